@@ -144,13 +144,14 @@ class Quote(documents.Quote, frozen=True):
 def frontier(
     graph: Graph | str | Path,
     hardware: Hardware | str,
-    gpus: int,
+    gpus: int | str,
     options: Options | None = None,
     *,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Frontier:
-    """Returns the frontier of a graph on a number of GPUs.
+    """Returns the frontier of a graph on a number of GPUs, or on devices of several kinds such as
+    `v100=2,1080ti=4`.
 
     `graph` is a `Graph`, a file or `shipped:NAME`, `hardware` a `Hardware`, a built-in name or a
     file, and `choices` are fields of `Options` (`zero=(0,)`, `recompute="auto"`). Raises as
@@ -165,15 +166,25 @@ def frontier(
 def curve(
     graph: Graph | str | Path,
     hardware: Hardware | str,
-    max_gpus: int,
+    max_gpus: int | None = None,
     options: Options | None = None,
     *,
+    bundles: Sequence[str] = (),
     progress: Progress | None = None,
     **choices: Any,
 ) -> Curve:
-    """Returns the shortest time for every GPU count; arguments are those of `frontier`."""
+    """Returns the shortest time for every GPU count, or with groups of devices for every bundle.
+
+    `bundles` are texts such as `v100=2,1080ti=4`, `usual` for those that are usual; the other
+    arguments are those of `frontier`. Raises as `shardwise.advise.curve` does.
+    """
     answer = advise.curve(
-        _graph(graph), _hardware(hardware), max_gpus, _options(options, choices), progress
+        _graph(graph),
+        _hardware(hardware),
+        max_gpus,
+        _options(options, choices),
+        progress,
+        bundles=bundles,
     )
     return _with_views(answer, Curve)
 
@@ -181,7 +192,7 @@ def curve(
 def plan(
     graph: Graph | str | Path,
     hardware: Hardware | str,
-    gpus: int,
+    gpus: int | str,
     options: Options | None = None,
     *,
     objective: str = "mini-time",
@@ -215,6 +226,9 @@ def quote(
     deadline_s: float | None = None,
     budget_usd: float | None = None,
     max_instances: int = 16,
+    combine: int = 1,
+    hardware: Hardware | str | None = None,
+    prices: Mapping[str, float] | None = None,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Quote:
@@ -232,6 +246,9 @@ def quote(
         deadline_s=deadline_s,
         budget_usd=budget_usd,
         max_instances=max_instances,
+        combine=combine,
+        hardware=None if hardware is None else _hardware(hardware),
+        prices=prices,
         options=_options(options, choices),
         progress=progress,
     )

@@ -18,6 +18,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_advice.py", "unit/test_advice_tables.py", "unit/test_allocation.py",
         "unit/test_calibrate.py",
         "unit/test_answers.py", "unit/test_cluster.py", "unit/test_labels.py",
+        "unit/test_bundle_curve.py", "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
         "unit/test_ranges.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
@@ -117,7 +118,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": ("unit/test_suite.py",),
     "worker": (
-        "integration/service/test_chaos.py", "integration/service/test_end_to_end.py",
+        "integration/service/test_bundles.py", "integration/service/test_chaos.py",
+        "integration/service/test_end_to_end.py",
         "integration/service/test_jobs_survive.py", "integration/service/test_leases.py",
         "integration/service/test_refused_writes.py",
         "integration/service/test_rolling_upgrade.py", "unit/test_child_process.py",

@@ -12,6 +12,8 @@ from shardwise.errors import BadInput
 from shardwise.schedulers.formats import FORMS, export
 
 CURVE = "json"
+BUNDLES = "bundles"
+"""The parameter that names one bundle of devices, as often as there are bundles."""
 NAMES = ("format", "efficiency", "gpu_type")
 """The parameters of a query that choose the format of the curve and do not change it."""
 

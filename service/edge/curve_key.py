@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from service.edge.curve_forms import CURVE
+from service.edge.curve_forms import BUNDLES, CURVE
 from service.edge.curve_forms import NAMES as FORM_NAMES
 from service.questions.search_options import NAMES, NUMBERS, PINS
 
@@ -26,8 +26,8 @@ SPELLING_BYTES = 150
 PART = 16
 """One part in this many of the cache's bytes is for spellings."""
 
-_KNOWN = frozenset((*NAMES, "graph", "hardware", "max_gpus", *FORM_NAMES))
-_SEVERAL = frozenset((*NUMBERS, PINS))
+_KNOWN = frozenset((*NAMES, "graph", "hardware", "max_gpus", BUNDLES, *FORM_NAMES))
+_SEVERAL = frozenset((*NUMBERS, PINS, BUNDLES))
 _PRIORITY = re.compile(r"-?(10|[0-9])")
 _FORM_OPTIONS = frozenset(name for name in FORM_NAMES if name != "format")
 
@@ -53,8 +53,16 @@ def digest_of(query: bytes) -> bytes | None:
         return None
     if dict(pairs).get("format", CURVE) == CURVE and not _FORM_OPTIONS.isdisjoint(names):
         return None
+    bundles = sorted({_spelled(value) for name, value in pairs if name == BUNDLES})
+    pairs = [pair for pair in pairs if pair[0] != BUNDLES]
+    pairs += [(BUNDLES, bundle) for bundle in bundles]
     pairs.sort(key=lambda pair: pair[0])
     return hashlib.blake2b(msgspec.json.encode(pairs), digest_size=32).digest()
+
+
+def _spelled(bundle: str) -> str:
+    """Returns a bundle with its groups in one order: the answer is the same for all."""
+    return ",".join(sorted(part.strip() for part in bundle.split(",")))
 
 
 class CurveKeys:

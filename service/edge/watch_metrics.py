@@ -4,13 +4,17 @@
     shardwise_watch_samples_per_second{watch, gpus}
     shardwise_watch_peak_memory_bytes{watch, gpus}          on one GPU, replayed
     shardwise_watch_usd_per_million_samples{watch, gpus}    on demand, where the profile is offered
+    shardwise_watch_bundle_iteration_time_seconds{watch, bundle}     the same three of a curve over
+    shardwise_watch_bundle_samples_per_second{watch, bundle}         several kinds, where `bundle`
+    shardwise_watch_bundle_peak_memory_bytes{watch, bundle}          is as `v100=2,1080ti=4`
     shardwise_watch_fewest_gpus{watch}                      the smallest count that fits
     shardwise_watch_knee_gpus{watch}                        where more GPUs begin to pay badly
     shardwise_watch_info{watch, graph, hardware}            1
     shardwise_watch_bus_bandwidth_bytes_per_second{hardware, operation, group, size}
                                                             of a measured profile, as nccl-tests
 
-A count on which nothing fits has no series: no number could represent it.
+A count on which nothing fits has no series: no number could represent it. A curve over several
+kinds has at most as many bundles as `MOST_BUNDLES`, and neither price nor knee.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ CURVES = (
     ("samples_per_second", "samples_per_s", "Throughput on this number of GPUs."),
     ("peak_memory_bytes", "peak_bytes", "Replayed peak memory of one GPU."),
 )
+_OF_BUNDLE = ("this number of GPUs", "this bundle of devices")
 SIZES_BYTES = tuple(2**power for power in (10, 14, 18, 20, 22, 24, 26, 28, 30))
 """Sizes at which bandwidths are given: the nearest ones of a table, each once."""
 
@@ -86,6 +91,9 @@ class _Curves(Collector):
         prices = families["usd_per_million_samples"]
         for watch, points in self._watched:
             info.add_metric((watch.name, watch.graph_name, watch.hardware.name), 1)
+            if watch.hardware.groups:
+                _add_bundles(families, watch.name, points)
+                continue
             for family, (_, key, _) in zip(curves, CURVES, strict=True):
                 for point in points:
                     if point.get(key) is not None:
@@ -118,6 +126,18 @@ class _Curves(Collector):
                     )
 
 
+def _add_bundles(
+    families: Mapping[str, GaugeMetricFamily], name: str, points: list[dict[str, Any]]
+) -> None:
+    """Adds the series of a curve over bundles."""
+    for family, key, _ in CURVES:
+        for point in points:
+            if point.get(key) is not None:
+                families[f"bundle_{family}"].add_metric((name, point["bundle"]), point[key])
+    if points:
+        families["fewest_gpus"].add_metric((name,), min(point["gpus"] for point in points))
+
+
 def watch_families() -> dict[str, GaugeMetricFamily]:
     """Returns the families, still empty, by name without the prefix."""
     gauges: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -125,6 +145,10 @@ def watch_families() -> dict[str, GaugeMetricFamily]:
         ("fewest_gpus", "The smallest count that fits.", ("watch",)),
         ("knee_gpus", "The turning point of the curve.", ("watch",)),
         *((name, text, ("watch", "gpus")) for name, _, text in CURVES),
+        *(
+            (f"bundle_{name}", text.replace(*_OF_BUNDLE), ("watch", "bundle"))
+            for name, _, text in CURVES
+        ),
         ("usd_per_million_samples", "Price on demand.", ("watch", "gpus")),
         (
             "bus_bandwidth_bytes_per_second",

@@ -11,6 +11,7 @@ import msgspec
 from service.base.json_body import read_object
 from service.base.problems import Problem
 from service.edge.context import RequestContext, Result
+from service.edge.curve_forms import BUNDLES
 from service.edge.curve_forms import NAMES as FORM_NAMES
 from service.handlers.graphs import learn_names, paging, resolve_graph
 from service.questions.possible import require_possible
@@ -88,8 +89,11 @@ def ask_plan(context: RequestContext) -> Result:
 def ask_quote(context: RequestContext) -> Result:
     """`POST /v1/quotes`."""
     ask: QuoteRequest = context.parsed
+    hardware = None
+    if ask.hardware is not None:
+        hardware = find_hardware(context.session, context.tenant, ask.hardware)
     graph = resolve_graph(context, ask.graph)
-    return job_answer(context, quote_question(ask, graph, limits_of(context)))
+    return job_answer(context, quote_question(ask, graph, limits_of(context), hardware))
 
 
 def ask_curve(context: RequestContext) -> Result:
@@ -103,7 +107,8 @@ def ask_curve(context: RequestContext) -> Result:
 def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
     """Returns the question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
 
-    The format of the answer is not part of it (service/edge/curve_forms.py).
+    With groups of devices each bundle is one `bundles`, instead of `max_gpus`. The format of the
+    answer is not part of it (service/edge/curve_forms.py).
     """
     values: dict[str, Any] = {}
     options: dict[str, list[str]] = {}
@@ -112,6 +117,8 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
             options.setdefault(name, []).append(value)
         elif name in ("graph", "hardware"):
             values[name] = value
+        elif name == BUNDLES:
+            values.setdefault(name, []).append(value)
         elif name == "priority":
             if not _PRIORITY.fullmatch(value):
                 raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number")

@@ -100,6 +100,7 @@ def _question(context: RequestContext, ask: Asked, *, keep: bool) -> Question:
         )
         return quote_question(quote, graph, limits_of(context))
     hardware = find_hardware(context.session, context.tenant, ask.hardware)
+    hardware.require_no_groups("hardware")
     most = ask.max_gpus or hardware.per_node
     return curve_question(
         CurveRequest(ask.graph, ask.hardware, most), graph, hardware, limits_of(context)

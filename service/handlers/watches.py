@@ -7,7 +7,7 @@ number of series in Prometheus stays bounded.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from service.edge.context import RequestContext, Result
 from service.edge.watch_metrics import Watched, watched_metrics
 from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import job_of, limits_of
-from service.questions.question import curve_question
+from service.questions.question import Question, curve_question
 from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
 from service.store.ids import iso
@@ -33,8 +33,9 @@ from service.store.watches import (
     watches_of,
 )
 from shardwise.documents import CurveRequest
-from shardwise.documents.questions import SearchOptions
+from shardwise.documents.questions import MOST_BUNDLES, BundleText, SearchOptions
 from shardwise.errors import BadInput
+from shardwise.hardware import Bundle, Hardware
 from shardwise.validation import convert
 
 SCHEMA = "shardwise.watch/1"
@@ -45,13 +46,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
 class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/watches`."""
+    """`POST /v1/watches`: a curve up to `max_gpus`, or with groups of devices of `bundles`."""
 
     name: str
     graph: str
     hardware: str
-    max_gpus: int
+    max_gpus: int | None = None
     options: SearchOptions = {}
+    bundles: Annotated[list[BundleText], msgspec.Meta(max_length=MOST_BUNDLES)] = []
 
 
 def parse_watch(context: RequestContext) -> WatchRequest:
@@ -64,7 +66,7 @@ def parse_watch(context: RequestContext) -> WatchRequest:
             field="name",
             expected="1 to 40 of a-z, 0-9, '.', '_' and '-', a letter or digit first",
         )
-    if ask.max_gpus > MAX_GPUS:
+    if ask.max_gpus is not None and ask.max_gpus > MAX_GPUS:
         raise BadInput(f"{ask.max_gpus}", field="max_gpus", expected=f"at most {MAX_GPUS}")
     learn_names(context, ask.graph, ask.options)
     return ask
@@ -75,7 +77,7 @@ def post_watch(context: RequestContext) -> Result:
     ask: WatchRequest = context.parsed
     hardware = find_hardware(context.session, context.tenant, ask.hardware)
     graph = resolve_graph(context, ask.graph)
-    curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options)
+    curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options, bundles=ask.bundles)
     question = curve_question(curve, graph, hardware, limits_of(context))
     headers = {"Location": f"/v1/watches/{ask.name}"}
     # Retention, which takes this lock too, either sees the watch or runs before it.
@@ -87,7 +89,7 @@ def post_watch(context: RequestContext) -> Result:
         content_id=question.content_id,
         graph_id=graph,
         hardware=ask.hardware,
-        max_gpus=ask.max_gpus,
+        **_counts(question, hardware),
     )
     if not new:
         known = find_watch(context.session, context.tenant, ask.name)
@@ -107,6 +109,15 @@ def post_watch(context: RequestContext) -> Result:
         ring=[job.id] if created else [],
         repeatable=True,
     )
+
+
+def _counts(question: Question, hardware: Hardware) -> dict[str, Any]:
+    """Returns the columns that say the counts or the bundles of a curve."""
+    bundles = question.document.get("bundles")
+    if bundles is None:
+        return {"max_gpus": question.document["max_gpus"]}
+    most = max(Bundle.parse(text, hardware).gpus for text in bundles)
+    return {"max_gpus": most, "bundles": bundles}
 
 
 def get_watches(context: RequestContext) -> Result:
@@ -150,4 +161,5 @@ def watch_document(row: Watch) -> dict[str, Any]:
         "hardware": row.hardware,
         "max_gpus": row.max_gpus,
         "created_at": iso(row.created_at),
+        **({} if row.bundles is None else {"bundles": row.bundles}),
     }

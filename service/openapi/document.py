@@ -21,7 +21,7 @@ from service.cluster.reports import (
     ReportsRequest,
     TokenRequest,
 )
-from service.edge.curve_forms import CURVE, MOST_GPU_TYPE
+from service.edge.curve_forms import BUNDLES, CURVE, MOST_GPU_TYPE
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
 from service.handlers.keys import KeyRequest, RotateRequest
@@ -43,6 +43,7 @@ from shardwise.documents import (
     PlanRequest,
     QuoteRequest,
 )
+from shardwise.documents.questions import MOST_BUNDLE_CHARACTERS, MOST_BUNDLES
 from shardwise.documents.schemas import without_indentation
 from shardwise.documents.service import SERVICE_TYPES
 from shardwise.schedulers.formats import FORMS, SHELL
@@ -191,6 +192,7 @@ _IDEMPOTENCY = {
     "description": "A repeat with the same key and body gets the first answer again.",
 }
 TEXT_TYPE = {"type": "string"}
+BUNDLE = {"type": "string", "minLength": 1, "maxLength": MOST_BUNDLE_CHARACTERS}
 _SIZE = {"type": "integer", "minimum": 1, "maximum": 2**32}
 PAGING = [
     query("cursor", {"type": "string", "pattern": CURSOR}, "`next` of the page before."),
@@ -273,7 +275,16 @@ get_curve = route(
             "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if needed.", required=True
         ),
         query(
-            "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
+            "max_gpus",
+            {"type": "integer", "minimum": 1},
+            "The largest GPU count. Needed, except for hardware with groups of devices.",
+        ),
+        query(
+            BUNDLES,
+            {"type": "array", "items": BUNDLE, "maxItems": MOST_BUNDLES},
+            "For hardware with groups of devices, instead of `max_gpus`: devices by group such as "
+            "`v100=2,1080ti=4`, one per parameter. `usual` stands for each group alone, the "
+            "fastest together and everything.",
         ),
         query(
             "priority",

@@ -18,6 +18,7 @@ from service.edge.state import state_of
 from service.page.inner import page_caller
 from service.questions.search_options import NAMES
 from shardwise.errors import BadInput
+from shardwise.hardware import USUAL
 from shardwise.sizes import parse_size
 
 MAX_FIELDS = 200
@@ -75,6 +76,7 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
         set_if(body, values, "steps", whole)
         set_if(body, values, "budget_usd", number)
         set_if(body, values, "max_instances", whole)
+        set_if(body, values, "combine", whole)
         if "deadline_h" in values:
             body["deadline_s"] = 3600 * number(values["deadline_h"], "deadline_h")
         if offers_csv is not None:
@@ -82,12 +84,22 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
     else:
         nodes = f"*{whole(values['nodes'], 'nodes')}" if "nodes" in values else ""
         body["hardware"] = _needed(values, "hardware", "a profile") + nodes
-        gpus = whole(_needed(values, "gpus", "a number of GPUs"), "gpus")
-        body["max_gpus" if kind == "curve" else "gpus"] = gpus
+        gpus = _needed(values, "gpus", "a number of GPUs, or devices by group")
+        if kind == "curve" and _names_groups(gpus):
+            body["bundles"] = gpus.replace(";", " ").split()
+        elif kind == "curve":
+            body["max_gpus"] = whole(gpus, "gpus")
+        else:
+            body["gpus"] = gpus if _names_groups(gpus) else whole(gpus, "gpus")
         if kind == "plan":
             body["objective"] = values.get("objective", "mini-time")
     body["options"] = options_of(values)
     return json.dumps(body).encode()
+
+
+def _names_groups(text: str) -> bool:
+    """Returns whether a text says devices by group, or for a curve that the usual are meant."""
+    return "=" in text or USUAL in text.replace(";", " ").split()
 
 
 def options_of(values: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,9 @@ group may recompute, `counts` the numbers of micro-batches that are searched to 
 were fitted to the shipped graphs on one core of 2024, those of replayed times in 2026; the rest,
 how hard a graph is and how fast a host, is corrected by the times of past jobs
 (service/store/estimates.py).
+
+Devices of several kinds are computed once for each of their groups, with the proportions of their
+shares as further choices, and no longer than their time limit; each group alone is searched too.
 """
 
 from __future__ import annotations
@@ -20,9 +23,20 @@ from typing import Any
 
 from service.questions.search_options import PINS, options_from_document
 from shardwise.advise import Options
+from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
+from shardwise.cost.mixed.cluster import mesh_of_blocks
 from shardwise.cost.options import AUTO
 from shardwise.cost.space import assignments_of_group
-from shardwise.hardware import Mesh, hardware_from_document
+from shardwise.hardware import (
+    Blocks,
+    Bundle,
+    Hardware,
+    Mesh,
+    hardware_from_document,
+    parts_of,
+)
+from shardwise.search.group_alone import SHARE
+from shardwise.search.replayed import SEVERAL_KINDS_S, time_limit_s
 
 START_S = 0.8
 """A child's start: Python, NumPy, the graph."""
@@ -61,6 +75,9 @@ COUNTS_REPLAYED = {True: 2, False: 3}
 """Numbers of micro-batches whose replayed times are searched to the end, at most; others are given
 up. The first is near the memory limit."""
 
+SEVERAL_KINDS = 5.0
+"""Factor on the time of a search for each group of devices: shares are choices besides splits."""
+
 SAMPLES = 24
 """Counts of a curve that are estimated; the others are like their neighbours."""
 
@@ -70,10 +87,24 @@ def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
     options = options_from_document({**question["options"], PINS: []}, threads=1)
     near = _near(question)
     terms = _TERMS[options.replays, near]
+    if question["kind"] == "quote" and "hardware" in question:
+        hardware = hardware_of(question)
+        return START_S + sum(
+            _of_bundle(question, graph, hardware, str(bundle), terms)
+            for bundle in parts_of(hardware)
+        )
     if question["kind"] == "quote":
         searches = _of_offers(question, graph, terms)
+    elif "bundles" in question:
+        return START_S + sum(
+            _of_bundle(question, graph, hardware_of(question), text, terms)
+            for text in question["bundles"]
+        )
     elif question["kind"] == "curve":
         searches = _of_counts(question, graph, terms)
+    elif isinstance(question["gpus"], str):
+        hardware = hardware_of(question)
+        return START_S + _of_bundle(question, graph, hardware, question["gpus"], terms)
     else:
         searches = _of_count(question, graph, question["gpus"], terms)
     return START_S + searches * _factor(options, graph.get(BATCH_SIZE), near)
@@ -86,6 +117,11 @@ _TERMS = {
     (True, False): WHOLE_REPLAYED,
 }
 """By whether replayed times are searched, and whether near the memory limit."""
+
+
+def hardware_of(question: Mapping[str, Any]) -> Hardware:
+    """Returns the profile of a question's document."""
+    return hardware_from_document(question["hardware"])
 
 
 def _near(question: Mapping[str, Any]) -> bool:
@@ -109,6 +145,31 @@ def _of_count(
     fixed, per_operator, per_assignment = terms
     count = _levels(question, gpus, most, variables)
     return fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
+
+
+def _of_bundle(
+    question: Mapping[str, Any],
+    graph: Mapping[str, Any],
+    hardware: Hardware,
+    text: str,
+    terms: Terms,
+) -> float:
+    """Returns the seconds of the searches of a bundle: of all its groups, and of each alone."""
+    options = options_from_document({**question["options"], PINS: []}, threads=1)
+    bundle = Bundle.parse(text, hardware)
+    blocks = Blocks.of(hardware, bundle)
+    variables = VARIABLES[graph.get(MOST_DIMS, 0) >= CONVOLUTION_DIMS]
+    most = min(options.max_configurations, MOST_CONFIGURATIONS)
+    fixed, per_operator, per_assignment = terms
+    count = assignments_of_group(mesh_of_blocks(blocks), most, variables)
+    one = fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
+    groups = len(bundle.counts)
+    near = _near(question)
+    one *= _factor(options, graph.get(BATCH_SIZE), near)
+    limit_s = time_limit_s(bundle, options) or SEVERAL_KINDS_S
+    together = min(SEVERAL_KINDS * groups * one, limit_s)
+    alone = min(groups * one, groups * SHARE * limit_s) if near and groups > 1 else 0.0
+    return together + alone
 
 
 def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms) -> float:
@@ -136,7 +197,9 @@ def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Ter
         offers[offer["hardware"], per_node] = sum(
             _of_count(alone, graph, n * per_node, terms) for n in counts
         )
-    return sum(offers.values())
+    # Most questions combine nothing that is not enough alone: one search more stands for them.
+    combined = SEVERAL_KINDS * max(offers.values(), default=0.0) if "combine" in question else 0.0
+    return sum(offers.values()) + combined
 
 
 def _factor(options: Options, batch: int | None, near: bool) -> float:

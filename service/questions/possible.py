@@ -12,10 +12,11 @@ from service.questions.cost_model import BATCH_SIZE
 from service.questions.graph_digest import Digests
 from service.questions.question import Question
 from service.questions.search_options import of_request
+from shardwise.cost.mixed.assemble import searched_mesh
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput
-from shardwise.hardware import Mesh, TooFewDevices, hardware_from_document
+from shardwise.hardware import Blocks, Bundle, Mesh, TooFewDevices, hardware_from_document
 from shardwise.sharding.micro_batches import require_divisor
 
 
@@ -40,9 +41,13 @@ def _axes(document: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     """Returns name and level of the axes that a rule may name; None if every count has its own."""
     if "gpus" not in document:
         return None
-    try:
-        mesh = Mesh.build(hardware_from_document(document["hardware"]), document["gpus"])
-    except TooFewDevices:
-        return None
-    search_mesh = SearchMesh.build(mesh, document["options"]["max_configurations"])
+    hardware = hardware_from_document(document["hardware"])
+    gpus, most = document["gpus"], document["options"]["max_configurations"]
+    if isinstance(gpus, str):
+        search_mesh = searched_mesh(Blocks.of(hardware, Bundle.parse(gpus, hardware)), most)
+    else:
+        try:
+            search_mesh = SearchMesh.build(Mesh.build(hardware, gpus), most)
+        except TooFewDevices:
+            return None
     return [(axis.name, axis.level.partition(" ")[0]) for axis in search_mesh.axes]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from service.questions.fair_order import PRIORITIES
 from service.questions.offers import offers_from_csv
@@ -26,11 +27,27 @@ from service.questions.search_options import (
 )
 from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
+from shardwise.advise.curve import curve_takes_count
+from shardwise.advise.profile_quote import require_prices
+from shardwise.advise.quote import check_kinds
 from shardwise.cost.options import Progress
-from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from shardwise.documents import (
+    CurveRequest,
+    Devices,
+    FrontierRequest,
+    PlanRequest,
+    QuoteRequest,
+)
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, hardware_document, hardware_from_document
+from shardwise.hardware import (
+    Bundle,
+    Hardware,
+    devices_of,
+    hardware_document,
+    hardware_from_document,
+    parse_bundles,
+)
 
 KINDS = tuple(documents.QUESTIONS)
 _PLAN_ID = re.compile(r"^sha256:[0-9a-f]{64}$")
@@ -77,8 +94,8 @@ def frontier_question(
     ask: FrontierRequest, graph_id: str, hardware: Hardware, limits: Limits
 ) -> Question:
     """Raises BadInput with the field."""
-    _count(ask.gpus, "gpus", limits.max_gpus)
-    return _question("frontier", graph_id, hardware, ask.options, ask.priority, gpus=ask.gpus)
+    gpus = _devices(ask.gpus, hardware, limits)
+    return _question("frontier", graph_id, hardware, ask.options, ask.priority, gpus=gpus)
 
 
 def curve_question(
@@ -89,14 +106,21 @@ def curve_question(
     options: Options | None = None,
 ) -> Question:
     """Raises BadInput with the field; `options` replace the request's."""
-    _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
     chosen = ask.options if options is None else options
+    if not curve_takes_count(hardware, ask.max_gpus, ask.bundles):
+        bundles = parse_bundles(ask.bundles, hardware)
+        for bundle in bundles:
+            _count(bundle.gpus, "bundles", limits.max_gpus)
+        texts = [str(bundle) for bundle in bundles]
+        return _question("curve", graph_id, hardware, chosen, ask.priority, bundles=texts)
+    assert ask.max_gpus is not None
+    _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
     return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus)
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
     """Raises BadInput with the field."""
-    _count(ask.gpus, "gpus", limits.max_gpus)
+    gpus = _devices(ask.gpus, hardware, limits)
     if ask.objective not in advise.OBJECTIVES:
         raise BadInput(
             f"unknown objective {ask.objective!r}",
@@ -108,11 +132,17 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
         if not _PLAN_ID.match(ask.point):
             raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
         picked = {"objective": "point", "point": ask.point}
-    return _question("plan", graph_id, hardware, ask.options, ask.priority, gpus=ask.gpus, **picked)
+    return _question("plan", graph_id, hardware, ask.options, ask.priority, gpus=gpus, **picked)
 
 
-def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question:
-    """Raises BadInput with the field. The day is part of the question: prices change."""
+def quote_question(
+    ask: QuoteRequest, graph_id: str, limits: Limits, hardware: Hardware | None = None
+) -> Question:
+    """Raises BadInput with the field. The day is part of the question: prices change.
+
+    `hardware` is the profile that the request names, if it names one.
+    """
+    check_kinds(ask.combine, hardware, ask.prices)
     for name in ("deadline_s", "budget_usd"):
         value = getattr(ask, name)
         if value is not None and not 0 < value < float("inf"):
@@ -123,6 +153,10 @@ def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question
         _count(ask.steps, "steps", 10**12)
     _count(ask.max_instances, "max_instances", limits.max_gpus)
     offers = offers_from_csv(ask.offers_csv)
+    several: dict[str, Any] = {"combine": ask.combine} if ask.combine > 1 else {}
+    if hardware is not None:
+        require_prices(hardware, offers, ask.prices)
+        several["prices"] = ask.prices
     for offer in offers:
         if offer.gpus_per_instance * ask.max_instances > limits.max_gpus:
             raise BadInput(
@@ -133,7 +167,7 @@ def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question
     return _question(
         "quote",
         graph_id,
-        None,
+        hardware,
         ask.options,
         ask.priority,
         offers=[msgspec.to_builtins(offer) for offer in offers],
@@ -142,6 +176,7 @@ def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question
         budget_usd=ask.budget_usd,
         max_instances=ask.max_instances,
         today=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        **several,
     )
 
 
@@ -158,10 +193,20 @@ def answer(document: dict[str, Any], graph: Graph, progress: Progress, threads: 
             graph=document["graph"],
             graph_name=graph.name,
             hardware=document["hardware"]["name"],
-            gpus=document.get("gpus"),
+            gpus=gpus_of(document),
             feasible=False,
             reason=str(reason),
+            bundle=bundle if isinstance(bundle := document.get("gpus"), str) else UNSET,
         )
+
+
+def gpus_of(document: Mapping[str, Any]) -> int | None:
+    """Returns how many devices a question's document takes, of all groups; None if it names no
+    number."""
+    gpus = document.get("gpus")
+    if isinstance(gpus, str):
+        return Bundle.parse(gpus, _hardware(document)).gpus
+    return gpus
 
 
 def _frontier(
@@ -173,7 +218,9 @@ def _frontier(
 def _curve(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Curve:
-    return advise.curve(graph, _hardware(q), q["max_gpus"], options, progress)
+    return advise.curve(
+        graph, _hardware(q), q.get("max_gpus"), options, progress, bundles=q.get("bundles", ())
+    )
 
 
 def _plan(q: dict[str, Any], graph: Graph, options: Options, progress: Progress) -> documents.Plan:
@@ -200,6 +247,9 @@ def _quote(
         budget_usd=q["budget_usd"],
         steps=q["steps"],
         max_instances=q["max_instances"],
+        combine=q.get("combine", 1),
+        hardware=_hardware(q) if "hardware" in q else None,
+        prices=q.get("prices"),
         options=options,
         progress=progress,
         today=datetime.date.fromisoformat(q["today"]),
@@ -214,7 +264,7 @@ _ANSWERS: Mapping[str, Callable[[dict[str, Any], Graph, Options, Progress], Answ
 }
 
 
-def _hardware(document: dict[str, Any]) -> Hardware:
+def _hardware(document: Mapping[str, Any]) -> Hardware:
     return hardware_from_document(document["hardware"])
 
 
@@ -241,6 +291,19 @@ def _question(
         document["hardware"] = hardware_document(hardware)
         document["hardware_id"] = hardware.id
     return Question(kind, graph_id, document, priority)
+
+
+def _devices(gpus: Devices, hardware: Hardware, limits: Limits) -> int | str:
+    """Returns how many devices are asked for: a number, or with groups of devices the text of the
+    bundle, the same for every spelling. Raises `BadInput`, which names the field.
+    """
+    if isinstance(gpus, int) and not hardware.groups:
+        _count(gpus, "gpus", limits.max_gpus)
+        return gpus
+    devices = devices_of(gpus, hardware)
+    number = devices.gpus if isinstance(devices, Bundle) else devices
+    _count(number, "gpus", limits.max_gpus)
+    return str(devices) if isinstance(devices, Bundle) else devices
 
 
 def _count(value: int, field: str, most: int) -> None:

@@ -355,6 +355,8 @@ class Watch(Base):
     graph_id: Mapped[str] = mapped_column(String(71))
     hardware: Mapped[str] = mapped_column(String(100))
     max_gpus: Mapped[int] = mapped_column(Integer)
+    bundles: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    """Of a curve over several kinds, whose `max_gpus` is the most devices of a bundle."""
 
 
 class SchemaFloor(Base):

@@ -1,13 +1,15 @@
-"""The curve: the shortest iteration time for every GPU count (TensorOpt §4.1, Profiling)."""
+"""The curve: the shortest iteration time for every GPU count, or for every bundle of devices
+(TensorOpt §4.1, Profiling)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
+from shardwise.advise.bundle_curve import bundle_curve
+from shardwise.advise.curve_points import infeasible_point, least_bytes
 from shardwise.advise.frontier import confidence, heading
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
@@ -15,8 +17,9 @@ from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
-from shardwise.search.chosen import fastest, lowest_peak, time_gap, too_large
+from shardwise.hardware import USUAL, Bundle, Hardware, usual_bundles
+from shardwise.hardware.groups import groups_in_words
+from shardwise.search.chosen import fastest, time_gap, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 
@@ -27,11 +30,19 @@ _PER_COUNT = ("gpus", "nodes", "mesh")
 def curve(
     graph: Graph,
     hardware: Hardware,
-    max_gpus: int,
+    max_gpus: int | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
+    *,
+    bundles: Sequence[str | Bundle] = (),
 ) -> Curve:
-    """Returns one point per GPU count from 1 to `max_gpus`.
+    """Returns one point per GPU count from 1 to `max_gpus`, or of a profile with groups of devices
+    one per bundle.
+
+    `bundles` are texts such as `v100=2,1080ti=4`; `usual` stands for each group alone, the fastest
+    groups together and everything. Their points are ordered by their number of devices. Raises
+    `BadInput`, which names the field, unless there is either a count or bundles, whichever the
+    profile takes.
 
     `peak_bytes` and `replayed_time_s` are of the replayed step, `memory_bytes` and `time_s` what
     the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
@@ -40,9 +51,10 @@ def curve(
     `compute_shares` says which fractions of the compute time (the sum's) were measured,
     interpolated, modelled; `confidence` says so in words, for communication too.
     """
-    if max_gpus < 1:
-        raise BadInput(f"{max_gpus} GPUs", field="max_gpus", expected="a whole number from 1")
     options, progress = options or Options(), progress or quiet
+    if not curve_takes_count(hardware, max_gpus, bundles):
+        return bundle_curve(graph, hardware, bundles, options, progress)
+    assert max_gpus is not None
     subject = Subject.of(graph)
     points: list[CurvePoint] = []
     head: dict[str, Any] = {}
@@ -68,6 +80,37 @@ def curve(
         search=CurveSearch(seconds),
         does_not_fit=ranges_that_do_not_fit(points, limit_bytes(hardware, options)),
     )
+
+
+def curve_takes_count(
+    hardware: Hardware, max_gpus: int | None, bundles: Sequence[str | Bundle]
+) -> bool:
+    """Returns whether a curve is over counts of like devices, not over bundles.
+
+    Raises `BadInput` for a largest count on a profile with groups, which lists them, for bundles on
+    one without, for neither and for a count below 1.
+    """
+    if hardware.groups:
+        if max_gpus is not None:
+            raise BadInput(
+                f"{max_gpus} devices, of which group is not said",
+                field="max_gpus",
+                expected=f"bundles, such as {usual_bundles(hardware)[-1]}, or {USUAL} for each "
+                "group alone, the fastest together and everything; groups: "
+                + groups_in_words(hardware.groups),
+            )
+        return False
+    if bundles:
+        raise BadInput(
+            f"{hardware.name} has no groups of devices", field="bundles", expected="max_gpus"
+        )
+    if max_gpus is None or max_gpus < 1:
+        raise BadInput(
+            "missing" if max_gpus is None else f"{max_gpus} GPUs",
+            field="max_gpus",
+            expected="a whole number from 1",
+        )
+    return True
 
 
 def limit_bytes(hardware: Hardware, options: Options) -> float:
@@ -100,12 +143,12 @@ def curve_point(
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
     except (Infeasible, NoSuchAxis) as reason:
-        return _infeasible(gpus, None, confidence(hardware, None), str(reason)), None
+        return infeasible_point(gpus, None, confidence(hardware, None), str(reason)), None
     mesh = searches[0].mesh
     chosen = fastest(searches)
     if chosen is None:
-        point = _infeasible(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
-        return replace(point, least_bytes=_least_bytes(searches)), searches[0]
+        point = infeasible_point(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
+        return replace(point, least_bytes=least_bytes(searches)), searches[0]
     search = chosen.search
     batch = subject.graph.batch_size
     shares = search.compute_shares(chosen.point)
@@ -125,26 +168,3 @@ def curve_point(
         gap=time_gap(searches, chosen),
     )
     return point, search
-
-
-def _least_bytes(searches: Sequence[Search]) -> int | UnsetType:
-    if not any(len(search.time_s) for search in searches):
-        return UNSET
-    return round(lowest_peak(searches).peak_bytes)
-
-
-def _infeasible(gpus: int, nodes: int | None, basis: str, reason: str) -> CurvePoint:
-    return CurvePoint(
-        gpus=gpus,
-        nodes=nodes,
-        feasible=False,
-        time_s=None,
-        replayed_time_s=None,
-        samples_per_s=None,
-        peak_bytes=None,
-        memory_bytes=None,
-        plan_id=None,
-        compute_shares=None,
-        confidence=basis,
-        reason=reason,
-    )

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
-from shardwise.advise.mixed import place_peaks
+from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.outline import outlines
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
@@ -22,10 +22,11 @@ from shardwise.documents.common import (
     MeshAxis,
     MeshDescription,
     OperatorName,
+    PlacePeak,
     Provenance,
     SearchReport,
 )
-from shardwise.documents.frontier import Frontier, FrontierPoint, PlacePeak
+from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
 from shardwise.policy.proposals import proposer
@@ -100,7 +101,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 time=outline.time,
                 splits=outline.splits,
                 other_splits=outline.other_splits,
-                places=_peaks(point),
+                places=peaks_of(point),
                 **fields(summaries.of(point)),
             )
         )
@@ -111,10 +112,11 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
         turning_point=turning_point(memory, time),
         certificate=frontier_certificate(searches, chosen),
         search=search_report(searches),
+        bundle=bundle_of(searches[0]),
     )
 
 
-def _peaks(point: Chosen) -> list[PlacePeak] | UnsetType:
+def peaks_of(point: Chosen) -> list[PlacePeak] | UnsetType:
     """Returns the peaks of the places, where devices are of several kinds."""
     search = point.search
     return place_peaks(search, point.point) if isinstance(search, MixedSearch) else UNSET
@@ -195,6 +197,24 @@ def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = N
     if mesh is not None:
         communication = communication_basis(hardware, mesh)
     return f"compute: {computed}; communication: {communication}"
+
+
+def confidence_of(search: Search, compute: Shares | None = None) -> str:
+    """Returns what the times of a search's answer are based on, of one kind or of several."""
+    if isinstance(search, MixedSearch):
+        return _confidence_of(search.profiles, compute)
+    return confidence(search.hardware, search.mesh, compute)
+
+
+def confidence_of_bundle(hardware: Hardware, bundle: Bundle) -> str:
+    """Returns what times on a bundle are based on, where there is no answer."""
+    return _confidence_of([hardware.of_group(name) for name, _ in bundle.counts], None)
+
+
+def _confidence_of(profiles: Sequence[Hardware], compute: Shares | None) -> str:
+    bases = dict.fromkeys(_compute_basis(profile) for profile in profiles)
+    computed = "; ".join(bases) if compute is None else compute.text()
+    return f"compute: {computed}; communication: {MODELLED}"
 
 
 def _compute_basis(hardware: Hardware) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from operator import mul
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from shardwise.advise.strategy import sum_name
@@ -21,7 +22,7 @@ from shardwise.cost.mixed.cluster import Cluster
 from shardwise.cost.mixed.proportions import Proportion
 from shardwise.cost.mixed.sums import server_name
 from shardwise.cost.options import Options
-from shardwise.documents.frontier import PlacePeak
+from shardwise.documents.common import PlacePeak
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
     PlaceCost,
@@ -31,10 +32,16 @@ from shardwise.documents.plan import (
     PlannedProportion,
 )
 from shardwise.search.mixed.search import MixedSearch, limits_of
+from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 SAID = 0.1
 """The share from which a part of a strategy is named."""
+
+
+def bundle_of(search: Search) -> str | UnsetType:
+    """Returns how many devices of which group a search takes, unset with those of one kind."""
+    return str(search.bundle) if isinstance(search, MixedSearch) else UNSET
 
 
 def planned_cluster(search: MixedSearch, point: int) -> PlannedCluster:

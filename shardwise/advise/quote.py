@@ -7,18 +7,21 @@ the job is usd_per_hour · instances · time · steps / 3600.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from shardwise.advise.curve import curve_point, limit_bytes, ranking_time
+from shardwise.advise.combined_offers import Known, combined_rows
+from shardwise.advise.curve import curve_point, limit_bytes
+from shardwise.advise.profile_quote import profile_quote
+from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.documents.curve import CurvePoint, DoesNotFit
-from shardwise.documents.quote import NotOffered, OfferRow, Quote, step_s
+from shardwise.documents.quote import Combinations, NotOffered, OfferRow, Quote
+from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id
-from shardwise.hardware import Offer, stale
+from shardwise.hardware import Hardware, Offer
 from shardwise.search.search import Subject
 
 
@@ -30,6 +33,9 @@ def quote(
     budget_usd: float | None = None,
     steps: int | None = None,
     max_instances: int = 16,
+    combine: int = 1,
+    hardware: Hardware | None = None,
+    prices: Mapping[str, float] | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
     today: datetime.date | None = None,
@@ -41,39 +47,43 @@ def quote(
     the whole job when `steps` is given, else by the price of a million samples (of an hour, when
     the batch size is unknown). `budget_usd` leaves out what costs more; `deadline_s` is for all
     steps and marks each offer.
+
+    With `combine` offers of so many kinds may be taken together (`combined_offers.py`). With
+    `hardware`, a profile with groups, its parts are quoted instead (`profile_quote.py`), at
+    `prices` in USD per hour of one device by group. Raises `BadInput` that names the field for a
+    `combine` out of range and for `hardware` and `prices` that do not go together.
     """
     options, progress = options or Options(), progress or quiet
     subject = Subject.of(graph)
     today = today or datetime.datetime.now(tz=datetime.UTC).date()
+    terms = Terms(options, graph.batch_size, steps, deadline_s, today)
+    check_kinds(combine, hardware, prices)
+    if hardware is not None:
+        return profile_quote(subject, hardware, offers, prices or {}, terms, budget_usd, progress)
     rows: list[OfferRow] = []
     left_out: list[NotOffered] = []
     known: dict[tuple[str, int], CurvePoint] = {}
-    terms = _Terms(options, graph.batch_size, steps, deadline_s, today)
     for position, offer in enumerate(offers):
         go_on(progress, f"{offer.provider} {offer.instance_type}", position / len(offers))
         if offer.hardware is None:
             left_out.append(_not_offered(offer, f"no hardware profile for {offer.gpu_kind}"))
             continue
         fitting, tried = _instances(subject, offer, max_instances, options, known)
-        rows += [_row(offer, instances, point, terms) for instances, point in fitting]
+        rows += [offer_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
             ranges = ranges_that_do_not_fit(tried, limit_bytes(offer.profile(), options))
             reason = "; ".join(range_text(of) for of in ranges)
             left_out.append(_not_offered(offer, reason, ranges))
+    combinations: Combinations | UnsetType = UNSET
+    if combine > 1:
+        combined, combinations = combined_rows(
+            subject, offers, rows, Known(known), terms, combine, max_instances, progress
+        )
+        rows += combined
     if budget_usd is not None:
-        left_out += [
-            NotOffered(
-                row.provider,
-                row.instance_type,
-                row.region,
-                f"{row.instances} instances cost {_price(row):.2f} USD, "
-                f"over the budget of {budget_usd:.2f}",
-            )
-            for row in rows
-            if _price(row) > budget_usd
-        ]
-        rows = [row for row in rows if _price(row) <= budget_usd]
-    rows.sort(key=lambda row: _rank(row, options.overlap))
+        left_out += [over_budget(row, budget_usd) for row in rows if price_of(row) > budget_usd]
+        rows = [row for row in rows if price_of(row) <= budget_usd]
+    rows.sort(key=lambda row: rank_of(row, options.overlap))
     return Quote(
         graph=graph_id(graph),
         graph_name=graph.name,
@@ -86,18 +96,32 @@ def quote(
         minimum_gpus=min((row.gpus for row in rows), default=None),
         stale=any(row.stale for row in rows),
         overlap=options.overlap,
+        combinations=combinations,
     )
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What the price of a job depends on besides the offer."""
+MOST_KINDS = 3
+"""Kinds of instances that one offer may combine."""
 
-    options: Options
-    batch_size: int | None
-    steps: int | None
-    deadline_s: float | None
-    today: datetime.date
+
+def check_kinds(
+    combine: int, hardware: Hardware | None, prices: Mapping[str, float] | None
+) -> None:
+    """Raises `BadInput` that names the field for what does not say devices of several kinds."""
+    if not 1 <= combine <= MOST_KINDS:
+        raise BadInput(f"{combine}", field="combine", expected=f"1 to {MOST_KINDS} kinds")
+    if hardware is None and prices:
+        raise BadInput("prices are of the groups of a profile", field="prices", expected="hardware")
+    if hardware is not None and not hardware.groups:
+        raise BadInput(
+            f"{hardware.name} has no groups of devices",
+            field="hardware",
+            expected="a profile with groups, or none: offers name their own",
+        )
+    if hardware is not None and combine > 1:
+        raise BadInput(
+            "the parts of a profile are quoted, not offers", field="combine", expected="1"
+        )
 
 
 def _instances(
@@ -139,51 +163,3 @@ def _not_offered(
     offer: Offer, reason: str, ranges: list[DoesNotFit] | UnsetType = UNSET
 ) -> NotOffered:
     return NotOffered(offer.provider, offer.instance_type, offer.region, reason, ranges)
-
-
-def _row(offer: Offer, instances: int, point: CurvePoint, terms: _Terms) -> OfferRow:
-    ranked_s = ranking_time(point, terms.options)
-    assert ranked_s is not None, "only counts that fit are offered"
-    assert point.time_s is not None and point.replayed_time_s is not None
-    assert point.peak_bytes is not None and point.plan_id is not None
-    per_hour = offer.usd_per_hour * instances
-    total_s = UNSET if terms.steps is None else ranked_s * terms.steps
-    return OfferRow(
-        provider=offer.provider,
-        instance_type=offer.instance_type,
-        instances=instances,
-        gpus=point.gpus,
-        gpu_kind=offer.gpu_kind,
-        region=offer.region,
-        spot=offer.spot,
-        usd_per_hour=per_hour,
-        price_as_of=offer.price_as_of,
-        price_source=offer.price_source,
-        stale=stale(offer, terms.today),
-        hardware=offer.hardware,
-        time_s=point.time_s,
-        replayed_time_s=point.replayed_time_s,
-        peak_bytes=point.peak_bytes,
-        plan_id=point.plan_id,
-        compute_shares=point.compute_shares,
-        confidence=point.confidence,
-        usd_per_million_samples=UNSET
-        if terms.batch_size is None
-        else per_hour / 3600 * ranked_s / terms.batch_size * 1e6,
-        total_s=total_s,
-        usd_total=UNSET if total_s is UNSET else per_hour / 3600 * total_s,
-        meets_deadline=UNSET
-        if total_s is UNSET or terms.deadline_s is None
-        else total_s <= terms.deadline_s,
-    )
-
-
-def _price(row: OfferRow) -> float:
-    return row.usd_per_hour if row.usd_total is UNSET else row.usd_total
-
-
-def _rank(row: OfferRow, overlap: bool) -> tuple[bool, float, float]:
-    price = row.usd_per_hour
-    for better in (row.usd_per_million_samples, row.usd_total):
-        price = price if better is UNSET else better
-    return (row.meets_deadline is False, price, step_s(row, overlap))

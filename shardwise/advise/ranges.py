@@ -47,6 +47,8 @@ def _range(run: Sequence[CurvePoint], limit_bytes: float) -> DoesNotFit:
 def range_text(of: DoesNotFit) -> str:
     """Returns a line such as `1 to 2 GPUs: do not fit; 2 need 89.7 of 72.7 GiB`."""
     counts = f"{of.last} GPU" if of.last == 1 else f"{range_counts(of)} GPUs"
+    if of.bundle is not UNSET:
+        counts = str(of.bundle)
     return f"{counts}: {range_reason(of)}"
 
 

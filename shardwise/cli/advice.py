@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import click
@@ -142,7 +143,15 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option("--max-gpus", required=True, type=click.IntRange(1), help="The largest count.")
+@click.option("--max-gpus", type=click.IntRange(1), help="The largest count.")
+@click.option(
+    "--bundle",
+    "bundles",
+    multiple=True,
+    metavar="BUNDLE",
+    help="Of a profile with groups, instead of --max-gpus: devices by group, such as "
+    "v100=2,1080ti=4. usual: each group alone, the fastest together, everything.",
+)
 @click.option(
     "--format", "form", type=click.Choice(CURVE_FORMATS), help="What reads it; else a table."
 )
@@ -160,7 +169,8 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 def curve(
     graph: str,
     hardware: str,
-    max_gpus: int,
+    max_gpus: int | None,
+    bundles: tuple[str, ...],
     form: str | None,
     efficiency: float,
     gpu_type: str | None,
@@ -171,7 +181,8 @@ def curve(
     as_json: bool,
     **search: Any,
 ) -> None:
-    """The shortest iteration time for every GPU count."""
+    """The shortest iteration time for every GPU count, or for every bundle of devices."""
+    from shardwise.advise.curve import curve_takes_count
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
@@ -185,8 +196,11 @@ def curve(
         advisor(server, key_file, priority) as advise,
         progress(quiet, stoppable=not server) as listener,
     ):
+        profile = load_hardware(hardware)
+        # Before the graph is read, and in the same words with a server.
+        curve_takes_count(profile, max_gpus, bundles)
         document = advise.curve(
-            load_graph(graph), load_hardware(hardware), max_gpus, options, listener
+            load_graph(graph), profile, max_gpus, options, listener, bundles=bundles
         )
     if plot:
         curve_picture(document).write(plot)
@@ -353,6 +367,15 @@ def _explanation(document: Explanation, *, neighbours: bool = False) -> None:
     "--max-instances", type=click.IntRange(1), default=16, show_default=True,
     help="The most instances of one offer.",
 )  # fmt: skip
+@click.option(
+    "--combine", type=click.IntRange(1, 3), default=1, show_default=True,
+    help="The most kinds of instances that one answer may have together.",
+)  # fmt: skip
+@click.option("--hardware", help="A profile with groups of devices, whose parts are quoted.")
+@click.option(
+    "--price", "prices", multiple=True, metavar="GROUP=USD",
+    help="With --hardware: USD per hour of one device of a group. [default: by the offers]",
+)  # fmt: skip
 @search_options
 @question_options
 @json_option
@@ -363,6 +386,9 @@ def quote(
     budget: float | None,
     steps: int | None,
     max_instances: int,
+    combine: int,
+    hardware: str | None,
+    prices: tuple[str, ...],
     server: str | None,
     key_file: str | None,
     priority: int,
@@ -370,7 +396,7 @@ def quote(
     **search: Any,
 ) -> None:
     """The fewest GPUs on which the job fits; offers ranked by price."""
-    from shardwise.hardware import read_offers
+    from shardwise.hardware import load_hardware, read_offers
 
     if (deadline is not None or budget is not None) and steps is None:
         raise BadInput(
@@ -388,6 +414,9 @@ def quote(
             budget_usd=budget,
             steps=steps,
             max_instances=max_instances,
+            combine=combine,
+            hardware=None if hardware is None else load_hardware(hardware),
+            prices=_prices(prices),
             options=options,
             progress=listener,
         )
@@ -397,6 +426,23 @@ def quote(
         quote_table(document, options.recomputation)
     if not document.offers:
         raise click.exceptions.Exit(1)
+
+
+def _prices(texts: tuple[str, ...]) -> dict[str, float]:
+    """Returns prices by group. Raises `BadInput` for a text that is not GROUP=USD."""
+    prices: dict[str, float] = {}
+    for text in texts:
+        name, _, usd = text.partition("=")
+        try:
+            price = float(usd)
+        except ValueError:
+            price = 0.0
+        if name in prices or not 0 < price < inf:
+            raise BadInput(
+                f"{text[:40]!r}", field="price", expected="GROUP=USD per hour, each group once"
+            )
+        prices[name] = price
+    return prices
 
 
 def _certificate(document: Frontier) -> None:

@@ -15,7 +15,7 @@ from shardwise.cost.options import NEVER
 from shardwise.cost.shares import SOURCES, shares_text
 from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
 from shardwise.documents.curve import DoesNotFit
-from shardwise.documents.quote import OfferRow, step_s
+from shardwise.documents.quote import Combinations, OfferRow, step_s
 
 MOST_OFFERS = 24
 
@@ -26,6 +26,9 @@ def curve_table(document: Curve, recompute: str) -> None:
     `recompute` says whether forward might run again in backward.
     """
     fitting = [point for point in document.points if point.feasible]
+    if document.bundles is not UNSET:
+        _bundles_table(document, fitting, recompute)
+        return
     times = ("step",) if document.overlap else ("time", "overlapped")
     rows = []
     for point in fitting:
@@ -50,6 +53,37 @@ def curve_table(document: Curve, recompute: str) -> None:
             rows,
         )
         say(compute_basis(fitting))
+
+
+def _bundles_table(document: Curve, fitting: Sequence[CurvePoint], recompute: str) -> None:
+    ranges_table(document.does_not_fit, recompute)
+    rows = [
+        (
+            point.bundle,
+            point.gpus,
+            seconds(point.replayed_time_s),
+            "-" if point.samples_per_s is None else f"{point.samples_per_s:,.1f}",
+            peaks_text(point),
+            gap_text(point.gap),
+            "-" if point.usd_per_hour is UNSET else f"{point.usd_per_hour:.2f}",
+            "" if point.alone is UNSET else f"{point.alone} alone",
+        )
+        for point in fitting
+    ]
+    if rows:
+        table(
+            f"{document.graph_name} on {document.hardware}",
+            ("bundle", "GPUs", "step", "samples/s", "peak GiB", "gap", "USD/h", "faster"),
+            rows,
+        )
+        say(compute_basis(fitting))
+
+
+def peaks_text(point: CurvePoint) -> str:
+    """Returns the peak of every place in GiB, where there are several; else that of one GPU."""
+    if point.places is UNSET:
+        return gib(point.peak_bytes)
+    return ", ".join(f"{place.place} {gib(place.peak_bytes)}" for place in point.places)
 
 
 def gap_text(gap: float | UnsetType | None) -> str:
@@ -116,7 +150,7 @@ def quote_table(document: Quote, recompute: str) -> None:
         (
             f"{row.provider} {row.instance_type}" + (" (spot)" if row.spot else ""),
             row.instances,
-            f"{row.gpus} {row.gpu_kind}",
+            _gpus(row),
             row.region,
             f"{row.usd_per_hour:.2f}",
             seconds(step_s(row, document.overlap)),
@@ -133,10 +167,27 @@ def quote_table(document: Quote, recompute: str) -> None:
         )
     if rows:
         say(compute_basis(document.offers))
+    if document.combinations is not UNSET:
+        _combinations(document.combinations)
     for row in document.not_offered:
         say(f"not offered: {row.provider} {row.instance_type}: {row.reason}")
     ranges = [run for row in document.not_offered for run in row.does_not_fit or ()]
     _recompute_hint(ranges, recompute)
+
+
+def _gpus(row: OfferRow) -> str:
+    """Returns how many GPUs of which kind an offer has."""
+    if row.parts is UNSET:
+        return f"{row.gpus} {row.gpu_kind}"
+    return " + ".join(f"{part.gpus} {part.gpu_kind}" for part in row.parts)
+
+
+def _combinations(document: Combinations) -> None:
+    """Prints which offers were taken together and how that ended."""
+    considered = counted(document.considered, "combination")
+    say(f"{considered} could be better than one kind, {len(document.tried)} were searched.")
+    for one in document.tried:
+        say(f"tried: {one.instances} at {one.usd_per_hour:.2f} USD/h: {one.outcome}")
 
 
 def _money(row: OfferRow) -> str:

@@ -146,10 +146,11 @@ class Calls:
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        max_gpus: int,
+        max_gpus: int | None,
         options: Options | None,
         progress: Progress | None,
         timeout_s: float | None,
+        bundles: Sequence[str] = (),
     ) -> Flow[Curve]:
         """Returns the curve by `GET`, which a service answers from memory.
 
@@ -165,7 +166,7 @@ class Calls:
             reply = yield from asked(Request("GET", path_of("curves"), query, headers), self.policy)
             return (before if reply.status == 304 and before is not None else reply), once
 
-        query = curve_query(graph, hardware, max_gpus, options, self.priority)
+        query = curve_query(graph, hardware, max_gpus, options, self.priority, bundles)
         reply, once = yield from self._with_uploads(ask, (graph, hardware))
         if reply.status == 202:
             job = job_from(document_of(reply), once)

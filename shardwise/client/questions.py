@@ -15,7 +15,7 @@ from shardwise.advise import Options
 from shardwise.client.uploads import GraphSource, HardwareSource, graph_name, hardware_name
 from shardwise.documents import QUESTIONS, Curve, request_body
 from shardwise.errors import BadInput
-from shardwise.hardware import Offer
+from shardwise.hardware import Bundle, Offer
 from shardwise.hardware.offers import UNDATED
 
 THREADS, POLICY = "threads", "policy"
@@ -63,6 +63,11 @@ def options_query(options: Options | None) -> list[tuple[str, str]]:
     return query
 
 
+def devices_text(gpus: int | str | Bundle) -> int | str:
+    """Returns devices as a request has them: a number, or the text of a bundle."""
+    return str(gpus) if isinstance(gpus, Bundle) else gpus
+
+
 def question(
     kind: str,
     graph: GraphSource,
@@ -80,9 +85,10 @@ def question(
 def curve_query(
     graph: GraphSource,
     hardware: HardwareSource,
-    max_gpus: int,
+    max_gpus: int | None,
     options: Options | None,
     priority: int = 0,
+    bundles: Sequence[str] = (),
 ) -> tuple[tuple[str, str], ...]:
     """Returns the query of `GET /v1/curves`.
 
@@ -91,7 +97,8 @@ def curve_query(
     return (
         ("graph", graph_name(graph)),
         ("hardware", hardware_name(hardware)),
-        ("max_gpus", str(max_gpus)),
+        *([("max_gpus", str(max_gpus))] if max_gpus is not None else []),
+        *(("bundles", str(bundle)) for bundle in bundles),
         *options_query(options),
         *([("priority", str(priority))] if priority else []),
     )

@@ -14,7 +14,9 @@ from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
 from shardwise.documents.plan import Plan
 from shardwise.documents.questions import (
     QUESTIONS,
+    BundleText,
     CurveRequest,
+    Devices,
     FrontierRequest,
     PlanRequest,
     QuoteRequest,
@@ -27,10 +29,12 @@ __all__ = [
     "DOCUMENTS",
     "LAUNCH_SCHEMA",
     "QUESTIONS",
+    "BundleText",
     "Comparison",
     "Curve",
     "CurvePoint",
     "CurveRequest",
+    "Devices",
     "Explanation",
     "Frontier",
     "FrontierPoint",

@@ -111,6 +111,14 @@ class Heading(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
+class PlacePeak(msgspec.Struct, frozen=True):
+    """The replayed peak on the devices of one place, and what one of them may use."""
+
+    place: str
+    peak_bytes: int
+    memory_limit_bytes: float
+
+
 class Step(msgspec.Struct, frozen=True):
     """One collective of a re-scheduling: over which axes, with how many bytes, to which layout.
 

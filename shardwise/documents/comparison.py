@@ -69,7 +69,8 @@ class Comparison(Heading, frozen=True, tag_field="schema", tag="shardwise.compar
     """Every system on one cost model.
 
     By replayed steps (`overlap`) there are `certificate`, which is about our answer, and
-    `ranking`: the methods that fit, the fastest first.
+    `ranking`: the methods that fit, the fastest first. `bundle` is there for devices of several
+    kinds: how many of which group.
     """
 
     micro_batches: int
@@ -77,6 +78,7 @@ class Comparison(Heading, frozen=True, tag_field="schema", tag="shardwise.compar
     data_parallel_over_mini_time: dict[str, float | None]
     certificate: Certificate | UnsetType = UNSET
     ranking: list[str] | UnsetType = UNSET
+    bundle: str | UnsetType = UNSET
 
 
 def best_of(method: ComparedMethod) -> int:

@@ -1,11 +1,11 @@
-"""`shardwise.curve/1`: the shortest iteration time for every GPU count."""
+"""`shardwise.curve/1`: the shortest iteration time for every GPU count, or for every bundle."""
 
 from __future__ import annotations
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardwise.documents.common import ComputeShares, OperatorName, Provenance
+from shardwise.documents.common import ComputeShares, OperatorName, PlacePeak, Provenance
 
 
 class DoesNotFit(msgspec.Struct, frozen=True):
@@ -14,7 +14,7 @@ class DoesNotFit(msgspec.Struct, frozen=True):
     Of those that were searched, `nearest_gpus` comes nearest: its smallest strategy needs
     `least_bytes` per GPU where `limit_bytes` may be used. All three are null where the hardware
     does not have the counts or the rules exclude them. `reason` is that of the nearest count, else
-    of the first.
+    of the first. With devices of several kinds each bundle stands alone: `bundle` is its text.
     """
 
     first: int
@@ -23,13 +23,17 @@ class DoesNotFit(msgspec.Struct, frozen=True):
     least_bytes: int | None
     limit_bytes: int | None
     reason: str
+    bundle: str | UnsetType = UNSET
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
     """The shortest time on one number of GPUs, or the reason why nothing fits.
 
     `best_gpus` and `best_time_s` are those of the fastest count up to this one. Where nothing
-    fits, `least_bytes` is what the smallest strategy found needs per GPU.
+    fits, `least_bytes` is what the smallest strategy found needs per GPU. With devices of several
+    kinds `bundle` says how many of which group, `places` the peaks where blocks do the same, and
+    `usd_per_hour` what so many devices cost where prices are known, and `alone` the group that is
+    faster without the others, which stay idle; `best_gpus` and `best_time_s` are null.
     """
 
     gpus: int
@@ -49,6 +53,10 @@ class CurvePoint(msgspec.Struct, frozen=True):
     best_gpus: int | None = None
     best_time_s: float | None = None
     least_bytes: int | UnsetType = UNSET
+    bundle: str | UnsetType = UNSET
+    places: list[PlacePeak] | UnsetType = UNSET
+    usd_per_hour: float | UnsetType = UNSET
+    alone: str | UnsetType = UNSET
 
 
 class CurveSearch(msgspec.Struct, frozen=True):
@@ -58,7 +66,7 @@ class CurveSearch(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curve/1"):
-    """One point per GPU count from 1 to `max_gpus`.
+    """One point per GPU count from 1 to `max_gpus`, or per bundle of `bundles`.
 
     What is said of the question is left out when the hardware has no mesh of any count.
     `does_not_fit` are the points that are not feasible, as ranges.
@@ -82,3 +90,4 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     points: list[CurvePoint] = []
     search: CurveSearch = CurveSearch(0.0)
     does_not_fit: list[DoesNotFit] = []
+    bundles: list[str] | UnsetType = UNSET

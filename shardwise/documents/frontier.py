@@ -9,6 +9,7 @@ from shardwise.documents.common import (
     Certificate,
     ComputeShares,
     Heading,
+    PlacePeak,
     SearchReport,
 )
 
@@ -43,14 +44,6 @@ class Split(msgspec.Struct, frozen=True):
 
     split: str
     groups: int
-
-
-class PlacePeak(msgspec.Struct, frozen=True):
-    """The replayed peak on the devices of one place, and what one of them may use."""
-
-    place: str
-    peak_bytes: int
-    memory_limit_bytes: float
 
 
 class FrontierPoint(msgspec.Struct, frozen=True):
@@ -93,10 +86,12 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     """The frontier of a graph on a number of GPUs.
 
     Points ascend in memory and descend in time: with `overlap` the replayed peak and the replayed
-    time, else the sums. `turning_point` is the knee on the same axes.
+    time, else the sums. `turning_point` is the knee on the same axes. `bundle` is there for devices
+    of several kinds: how many of which group.
     """
 
     points: list[FrontierPoint]
     turning_point: int | None
     certificate: Certificate
     search: SearchReport
+    bundle: str | UnsetType = UNSET

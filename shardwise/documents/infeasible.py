@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class Infeasible(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.infeasible/1"):
-    """Why there is no strategy; `gpus` is null for a question that names no number of GPUs."""
+    """Why there is no strategy; `gpus` is null for a question that names no number of GPUs.
+
+    `bundle` is there for devices of several kinds: how many of which group.
+    """
 
     graph: str
     graph_name: str
@@ -14,3 +18,4 @@ class Infeasible(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise
     gpus: int | None
     feasible: bool
     reason: str
+    bundle: str | UnsetType = UNSET

@@ -117,7 +117,11 @@ class Allocation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise
 
 
 class Watch(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.watch/1"):
-    """A curve that the service keeps known."""
+    """A curve that the service keeps known.
+
+    Of one over several kinds of devices there are the `bundles`, and `max_gpus` is the most devices
+    of one.
+    """
 
     name: str
     graph: str
@@ -125,6 +129,7 @@ class Watch(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.watc
     max_gpus: int
     created_at: str
     job: Job | UnsetType = UNSET
+    bundles: list[str] | UnsetType = UNSET
 
 
 class WatchPage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.page/1"):

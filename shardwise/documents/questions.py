@@ -7,7 +7,7 @@ is an id or `shipped:NAME`, `hardware` an id or a built-in name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec.structs import fields
@@ -23,25 +23,51 @@ SearchOptions = Annotated[
 ]
 """The options of a search, as requests have them."""
 
+MOST_BUNDLE_CHARACTERS = 1000
+"""Characters of a text that says how many devices of which group a question takes."""
+MOST_BUNDLES = 64
+"""Bundles of one curve."""
+
+BundleText: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=MOST_BUNDLE_CHARACTERS,
+        description="Devices by group of a profile with several kinds: `v100=2,1080ti=4`. Groups "
+        "come in any order.",
+        examples=["v100=2,1080ti=4"],
+    ),
+]
+"""How many devices of which group (`shardwise.hardware.Bundle` reads it)."""
+
+Devices: TypeAlias = int | BundleText
+"""What a question takes: a number of like devices, or devices by group."""
+
 
 class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/frontiers`."""
 
     graph: str
     hardware: str
-    gpus: int
+    gpus: Devices
     options: SearchOptions = {}
     priority: int = 0
 
 
 class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`GET /v1/curves` as an object."""
+    """`GET /v1/curves` as an object.
+
+    It has either `max_gpus`, or for hardware with groups of devices `bundles`: texts such as
+    `v100=2,1080ti=4`, of which `usual` stands for each group alone, the fastest groups together and
+    everything.
+    """
 
     graph: str
     hardware: str
-    max_gpus: int
+    max_gpus: int | None = None
     options: SearchOptions = {}
     priority: int = 0
+    bundles: Annotated[list[BundleText], msgspec.Meta(max_length=MOST_BUNDLES)] = []
 
 
 class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,7 +75,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     graph: str
     hardware: str
-    gpus: int
+    gpus: Devices
     objective: str = "mini-time"
     point: str | None = None
     options: SearchOptions = {}
@@ -57,7 +83,12 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/quotes`. `offers_csv`: a table with the SkyPilot catalog's columns."""
+    """`POST /v1/quotes`. `offers_csv`: a table with the SkyPilot catalog's columns.
+
+    `combine` is how many kinds of instances one answer may have together. With `hardware`, which
+    has groups of devices, its parts are quoted instead of offers: `prices` are USD per hour of one
+    device by group, where they are left out those of the cheapest offers with its kind.
+    """
 
     graph: str
     offers_csv: str | None = None
@@ -67,6 +98,9 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     max_instances: int = 16
     options: SearchOptions = {}
     priority: int = 0
+    combine: int = 1
+    hardware: str | None = None
+    prices: dict[str, float] = {}
 
 
 QUESTIONS: Mapping[str, type[msgspec.Struct]] = {

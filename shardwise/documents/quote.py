@@ -9,8 +9,25 @@ from shardwise.documents.common import ComputeShares
 from shardwise.documents.curve import DoesNotFit
 
 
+class OfferPart(msgspec.Struct, frozen=True):
+    """Instances of one kind in an offer that combines several, or the devices of one group of a
+    profile. `usd_per_hour` is that of all of them."""
+
+    instance_type: str
+    instances: int
+    gpus: int
+    gpu_kind: str
+    usd_per_hour: float
+    price_as_of: str
+    price_source: str
+
+
 class OfferRow(msgspec.Struct, frozen=True):
-    """A number of instances on which the job fits, with its time and its price."""
+    """A number of instances on which the job fits, with its time and its price.
+
+    Of several kinds together `parts` says what of each, `bundle` how many devices of which group,
+    `combined` how they were taken for one cluster; prices and counts are sums.
+    """
 
     provider: str
     instance_type: str
@@ -34,6 +51,9 @@ class OfferRow(msgspec.Struct, frozen=True):
     total_s: float | UnsetType = UNSET
     usd_total: float | UnsetType = UNSET
     meets_deadline: bool | UnsetType = UNSET
+    bundle: str | UnsetType = UNSET
+    parts: list[OfferPart] | UnsetType = UNSET
+    combined: str | UnsetType = UNSET
 
 
 class NotOffered(msgspec.Struct, frozen=True):
@@ -49,10 +69,35 @@ class NotOffered(msgspec.Struct, frozen=True):
     does_not_fit: list[DoesNotFit] | UnsetType = UNSET
 
 
+class Combination(msgspec.Struct, frozen=True):
+    """A combination of offers that was searched: its instances, what it costs an hour, and how it
+    ended."""
+
+    instances: str
+    bundle: str
+    usd_per_hour: float
+    outcome: str
+
+
+class Combinations(msgspec.Struct, frozen=True):
+    """Which offers were taken together: at most `most_kinds` of them in one.
+
+    `rule` says in words which may be, `considered` is how many could be better than every single
+    one, and `tried` are those that were searched, at most `most_tried`.
+    """
+
+    most_kinds: int
+    most_tried: int
+    rule: str
+    considered: int
+    tried: list[Combination]
+
+
 class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quote/1"):
     """Offers ranked by price; `minimum_gpus` is the fewest GPUs of any, null without an offer.
 
-    Prices and deadlines go by `replayed_time_s` with `overlap`, else by `time_s`.
+    Prices and deadlines go by `replayed_time_s` with `overlap`, else by `time_s`. `combinations` is
+    there where offers might be combined, `hardware` where parts of one profile were quoted.
     """
 
     graph: str
@@ -66,6 +111,9 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
     minimum_gpus: int | None
     stale: bool
     overlap: bool = False
+    combinations: Combinations | UnsetType = UNSET
+    hardware: str | UnsetType = UNSET
+    hardware_id: str | UnsetType = UNSET
 
 
 def step_s(row: OfferRow, overlap: bool) -> float:

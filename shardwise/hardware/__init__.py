@@ -3,11 +3,13 @@
 from shardwise.hardware.bandwidth import OPERATIONS, bus_bandwidth, bus_factor
 from shardwise.hardware.blocks import Block, Blocks
 from shardwise.hardware.bundle import Bundle, devices_of
+from shardwise.hardware.bundles import USUAL, parse_bundles, parts_of, usual_bundles
 from shardwise.hardware.collectives import (
     Estimate,
     collective_time,
     collective_times,
 )
+from shardwise.hardware.combined import Nodes, combined_profile, group_name
 from shardwise.hardware.device import Device
 from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.groups import DeviceGroup, GroupLink, GroupPath
@@ -30,10 +32,12 @@ from shardwise.hardware.offers import (
     read_offers,
     stale,
 )
+from shardwise.hardware.prices import GroupPrice, bundle_usd_per_hour, group_prices
 from shardwise.hardware.profiles import list_builtin, load_hardware
 
 __all__ = [
     "OPERATIONS",
+    "USUAL",
     "Block",
     "Blocks",
     "Bundle",
@@ -43,6 +47,7 @@ __all__ = [
     "Estimate",
     "GroupLink",
     "GroupPath",
+    "GroupPrice",
     "GroupShape",
     "Hardware",
     "HeldOut",
@@ -50,16 +55,21 @@ __all__ = [
     "Level",
     "Mesh",
     "MeshAxis",
+    "Nodes",
     "Offer",
     "Overlap",
     "RingLinks",
     "TooFewDevices",
     "Waiting",
+    "bundle_usd_per_hour",
     "bus_bandwidth",
     "bus_factor",
     "collective_time",
     "collective_times",
+    "combined_profile",
     "devices_of",
+    "group_name",
+    "group_prices",
     "hardware_document",
     "hardware_from_document",
     "held_out_errors",
@@ -67,7 +77,10 @@ __all__ = [
     "list_builtin",
     "load_hardware",
     "on_demand_usd_per_hour",
+    "parse_bundles",
     "parse_offers",
+    "parts_of",
     "read_offers",
     "stale",
+    "usual_bundles",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardwise.documents.questions import MOST_BUNDLE_CHARACTERS
 from shardwise.errors import BadInput
 from shardwise.hardware.groups import expected_devices
 from shardwise.hardware.hardware import Hardware
@@ -40,7 +41,7 @@ class Bundle:
         known = {group.name: group for group in hardware.groups}
         for name, count in counts.items():
             if name not in known:
-                raise _refused(hardware, field, f"unknown group {name!r}")
+                raise _refused(hardware, field, f"unknown group {name[:40]!r}")
             most = known[name].gpus
             if not 0 <= count <= most:
                 raise BadInput(
@@ -54,20 +55,22 @@ class Bundle:
     def parse(cls, text: str, hardware: Hardware, field: str = "gpus") -> Bundle:
         """Returns the bundle that a text such as `v100=2,1080ti=4` names, in any order.
 
-        Raises `BadInput`, which names `field`, for a profile without groups, a number alone, a part
-        that is not NAME=COUNT, an unknown group, one that is named twice, a count below 1, and more
-        devices than a group has.
+        Raises `BadInput`, which names `field`, for a profile without groups, a text of more than
+        `MOST_BUNDLE_CHARACTERS`, a number alone, a part that is not NAME=COUNT, an unknown group,
+        one that is named twice, a count below 1, and more devices than a group has.
         """
         _check_has_groups(hardware, field)
+        if len(text) > MOST_BUNDLE_CHARACTERS:
+            raise _refused(hardware, field, f"a text of {len(text)} characters")
         if text.strip().isdecimal():
             raise _refused(hardware, field, f"{text.strip()} devices, of which group is not said")
         counts: dict[str, int] = {}
         for part in text.split(","):
             name, equals, count = (piece.strip() for piece in part.partition("="))
             if not equals:
-                raise _refused(hardware, field, f"got {part.strip()!r}")
+                raise _refused(hardware, field, f"got {part.strip()[:40]!r}")
             if name in counts:
-                raise _refused(hardware, field, f"group {name!r} is named twice")
+                raise _refused(hardware, field, f"group {name[:40]!r} is named twice")
             counts[name] = _count(name, count, field)
         return cls.of(hardware, counts, field)
 

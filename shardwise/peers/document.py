@@ -10,6 +10,7 @@ from msgspec.structs import asdict as members
 from msgspec.structs import replace
 
 from shardwise.advise.frontier import certificate, heading
+from shardwise.advise.mixed import bundle_of
 from shardwise.documents.comparison import (
     ComparedMethod,
     ComparedPoint,
@@ -76,6 +77,7 @@ def replayed_document(
             space: _ratio(batch, points, limit) for space, points in own.items()
         },
         certificate=certificate(searches),
+        bundle=bundle_of(searches[0]),
     )
     fitting = [method.method for method, point in ranked(compared) if point.feasible]
     return replace(compared, ranking=fitting)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shardwise.documents import Curve, Frontier
+from msgspec import UNSET
+
+from shardwise.documents import Curve, CurvePoint, Frontier
 from shardwise.documents.frontier import axes_of, exposed_s
 from shardwise.pictures.figure import BLUE, GREEN, ORANGE, RED, Picture
 
@@ -69,8 +71,10 @@ def curve_picture(document: Curve) -> Picture:
     """Returns shortest time and throughput against GPU count.
 
     The time is the replayed one with `overlap`, else the sum. Counts on which nothing fits are
-    marked.
+    marked. Of several kinds of devices there is a bar for each bundle, with its name.
     """
+    if document.bundles is not UNSET:
+        return _bundles_picture(document)
     fitting = [p for p in document.points if p.feasible]
     failing = [p.gpus for p in document.points if not p.feasible]
     picture, axes = Picture.of_panels(
@@ -102,3 +106,41 @@ def curve_picture(document: Curve) -> Picture:
         axes[1], ((n, rate, f"{n} GPUs: {rate:.4g} samples per second") for n, rate in known)
     )
     return picture
+
+
+def _bundles_picture(document: Curve) -> Picture:
+    """Returns the shortest time of every bundle and its throughput, bundles named on the axis."""
+    points = document.points
+    picture, axes = Picture.of_panels(
+        f"{document.graph_name or ''} on {document.hardware or ''}: the curve", panels=2
+    )
+    names = [_words(point) for point in points]
+    places = range(len(points))
+    fitting = [(i, point) for i, point in enumerate(points) if point.feasible]
+    times = [(i, point.replayed_time_s or 0.0) for i, point in fitting]
+    rates = [(i, p.samples_per_s) for i, p in fitting if p.samples_per_s is not None]
+    failing = [i for i, point in enumerate(points) if not point.feasible]
+    axes[0].bar([i for i, _ in times], [t for _, t in times], color=BLUE, label="time of a step")
+    axes[0].plot(failing, [0] * len(failing), "x", color=RED, label="does not fit")
+    axes[0].set_ylabel("time of a step (s)")
+    axes[0].set_title(picture.title, fontsize=10)
+    axes[1].bar([i for i, _ in rates], [rate for _, rate in rates], color=GREEN)
+    axes[1].set_ylabel("samples per second")
+    if failing:
+        axes[0].legend(frameon=False)
+    for panel in axes:
+        panel.set_ylim(bottom=0)
+        panel.set_xlim(-0.6, len(points) - 0.4)
+        panel.set_xticks(list(places), names, rotation=30, ha="right", fontsize=8)
+        panel.grid(alpha=0.3, axis="y")
+    picture.show_texts(axes[0], ((i, t, f"{points[i].bundle}: {t:.4g} s") for i, t in times))
+    picture.show_texts(
+        axes[1], ((i, r, f"{points[i].bundle}: {r:.4g} samples per second") for i, r in rates)
+    )
+    return picture
+
+
+def _words(point: CurvePoint) -> str:
+    """Returns a bundle as an axis names it: `2 v100 + 4 1080ti`."""
+    parts = [part.partition("=") for part in str(point.bundle).split(",")]
+    return " + ".join(f"{count} {name}" for name, _, count in parts)

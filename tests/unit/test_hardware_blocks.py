@@ -62,7 +62,9 @@ LIST = "v100 (2 V100-PCIe-16GB), 1080ti (4 GTX1080Ti-11GB), p100 (2 P100-PCIe-12
         ("v100=", "'' devices of v100"),
         ("v100=²", "'²' devices of v100"),
         ("v100=٢", "'٢' devices of v100"),
-        (f"v100={'9' * 5000}", "devices of v100"),
+        (f"v100={'9' * 500}", "devices of v100"),
+        (f"v100={'9' * 5000}", "a text of 5005 characters"),
+        (f"{'x' * 900}=1", f"unknown group '{'x' * 40}'"),
         ("v100=1,p100=1,v100=1", "'v100' is named twice"),
     ],
 )  # fmt: skip

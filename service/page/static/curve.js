@@ -1,4 +1,5 @@
-// The curve: time and throughput against GPUs; counts on which nothing fits are marked.
+// The curve: time and throughput against GPUs, or against bundles of several kinds; what nothing
+// fits on is marked.
 "use strict";
 (() => {
   const { data, colour, seconds, size } = Plots;
@@ -8,9 +9,11 @@
   const fits = points.map((_, i) => i).filter((i) => points[i].feasible);
   const not = points.map((_, i) => i).filter((i) => !points[i].feasible);
   const samples = points.some((point) => point.samples_per_s !== null && point.samples_per_s !== undefined);
-  const gpus = (indices) => indices.map((i) => points[i].gpus);
+  const bundles = points.some((point) => point.bundle !== undefined);
+  const name = (i) => points[i].bundle ?? `${points[i].gpus} GPUs`;
+  const gpus = (indices) => indices.map((i) => (bundles ? points[i].bundle : points[i].gpus));
   const words = (i) =>
-    `${points[i].gpus} GPUs<br>${seconds(time(i))} a step<br>${size(points[i].peak_bytes)} of one GPU`
+    `${name(i)}<br>${seconds(time(i))} a step<br>${size(points[i].peak_bytes)} of one GPU`
     + (points[i].samples_per_s ? `<br>${points[i].samples_per_s.toPrecision(3)} samples a second` : "");
   const wrapped = (text) => text.replace(/(.{1,44})(\s|$)/g, "$1<br>");
   const figure = () => {
@@ -22,17 +25,20 @@
     const traces = [
       { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most n GPUs",
         line: { shape: "hv", color: colour("accent"), width: 1.5 }, hoverinfo: "skip" },
-      { ...dots, y: fits.map(time), name: "exactly n GPUs", marker },
-    ];
+      { ...dots, y: fits.map(time), name: bundles ? "time of a step" : "exactly n GPUs", marker },
+    ].slice(bundles ? 1 : 0);
     if (not.length) {
       traces.push({
         x: gpus(not), y: not.map(() => low), mode: "markers", name: "infeasible", customdata: not,
         marker: { color: colour("bad"), symbol: "x", size: 10 }, hoverinfo: "text",
-        text: not.map((i) => `${points[i].gpus} GPUs: infeasible<br>${wrapped(points[i].reason ?? "nothing fits")}`),
+        text: not.map((i) => `${name(i)}: infeasible<br>${wrapped(points[i].reason ?? "nothing fits")}`),
       });
     }
     const layout = {
-      xaxis: { title: { text: "GPUs" }, range: [0.4, points.length + 0.6] },
+      xaxis: bundles
+        ? { type: "category", categoryorder: "array", categoryarray: points.map((point) => point.bundle),
+          range: [-0.6, points.length - 0.4], tickangle: -30, automargin: true }
+        : { title: { text: "GPUs" }, range: [0.4, points.length + 0.6] },
       yaxis: { title: { text: "time of a step (s)" }, rangemode: "tozero" },
     };
     if (samples) {
@@ -40,7 +46,9 @@
         marker: { color: colour("p1"), size: 8, symbol: "diamond" }, xaxis: "x2", yaxis: "y2" });
       layout.grid = { rows: 2, columns: 1, pattern: "independent", ygap: 0.3 };
       layout.xaxis2 = { ...layout.xaxis };
-      layout.xaxis = { range: layout.xaxis.range };
+      layout.xaxis = bundles
+        ? { ...layout.xaxis, showticklabels: false }
+        : { range: layout.xaxis.range };
       layout.yaxis2 = { title: { text: "samples per second" }, rangemode: "tozero" };
     }
     return { traces, layout };

@@ -133,6 +133,8 @@
     say(words.join(", "));
     if (replayed) say(`${size(bytes[index])} at the peak, ${seconds(time[index])} a step`);
     if (known(point.gap)) say(`At most ${(100 * point.gap).toFixed(1)} % faster is possible with no more memory`);
+    if (point.places) list(point.places.map((one) =>
+      `${one.place}: ${size(one.peak_bytes)} at the peak of ${size(one.memory_limit_bytes)}`));
     if (replayed) ofReplay(point);
     else ofSums(point);
     if (point.splits && point.splits.length) {

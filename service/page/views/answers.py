@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
+from msgspec import UNSET
+
 from service.page.views.plan_table import plan_context
 from shardwise import validation
 from shardwise.advise.ranges import range_counts, range_reason
@@ -99,6 +101,8 @@ def curve_context(result: dict[str, Any]) -> dict[str, Any]:
         "fastest": min(fitting, key=lambda point: float(point[time])) if fitting else None,
         "infeasible": [point for point in points if not point["feasible"]],
         "samples": any(point.get("samples_per_s") is not None for point in points),
+        "bundles": "bundles" in result,
+        "prices": any(point.get("usd_per_hour") is not None for point in points),
         "data": {"points": points, "time": time},
     }
 
@@ -119,7 +123,8 @@ def _curve_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     for document in ranges:
         run = validation.convert(document, DoesNotFit)
-        words = {"gpus": range_counts(run), "reason": range_reason(run)}
+        gpus = range_counts(run) if run.bundle is UNSET else run.bundle
+        words = {"gpus": gpus, "reason": range_reason(run)}
         rows.append({"at": run.first, "point": None, **words})
     return sorted(rows, key=lambda row: int(row["at"]))
 

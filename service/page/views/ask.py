@@ -39,6 +39,7 @@ _ASK: Mapping[str, tuple[Handler, type[Any]]] = {
 }
 _FIELDS = {
     "max_gpus": "gpus",
+    "bundles": "gpus",
     "deadline_s": "deadline_h",
     "zero": "zero-0",
 }

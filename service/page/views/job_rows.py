@@ -32,8 +32,13 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
     asked = job["question"]
     graph = names.get(asked["graph"], f"graph {short(asked['graph'], 8)}")
     if job["kind"] == "quote":
-        return graph
+        return f"{graph} on parts of {asked['hardware']}" if "hardware" in asked else graph
     gpus = asked.get("gpus", asked.get("max_gpus"))
+    if "bundles" in asked:
+        number = len(asked["bundles"])
+        return f"{graph} on {number} bundle{'' if number == 1 else 's'} of {asked['hardware']}"
+    if isinstance(gpus, str):
+        return f"{graph} on {gpus} of {asked['hardware']}"
     upto = "up to " if job["kind"] == "curve" else ""
     nodes = asked.get("nodes")
     where = asked.get("hardware", "?") + (
@@ -55,12 +60,14 @@ def form_address(job: dict[str, Any]) -> str:
     values: dict[str, Any] = {"kind": job["kind"], "graph": asked["graph"]}
     if job["kind"] != "quote":
         values["gpus"] = asked.get("gpus", asked.get("max_gpus"))
+        if "bundles" in asked:
+            values["gpus"] = " ".join(asked["bundles"])
         values["hardware"] = asked.get("hardware")
         values["hardware_id"] = asked.get("hardware_id")
         values["nodes"] = asked.get("nodes")
     if asked.get("point"):
         asked = {**asked, "objective": None}
-    for name in ("objective", "steps", "budget_usd", "max_instances"):
+    for name in ("objective", "steps", "budget_usd", "max_instances", "combine"):
         values[name] = asked.get(name)
     if asked.get("deadline_s"):
         values["deadline_h"] = f"{asked['deadline_s'] / 3600:g}"

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
+
+from service.page.views.cluster_table import cluster_context
 from shardwise import documents
 from shardwise.advise.explain import explain
 from shardwise.documents.common import MeshAxis
@@ -53,6 +56,7 @@ def plan_context(result: dict[str, Any]) -> dict[str, Any]:
             ("Re-scheduling", totals.rescheduling_s),
         ),
         "limit_bytes": plan.memory_limit_bytes,
+        "cluster": None if plan.cluster is UNSET else cluster_context(plan, plan.cluster),
     }
 
 

@@ -24,7 +24,9 @@ from service.store.question_blobs import whole_question
 from service.store.results import result_of
 from service.store.tables import Job
 from shardwise import validation
+from shardwise.advise.combined_offers import profile_of_row
 from shardwise.documents import PlanRequest
+from shardwise.documents.quote import OfferRow
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, Offer, hardware_from_document
 
@@ -55,8 +57,9 @@ def _question(context: RequestContext, job: Job, point: dict[str, Any]) -> Quest
     asked = whole_question(context.session, job)
     if point.get("feasible") is False and job.kind == "curve":
         raise Problem("invalid", f"{point['gpus']} GPUs: {point.get('reason', 'nothing fits')}")
-    hardware = _offered(asked, point) if job.kind == "quote" else None
-    gpus = point["gpus"] if job.kind in ("curve", "quote") else asked["gpus"]
+    parts_quoted = "hardware" in asked
+    hardware = None if job.kind != "quote" or parts_quoted else _offered(asked, point)
+    gpus = asked["gpus"] if job.kind == "frontier" else point.get("bundle", point["gpus"])
     return plan_question(
         PlanRequest(
             job.graph_id,
@@ -72,10 +75,12 @@ def _question(context: RequestContext, job: Job, point: dict[str, Any]) -> Quest
 
 
 def _offered(asked: dict[str, Any], row: dict[str, Any]) -> Hardware:
-    """Returns the profile of an offer's instances."""
+    """Returns the profile of an offer's instances, of several kinds together that of all."""
+    offers = [validation.convert(document, Offer) for document in asked["offers"]]
+    if "parts" in row:
+        return profile_of_row(offers, validation.convert(row, OfferRow))
     names = ("provider", "instance_type", "region", "spot", "hardware")
-    for document in asked["offers"]:
-        offer = validation.convert(document, Offer)
+    for offer in offers:
         if all(getattr(offer, name) == row[name] for name in names):
             return offer.profile()
     raise not_found("offer", f"{row['provider']} {row['instance_type']}")

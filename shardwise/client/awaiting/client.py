@@ -31,7 +31,7 @@ from shardwise.client.exchange import (
 )
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
-from shardwise.client.questions import offers_csv
+from shardwise.client.questions import devices_text, offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
@@ -40,7 +40,7 @@ from shardwise.documents import Curve, Frontier, Plan, Quote
 from shardwise.documents.jobs import Allocation
 from shardwise.files import private_file
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, Offer
+from shardwise.hardware import Bundle, Hardware, Offer
 
 
 class _Lines:
@@ -165,42 +165,56 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str | Bundle,
         options: Options | None = None,
         progress: Progress | None = None,
         *,
         timeout_s: float | None = None,
     ) -> Frontier:
-        """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it."""
+        """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it.
+
+        `gpus` is a number, or devices by group such as `v100=2,1080ti=4`.
+        """
         return await self._run(
             self._calls.answer(
-                Frontier, graph, hardware, progress, timeout_s, options=options, gpus=gpus
+                Frontier, graph, hardware, progress, timeout_s,
+                options=options, gpus=devices_text(gpus),
             )
-        )
+        )  # fmt: skip
 
     async def curve(
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        max_gpus: int,
+        max_gpus: int | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
         *,
+        bundles: Sequence[str | Bundle] = (),
         timeout_s: float | None = None,
     ) -> Curve:
-        """Returns the curve, `shardwise.curve/1`.
+        """Returns the curve, `shardwise.curve/1`: up to `max_gpus`, or with groups of devices of
+        the `bundles`, texts such as `v100=2,1080ti=4`, or `usual`.
 
         Asking again costs a 304: its ETag is remembered.
         """
         return await self._run(
-            self._calls.curve(graph, hardware, max_gpus, options, progress, timeout_s)
+            self._calls.curve(
+                graph,
+                hardware,
+                max_gpus,
+                options,
+                progress,
+                timeout_s,
+                [str(bundle) for bundle in bundles],
+            )
         )
 
     async def plan(
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str | Bundle,
         *,
         objective: str = "mini-time",
         point: str | None = None,
@@ -215,7 +229,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         return await self._run(
             self._calls.answer(
                 Plan, graph, hardware, progress, timeout_s,
-                options=options, gpus=gpus, objective=objective, point=point,
+                options=options, gpus=devices_text(gpus), objective=objective, point=point,
             )
         )  # fmt: skip
 
@@ -232,19 +246,24 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         budget_usd: float | None = None,
         steps: int | None = None,
         max_instances: int = 16,
+        combine: int = 1,
+        hardware: HardwareSource | None = None,
+        prices: Mapping[str, float] | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
     ) -> Quote:
         """Returns the quote, `shardwise.quote/1`.
 
-        Without `offers` it uses those that the service ships.
+        Without `offers` it uses those that the service ships. `combine`, `hardware` and `prices`
+        are as in `shardwise.advise.quote`.
         """
         return await self._run(
             self._calls.answer(
-                Quote, graph, None, progress, timeout_s,
+                Quote, graph, hardware, progress, timeout_s,
                 options=options, offers_csv=offers_csv(offers), deadline_s=deadline_s,
                 budget_usd=budget_usd, steps=steps, max_instances=max_instances,
+                combine=combine, prices=dict(prices or {}),
             )
         )  # fmt: skip
 

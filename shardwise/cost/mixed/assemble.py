@@ -187,6 +187,12 @@ class MixedCosted:
         )
 
 
+def searched_mesh(blocks: Blocks, max_configurations: int) -> SearchMesh:
+    """Returns the mesh of a bundle's blocks with as many axes merged as a search merges."""
+    most = min(max_configurations, MOST_CONFIGURATIONS)
+    return SearchMesh.build(mesh_of_blocks(blocks), most)
+
+
 def mixed_costed(
     patterns: Patterns,
     blocks: Blocks,
@@ -203,8 +209,7 @@ def mixed_costed(
     pins that match nothing or leave nothing.
     """
     coarsened = patterns.coarsened
-    most = min(options.max_configurations, MOST_CONFIGURATIONS)
-    search = SearchMesh.build(mesh_of_blocks(blocks), most)
+    search = searched_mesh(blocks, options.max_configurations)
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     links = links_of(blocks)
     bare = context_of(patterns, links.view(0), search, options, micro_batches)

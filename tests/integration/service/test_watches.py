@@ -109,3 +109,29 @@ def test_a_watch_goes_with_its_graph(service: Service) -> None:
     assert service.client.delete(f"/v1/graphs/{created['graph']}").status_code == 204
     assert service.client.get("/v1/watches/gone").status_code == 404
     assert service.client.get("/v1/watches/metrics").status_code == 200
+
+
+def test_a_watched_curve_over_bundles_has_series_of_its_own(service: Service) -> None:
+    for known in service.client.get("/v1/watches").json()["items"]:
+        service.client.delete(f"/v1/watches/{known['name']}")
+    bundles = ["p100=1,v100=1", "v100=2"]
+    ask = {
+        "name": "mixed", "graph": "shipped:vgg16", "hardware": "heterog-8", "bundles": bundles,
+        "options": {"micro_batches": [1], "time_limit_s": 2.0},
+    }  # fmt: skip
+    created = service.client.post("/v1/watches", json=ask)
+    assert created.status_code == 201, created.text
+    assert created.json()["bundles"] == ["v100=2", "v100=1,p100=1"]
+    assert created.json()["max_gpus"] == 2
+    assert service.client.get("/v1/watches/mixed").json()["bundles"] == created.json()["bundles"]
+    name = "shardwise_watch_bundle_iteration_time_seconds"
+    samples: dict[str, Any] = wait_until(
+        lambda: now if name in (now := series(service)) else None, "the curve is computed"
+    )
+    assert samples[name].keys() <= {("v100=2", "mixed"), ("v100=1,p100=1", "mixed")}
+    assert ("mixed",) not in {
+        k[1:] for k in samples.get("shardwise_watch_iteration_time_seconds", {})
+    }
+    refused = service.client.post("/v1/watches", json={**ask, "name": "other", "max_gpus": 4})
+    assert refused.status_code == 422
+    assert refused.json()["field"] == "max_gpus"

@@ -105,6 +105,16 @@ def test_another_spelling_has_the_same_key(query: bytes) -> None:
     assert digest_of(query) == digest_of(GOOD)
 
 
+def test_bundles_have_one_key_in_any_order() -> None:
+    start = b"graph=g&hardware=h&bundles="
+    one = digest_of(start + b"v100%3D2,p100%3D1&bundles=v100%3D2")
+    assert one is not None
+    assert one == digest_of(start + b"v100=2&bundles=p100%3D1,%20v100%3D2")
+    assert one == digest_of(start + b"v100=2&bundles=p100=1,v100=2&bundles=v100=2")
+    others = (b"v100=2", b"v100=2,p100=1", b"v100=2,p100=1,v100=2", b"v100=2&max_gpus=3")
+    assert one not in [digest_of(start + other) for other in others]
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -19,6 +19,7 @@ from service.questions.search_options import NAMES, options_document, options_fr
 from shardwise.advise import OBJECTIVES, Options
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
+from shardwise.errors import BadInput
 from shardwise.sharding.precision import PRECISIONS
 
 NOWHERE: dict[str, Any] = {
@@ -136,3 +137,38 @@ def test_a_stored_question_is_named_and_asked_again(
     body = json.loads(question_body(sent(query), None))
     assert (body["graph"], body["hardware"], body["gpus"]) == ("shipped:gpt2", "l4", 2)
     assert options_from_request(body["options"]) == options_from_request(options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "sent"),
+    [
+        ("frontier", "4", {"gpus": 4}),
+        ("plan", "p100=2, v100=2", {"gpus": "p100=2, v100=2"}),
+        ("curve", "8", {"max_gpus": 8}),
+        ("curve", "v100=2; v100=2,p100=2", {"bundles": ["v100=2", "v100=2,p100=2"]}),
+        ("curve", "usual v100=1", {"bundles": ["usual", "v100=1"]}),
+    ],
+)
+def test_gpus_are_a_number_or_devices_by_group(kind: str, gpus: str, sent: dict[str, Any]) -> None:
+    form = {"kind": kind, "graph": "shipped:gpt2", "hardware": "heterog-8", "gpus": gpus}
+    body = json.loads(question_body(form, None))
+    named = {name: body[name] for name in ("gpus", "max_gpus", "bundles") if name in body}
+    assert named == sent
+
+
+@pytest.mark.parametrize(("kind", "gpus"), [("frontier", "many"), ("curve", "few many")])
+def test_other_texts_are_no_number(kind: str, gpus: str) -> None:
+    form = {"kind": kind, "graph": "shipped:gpt2", "hardware": "l4", "gpus": gpus}
+    with pytest.raises(BadInput) as caught:
+        question_body(form, None)
+    assert caught.value.field == "gpus"
+
+
+def test_a_stored_curve_over_bundles_is_asked_again() -> None:
+    job = stored(document(Options()))
+    del job["question"]["gpus"]
+    job = {**job, "kind": "curve"}
+    job["question"]["bundles"] = ["v100=2", "v100=2,p100=2"]
+    query = dict(parse_qsl(urlsplit(form_address(job)).query))
+    body = json.loads(question_body(query, None))
+    assert body["bundles"] == ["v100=2", "v100=2,p100=2"]

@@ -1,0 +1,117 @@
+"""Rows of quotes: what a job takes and costs on devices that were searched."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from shardwise.cost.options import Options
+from shardwise.documents.curve import CurvePoint
+from shardwise.documents.quote import NotOffered, OfferPart, OfferRow, step_s
+from shardwise.hardware import Offer, stale
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the price of a job depends on besides the offer."""
+
+    options: Options
+    batch_size: int | None
+    steps: int | None
+    deadline_s: float | None
+    today: datetime.date
+
+    def ranking_s(self, point: CurvePoint) -> float:
+        """Returns the time in seconds that ranks a point that fits."""
+        ranked = point.replayed_time_s if self.options.overlap else point.time_s
+        assert ranked is not None, "only points that fit are offered"
+        return ranked
+
+
+def offer_row(offer: Offer, instances: int, point: CurvePoint, terms: Terms) -> OfferRow:
+    """Returns the row of a number of instances of one kind."""
+    part = offer_part(offer, instances)
+    return row_of([part], point, terms, offer, stale=stale(offer, terms.today))
+
+
+def offer_part(offer: Offer, instances: int) -> OfferPart:
+    """Returns a number of instances with their price."""
+    return OfferPart(
+        instance_type=offer.instance_type,
+        instances=instances,
+        gpus=instances * offer.gpus_per_instance,
+        gpu_kind=offer.gpu_kind,
+        usd_per_hour=offer.usd_per_hour * instances,
+        price_as_of=offer.price_as_of,
+        price_source=offer.price_source,
+    )
+
+
+def row_of(
+    parts: Sequence[OfferPart], point: CurvePoint, terms: Terms, of: Offer, *, stale: bool
+) -> OfferRow:
+    """Returns the row of instances that are taken together: sums, and the words of all of them.
+
+    Provider, region, market and profile are those of `of`.
+    """
+    assert point.time_s is not None and point.replayed_time_s is not None
+    assert point.peak_bytes is not None and point.plan_id is not None
+    ranked_s = terms.ranking_s(point)
+    per_hour = sum(part.usd_per_hour for part in parts)
+    total_s = UNSET if terms.steps is None else ranked_s * terms.steps
+    return OfferRow(
+        provider=of.provider,
+        instance_type=" + ".join(part.instance_type for part in parts),
+        instances=sum(part.instances for part in parts),
+        gpus=point.gpus,
+        gpu_kind=" + ".join(part.gpu_kind for part in parts),
+        region=of.region,
+        spot=of.spot,
+        usd_per_hour=per_hour,
+        price_as_of=min(part.price_as_of for part in parts),
+        price_source="; ".join(dict.fromkeys(part.price_source for part in parts)),
+        stale=stale,
+        hardware=of.hardware,
+        time_s=point.time_s,
+        replayed_time_s=point.replayed_time_s,
+        peak_bytes=point.peak_bytes,
+        plan_id=point.plan_id,
+        compute_shares=point.compute_shares,
+        confidence=point.confidence,
+        usd_per_million_samples=UNSET
+        if terms.batch_size is None
+        else per_hour / 3600 * ranked_s / terms.batch_size * 1e6,
+        total_s=total_s,
+        usd_total=UNSET if total_s is UNSET else per_hour / 3600 * total_s,
+        meets_deadline=UNSET
+        if total_s is UNSET or terms.deadline_s is None
+        else total_s <= terms.deadline_s,
+        bundle=point.bundle,
+    )
+
+
+def price_of(row: OfferRow) -> float:
+    """Returns what a row costs in USD: the whole job, or without steps an hour."""
+    return row.usd_per_hour if row.usd_total is UNSET else row.usd_total
+
+
+def rank_of(row: OfferRow, overlap: bool) -> tuple[bool, float, float]:
+    """Returns the key by which rows are ordered: those in time first, the cheapest first."""
+    price = row.usd_per_hour
+    for better in (row.usd_per_million_samples, row.usd_total):
+        price = price if better is UNSET else better
+    return (row.meets_deadline is False, price, step_s(row, overlap))
+
+
+def over_budget(row: OfferRow, budget_usd: float) -> NotOffered:
+    """Returns why a row is left out that costs more than the budget."""
+    return NotOffered(
+        row.provider,
+        row.instance_type,
+        row.region,
+        f"{row.instances} instances cost {price_of(row):.2f} USD, "
+        f"over the budget of {budget_usd:.2f}",
+    )

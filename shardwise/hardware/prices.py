@@ -1,0 +1,73 @@
+"""What devices of several groups cost, by the offers with their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from shardwise.errors import BadInput
+from shardwise.hardware.bundle import Bundle
+from shardwise.hardware.groups import DeviceGroup
+from shardwise.hardware.hardware import Hardware
+from shardwise.hardware.offers import Offer
+from shardwise.hardware.profiles import load_hardware
+
+
+@dataclass(frozen=True)
+class GroupPrice:
+    """What the devices of a group cost: USD an hour for every `devices` of them that are begun.
+
+    `offer` is whose price it is, None of one that the question says.
+    """
+
+    usd_per_hour: float
+    devices: int
+    offer: Offer | None = None
+
+    def of(self, count: int) -> float:
+        """Returns USD an hour for so many devices."""
+        return -(-count // self.devices) * self.usd_per_hour
+
+
+def group_prices(
+    hardware: Hardware, offers: Iterable[Offer], given: Mapping[str, float] | None = None
+) -> dict[str, GroupPrice]:
+    """Returns the prices of a profile's groups by name; a group without one is left out.
+
+    `given` are USD per hour of one device. Without one it is the cheapest offer on demand of whole
+    instances whose devices are of the group's kind, with as many in a node. Raises `BadInput` whose
+    field is `prices.NAME` for an unknown group and a price that is not a finite number above 0.
+    """
+    prices: dict[str, GroupPrice] = {}
+    names = [group.name for group in hardware.groups]
+    for name, usd in (given or {}).items():
+        at = f"prices.{name[:40]}"
+        if name not in names:
+            raise BadInput("unknown group", field=at, expected=f"one of {', '.join(names)}")
+        if not 0 < usd < float("inf"):
+            raise BadInput(f"{usd}", field=at, expected="a finite number above 0")
+        prices[name] = GroupPrice(usd, 1)
+    offered = [offer for offer in offers if offer.hardware is not None and not offer.spot]
+    for group in hardware.groups:
+        known = [_price(offer) for offer in offered if _is_of(offer, group)]
+        if known and group.name not in prices:
+            prices[group.name] = min(known, key=lambda price: price.usd_per_hour)
+    return prices
+
+
+def bundle_usd_per_hour(bundle: Bundle, prices: Mapping[str, GroupPrice]) -> float | None:
+    """Returns what a bundle costs, in USD per hour; None where a group has no price."""
+    if any(name not in prices for name, _ in bundle.counts):
+        return None
+    return sum(prices[name].of(count) for name, count in bundle.counts)
+
+
+def _price(offer: Offer) -> GroupPrice:
+    return GroupPrice(offer.usd_per_hour, offer.gpus_per_instance, offer)
+
+
+def _is_of(offer: Offer, group: DeviceGroup) -> bool:
+    if offer.hardware is None or offer.gpus_per_instance != group.per_node:
+        return False
+    device = load_hardware(offer.hardware).devices[0]
+    return device.kind == group.kind
