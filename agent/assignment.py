@@ -43,11 +43,8 @@ class Assignment:
     rendezvous: Rendezvous
     memory_limit_bytes: int
     time_limit_s: float
-
-    @property
-    def first_rank(self) -> int:
-        """The global rank of the first process here."""
-        return self.node_rank * self.ranks_per_node
+    first_rank: int
+    """The global rank of the first process here."""
 
 
 def read_assignment(document: Any) -> Assignment:
@@ -59,6 +56,10 @@ def read_assignment(document: Any) -> Assignment:
     if not isinstance(document, dict):
         raise BadInput("expected a JSON object", field="assignment")
     nodes = _whole(document, "nodes", 1, 65536)
+    node_rank = _whole(document, "node_rank", 0, nodes - 1)
+    ranks = _whole(document, "ranks_per_node", 1, 4096)
+    # Hosts of several kinds may have unequal numbers of ranks; else it may be left out.
+    first = {"first_rank": node_rank * ranks, **document}
     return Assignment(
         id=safe_name(document.get("id"), "id"),
         launch=safe_name(document.get("launch"), "launch"),
@@ -70,11 +71,12 @@ def read_assignment(document: Any) -> Assignment:
         plan=document.get("plan"),
         graph=document.get("graph"),
         nodes=nodes,
-        node_rank=_whole(document, "node_rank", 0, nodes - 1),
-        ranks_per_node=_whole(document, "ranks_per_node", 1, 4096),
+        node_rank=node_rank,
+        ranks_per_node=ranks,
         rendezvous=_rendezvous(document.get("rendezvous")),
         memory_limit_bytes=_limit(document, "memory_limit_bytes"),
         time_limit_s=_limit(document, "time_limit_s"),
+        first_rank=_whole(first, "first_rank", 0, 65536 * 4096),
     )
 
 

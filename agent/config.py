@@ -16,6 +16,8 @@ from typing import Any
 from agent.names import safe_name, variable_name
 from agent.toml_fields import Fields
 from shardwise.errors import BadInput
+from shardwise.measure.labels import checked_kind
+from shardwise.measure.slowed import Slowed
 
 INHERITED = (
     "CUDA_HOME", "GLOO_SOCKET_IFNAME", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME",
@@ -116,6 +118,16 @@ class Config:
         256 * 2**20, "Reports that wait for the service; beyond it the oldest log lines go."
     )
     keep_runs_s: float = setting(7 * 86400.0, "How long run folders are kept.")
+    kind: str = setting(
+        "",
+        "What kind of device this host has, where its name does not say so: CPUs, or GPUs that "
+        "profiles call otherwise. Launches on several kinds go by it; empty: the devices' names.",
+    )
+    slowed: float = setting(
+        1.0,
+        "How many times as slow this host computes in measurements and runs of plans, 1 to 4 in "
+        "quarters: to try several kinds on CPUs. Needs `kind`.",
+    )
     cgroup: str = setting(
         "auto",
         "`auto`: below the agent's own; `off`; or the folder of a cgroup v2 that is the agent's "
@@ -162,6 +174,7 @@ def _read(top: Fields) -> Config:
         kill_wait_s=top.seconds("kill_wait_s", default.kill_wait_s),
         spool_bytes=top.size("spool_bytes", default.spool_bytes, low=2**20),
         keep_runs_s=top.seconds("keep_runs_s", default.keep_runs_s),
+        **_label(top),
         cgroup=top.text("cgroup", default.cgroup),
         logs=_logs(top.table("logs"), default.logs),
     )
@@ -169,6 +182,22 @@ def _read(top: Fields) -> Config:
     if config.cgroup not in ("auto", "off") and not config.cgroup.startswith("/"):
         raise BadInput(f"{config.cgroup!r}", field="cgroup", expected="auto, off or a folder")
     return config
+
+
+def _label(top: Fields) -> dict[str, Any]:
+    """Returns `kind` and `slowed`; refuses what a rank would."""
+    kind, slowed = top.text("kind", ""), top.raw("slowed", 1.0)
+    if isinstance(slowed, bool) or not isinstance(slowed, int | float):
+        raise BadInput(f"{slowed!r}", field="slowed", expected="a number of times from 1 to 4")
+    if kind:
+        checked_kind(kind, "kind")
+    try:
+        times = float(Slowed(float(slowed)).times)
+    except BadInput as refused:
+        raise BadInput(f"{slowed!r}", field="slowed", expected=refused.expected) from None
+    if times != 1 and not kind:
+        raise BadInput("is missing", field="kind", expected="a kind where `slowed` is set")
+    return {"kind": kind, "slowed": times}
 
 
 def _logs(table: Fields, default: LogLimits) -> LogLimits:

@@ -38,6 +38,7 @@ def inventory(config: Config, own_pids: set[int]) -> dict[str, Any]:
         "ports": f"{config.ports[0]}-{config.ports[1]}",
         "devices": gpus,
         "cpu_only": not gpus,
+        "kind": config.kind,
         "entry_points": [
             {"name": entry.name, "description": entry.description}
             for _, entry in sorted(entry_points.items())

@@ -31,6 +31,7 @@ from agent.scope import make_scope
 from agent.spool import Spool
 from agent.sweep import AGENT_MARKER, ASSIGNMENT_MARKER, scope_prefix
 from agent.torchrun import KEEPER, failed_rank, network_environment, own_address, torchrun_command
+from shardwise.measure.labels import KIND_VARIABLE, SLOWED_VARIABLE
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.2
@@ -190,11 +191,19 @@ class Job(threading.Thread):
             **network_environment(address),
             **self._program.environment,
             **self._devices,
+            **self._label(),
             "SHARDWISE_RUN_DIR": str(folder),
             "SHARDWISE_LAUNCH": self.assignment.launch,
             ASSIGNMENT_MARKER: self.assignment.id,
             AGENT_MARKER: self._host.agent_id,
         }
+
+    def _label(self) -> dict[str, str]:
+        """Returns the variables that tell ranks of what kind this host's devices are."""
+        config = self._host.config
+        if not config.kind:
+            return {}
+        return {KIND_VARIABLE: config.kind, SLOWED_VARIABLE: str(config.slowed)}
 
     def _watch(self, keeper: subprocess.Popen[bytes], results: Results) -> None:
         started = measured = now_s()

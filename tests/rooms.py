@@ -80,8 +80,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_refit.py",
     ),
     "measure": (
-        "integration/test_measure_gloo.py", "integration/test_operator_tables.py",
-        "unit/test_child_process.py", "unit/test_cores.py", "unit/test_measure.py",
+        "integration/test_measure_gloo.py", "integration/test_measure_kinds.py",
+        "integration/test_operator_tables.py",
+        "unit/test_child_process.py", "unit/test_cores.py", "unit/test_labels.py",
+        "unit/test_measure.py",
         "unit/test_rank_starts.py", "unit/test_slowed.py",
     ),
     "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),

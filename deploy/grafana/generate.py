@@ -361,6 +361,18 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (("max by (state) (shardwise_launches)", "{{state}}"),),
             ),
             Panel(
+                "Slots by kind",
+                "Of live agents, by the kind of their devices.",
+                "none",
+                (("max by (kind) (shardwise_kind_slots)", "{{kind}}"),),
+            ),
+            Panel(
+                "Slots in use by kind",
+                "Held by launches; one on several kinds holds some of each.",
+                "none",
+                (("max by (kind) (shardwise_kind_slots_used)", "{{kind}}"),),
+            ),
+            Panel(
                 "Reports",
                 "From agents, per second.",
                 "ops",

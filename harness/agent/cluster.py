@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +133,9 @@ def make_network() -> Network:
 class Cluster:
     """The service and its agents, all processes of their own."""
 
-    def __init__(self, folder: Path, lease_s: float) -> None:
+    def __init__(self, folder: Path, lease_s: float, settings: Mapping[int, str]) -> None:
         self.folder = folder
+        self.settings = settings
         self.lease_s = lease_s
         self.network = make_network()
         self.port = free_port()
@@ -192,6 +193,7 @@ slots = 4
 stop_grace_s = 2
 addresses = ["{self.network.address(host)}"]
 ports = [{29500 + 100 * host}, {29599 + 100 * host}]
+{self.settings.get(host, "")}
 [entry_points.program]
 command = ["python", "{PROGRAM}"]
 """
@@ -300,9 +302,11 @@ command = ["python", "{PROGRAM}"]
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, lease_s: float) -> Iterator[Cluster]:
+def running_cluster(
+    folder: Path, lease_s: float, settings: Mapping[int, str] | None = None
+) -> Iterator[Cluster]:
     """Runs a cluster until the block ends; its agents are live."""
-    cluster = Cluster(folder, lease_s)
+    cluster = Cluster(folder, lease_s, settings or {})
     try:
         for host in range(HOSTS):
             cluster.start_agent(host)

@@ -37,7 +37,10 @@ class EntryPoint(msgspec.Struct):
 
 
 class Inventory(msgspec.Struct):
-    """The members that the service reads. `ports`: where ranks may meet, such as 29400-29999."""
+    """The members that the service reads.
+
+    `kind`: what the host says its devices are. `ports`: where ranks may meet, such as 29400-29999.
+    """
 
     slots: int
     schema: str = SCHEMA
@@ -48,6 +51,7 @@ class Inventory(msgspec.Struct):
     devices: list[InventoryDevice] = []
     entry_points: list[EntryPoint] = []
     cpu_only: bool = False
+    kind: str = ""
     ports: str = ""
 
 
@@ -72,6 +76,7 @@ def check_inventory(document: Any, field: str = "inventory") -> dict[str, Any]:
          "a long name", f"at most {MAX_NAME} characters"),
         (all(len(d.kind) <= MAX_NAME for d in inventory.devices), "devices", "a long kind",
          f"at most {MAX_NAME} characters"),
+        (len(inventory.kind) <= MAX_NAME, "kind", "a long name", f"at most {MAX_NAME} characters"),
         (not inventory.ports or port_range(inventory.ports) is not None, "ports",
          f"{inventory.ports[:40]!r}", "two ports from 1024 to 65535, such as 29400-29999"),
     ):  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from shardwise.documents import LAUNCH_SCHEMA, LaunchRequest, Plan, schema_of
 from shardwise.errors import BadInput
+from shardwise.schedulers.hosts import Host
 
 PLAN_SCHEMA = schema_of(Plan)
 BUILT_IN = ("shardwise.run", "shardwise.measure")
@@ -68,6 +70,20 @@ def ranks_of(ask: LaunchRequest, gpus: int | None) -> int:
         )
     _demand(ranks <= MAX_RANKS, "ranks_per_agent", f"{ranks}", f"1 to {MAX_RANKS}")
     return ranks
+
+
+def check_hosts(ask: LaunchRequest, hosts: Sequence[Host]) -> None:
+    """Raises BadInput for what a launch may not say of the hosts of a plan on several kinds.
+
+    The plan says how many hosts there are, of which kind, and with how many ranks.
+    """
+    count = ask.agents if isinstance(ask.agents, int) else len(ask.agents)
+    # 1 is also what a request has that does not say how many.
+    fits = count == len(hosts) or ask.agents == 1
+    told = f"{len(hosts)}, or their ids in the order of the plan's nodes"
+    _demand(fits, "agents", f"{count}", told)
+    for name in ("ranks_per_agent", "device_kind"):
+        _demand(getattr(ask, name) is None, name, "given", "nothing: the plan's nodes say it")
 
 
 def check_plan(plan: dict[str, Any]) -> None:

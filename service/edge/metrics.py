@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from service.base.store_failures import StoreUnavailable
 from service.cluster.measurements import Errors
 from service.questions.question import KINDS
-from service.store.agents import count_agents
+from service.store.agents import count_agents, slots_by_kind
 from service.store.database import Database, now
 from service.store.launches import count_launches
 from service.store.records import living_workers
@@ -217,6 +217,9 @@ def store_families() -> dict[str, GaugeMetricFamily]:
         ("worker_slots", "Solves that they may run at once.", ()),
         ("agents", "Enrolled agents.", ("state",)),
         ("launches", "Stored launches.", ("state",)),
+        ("kind_agents", "Live agents by the kind of their devices.", ("kind",)),
+        ("kind_slots", "Slots of live agents by the kind of their devices.", ("kind",)),
+        ("kind_slots_used", "Slots that launches hold, by the kind of their devices.", ("kind",)),
         (
             "recent_runs",
             "Runs of the last day compared in this quantity.",
@@ -277,6 +280,7 @@ class StoreCollector(Collector):
                 )
                 alive = living_workers(session, self._silent_s)
                 of_agents, of_launches = count_agents(session), count_launches(session)
+                kinds = slots_by_kind(session, MOST_KINDS)
                 recent = recent_errors(session, MOST_KINDS)
                 outbox = backlog(session)
         except StoreUnavailable:
@@ -299,6 +303,10 @@ class StoreCollector(Collector):
         for name, count_by_state in by_state.items():
             for state, count in count_by_state.items():
                 families[name].add_metric((state,), count)
+        for kind, (agents, slots, used) in kinds.items():
+            families["kind_agents"].add_metric((kind,), agents)
+            families["kind_slots"].add_metric((kind,), slots)
+            families["kind_slots_used"].add_metric((kind,), used)
         for of_runs, errors in recent.items():
             families["recent_runs"].add_metric(of_runs, len(errors))
             families["recent_prediction_error_ratio"].add_metric(of_runs, median(errors))

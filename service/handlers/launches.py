@@ -8,7 +8,13 @@ import msgspec
 
 from service.base.problems import not_found
 from service.cluster.gangs import LAUNCH_STATES
-from service.cluster.launch_request import check_launch, check_plan, entry_point_of, ranks_of
+from service.cluster.launch_request import (
+    check_hosts,
+    check_launch,
+    check_plan,
+    entry_point_of,
+    ranks_of,
+)
 from service.edge.context import RequestContext, Result
 from service.handlers.agents import place
 from service.handlers.graphs import paging, resolve_graph
@@ -36,6 +42,7 @@ from service.store.summaries import few_numbers, launch_item
 from service.store.tables import OwnedGraph
 from shardwise.documents import LaunchRequest
 from shardwise.errors import BadInput
+from shardwise.schedulers.hosts import hosts_of
 
 MAX_LOG_PAGE = 2000
 DEFAULT_LOG_PAGE = 500
@@ -54,7 +61,7 @@ def post_launch(context: RequestContext) -> Result:
     plan = _plan(context, ask)
     if isinstance(ask.agents, list):
         require_agents(context.session, context.tenant, ask.agents)
-    request = _request(ask, None if plan is None else plan["gpus"])
+    request = _request(ask, plan)
     launch = make_launch(
         context.session,
         context.tenant,
@@ -84,12 +91,23 @@ def _plan(context: RequestContext, ask: LaunchRequest) -> dict[str, Any] | None:
     return plan
 
 
-def _request(ask: LaunchRequest, gpus: int | None) -> dict[str, Any]:
-    """Returns the request as it is stored: complete, without the plan."""
+def _request(ask: LaunchRequest, plan: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns the request as it is stored: complete, without the plan.
+
+    For a plan on several kinds it has the `hosts` that the plan needs.
+    """
     request: dict[str, Any] = msgspec.to_builtins(ask)
     del request["plan"], request["schema"]
     request["entry_point"] = entry_point_of(ask)
-    request["ranks_per_agent"] = ranks_of(ask, gpus)
+    hosts = [] if plan is None else hosts_of(plan)
+    if hosts:
+        check_hosts(ask, hosts)
+        if isinstance(ask.agents, int):
+            request["agents"] = len(hosts)
+        request["hosts"] = msgspec.to_builtins(hosts)
+        request["ranks_per_agent"] = max(host.ranks for host in hosts)
+    else:
+        request["ranks_per_agent"] = ranks_of(ask, None if plan is None else plan["gpus"])
     return request
 
 

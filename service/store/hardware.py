@@ -149,11 +149,16 @@ def base_of(
             document = session.scalar(
                 select(HardwareProfile.document).where(*mine, HardwareProfile.hardware_id == own_id)
             )
-            if hardware_from_document(document).with_nodes(nodes).id == hardware_id:
+            if _is_with_nodes(hardware_from_document(document), nodes, hardware_id):
                 return own_id, name
-        if builtin is not None and builtin.with_nodes(nodes).id == hardware_id:
+        if builtin is not None and _is_with_nodes(builtin, nodes, hardware_id):
             return builtin.id, name
     return (hardware_id or "")[:71], name
+
+
+def _is_with_nodes(hardware: Hardware, nodes: int, hardware_id: str | None) -> bool:
+    """Returns whether a profile with so many nodes has this id; one with groups has no such."""
+    return not hardware.groups and hardware.with_nodes(nodes).id == hardware_id
 
 
 def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:

@@ -238,6 +238,8 @@ def assignment_document(
 ) -> dict[str, Any]:
     """Returns an assignment as `shardwise.assignment/1`: all that the agent needs."""
     request = launch.request
+    hosts = request.get("hosts") or ()
+    before = sum(int(host["ranks"]) for host in hosts[: part.node_rank])
     return {
         "schema": ASSIGNMENT_SCHEMA,
         "id": part.id,
@@ -253,6 +255,7 @@ def assignment_document(
         "nodes": nodes,
         "node_rank": part.node_rank,
         "ranks_per_node": part.slots,
+        "first_rank": before if hosts else part.node_rank * part.slots,
         "rendezvous": {
             # Unique to the placement: ranks of one that was put back never meet these.
             "id": f"{launch.id}-{part.attempt}",

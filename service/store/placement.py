@@ -16,12 +16,14 @@ from sqlalchemy.orm import Session
 
 from service.base.settings import port_range
 from service.cluster.gangs import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE
+from service.cluster.kinds import slots_of_kind
 from service.cluster.launch_request import BUILT_IN
 from service.store.database import now
 from service.store.gangs import MAX_REASON, Rules, launches_of
 from service.store.ids import new_id
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.tenants import lock_tenant
+from shardwise.schedulers.hosts import Host
 
 MOST_AT_ONCE = 500
 """Queued launches that one pass tries."""
@@ -105,6 +107,8 @@ def _choose(launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
     if missing:
         return [], f"agent {missing[0]} is not enrolled any more"
     among = [nodes[agent_id] for agent_id in asked] if named else list(nodes.values())
+    if hosts := hosts_asked(launch):
+        return _of_kinds(launch, hosts, among, named)
     against = {node.agent.id: _against(launch, node) for node in among}
     fit = [node for node in among if against[node.agent.id] is None]
     if len(fit) >= wanted:
@@ -122,8 +126,37 @@ def _choose(launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
     return [], f"{need}: {have}"[:MAX_REASON]
 
 
-def _against(launch: Launch, node: Node) -> str | None:
-    """Returns why an agent cannot have a part of this launch; None when it can."""
+def hosts_asked(launch: Launch) -> list[Host]:
+    """Returns the hosts of a launch on several kinds, in the order of their ranks; else none."""
+    return [Host(host["kind"], int(host["ranks"])) for host in launch.request.get("hosts") or ()]
+
+
+def _of_kinds(
+    launch: Launch, hosts: list[Host], among: list[Node], named: bool
+) -> tuple[list[Node], str]:
+    """Returns an agent for each host of a plan on several kinds; or none, and why.
+
+    Where agents are not named, a host gets the one with the fewest free slots that are enough;
+    hosts with fewer ranks are served first, so that a small one takes no large one's place.
+    """
+    chosen: dict[int, Node] = {}
+    for number in sorted(range(len(hosts)), key=lambda n: (hosts[n].ranks, n)):
+        host = hosts[number]
+        left = [among[number]] if named else [n for n in among if n not in chosen.values()]
+        against = [(_against(launch, node, host), node) for node in left]
+        fit = [node for reason, node in against if reason is None]
+        if not fit:
+            why = Counter(reason for reason, _ in against)
+            listed = ", ".join(f"{count} {reason}" for reason, count in sorted(why.items()))
+            need = f"node {number} needs an agent with {host.ranks} free slots of {host.kind}"
+            return [], f"{need}: none can ({listed or 'no other agents'})"[:MAX_REASON]
+        chosen[number] = min(fit, key=lambda node: (node.free, node.agent.name, node.agent.id))
+    return [chosen[number] for number in range(len(hosts))], ""
+
+
+def _against(launch: Launch, node: Node, host: Host | None = None) -> str | None:
+    """Returns why an agent cannot have a part of this launch, or be one `host` of it; None when it
+    can."""
     agent, request = node.agent, launch.request
     if node.silent:
         return "lost"
@@ -133,7 +166,9 @@ def _against(launch: Launch, node: Node) -> str | None:
     known = {point["name"] for point in agent.inventory.get("entry_points", ())}
     if entry not in BUILT_IN and entry not in known:
         return "without the entry point"
-    ranks = int(request["ranks_per_agent"])
+    ranks = host.ranks if host else int(request["ranks_per_agent"])
+    if host and slots_of_kind(agent.inventory, agent.slots, host.kind) < ranks:
+        return "of another kind, or with too few devices of it"
     kind = request.get("device_kind")
     if kind is not None and _devices(agent, kind) < ranks:
         return "without the devices"
@@ -157,7 +192,8 @@ def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) ->
 
     Returns False if the launch was stopped in the meantime.
     """
-    ranks = int(launch.request["ranks_per_agent"])
+    hosts = hosts_asked(launch)
+    ranks = [h.ranks for h in hosts] or [int(launch.request["ranks_per_agent"])] * len(chosen)
     host, port = _rendezvous(session, launch, chosen[0].agent, rules)
     placed = session.execute(
         update(Launch)
@@ -184,12 +220,12 @@ def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) ->
                 agent_id=node.agent.id,
                 agent_name=node.agent.name,
                 node_rank=rank,
-                slots=ranks,
+                slots=ranks[rank],
                 state="waiting",
                 created_at=now(),
             )
         )
-        node.free -= ranks
+        node.free -= ranks[rank]
     session.flush()
     return True
 

@@ -6,9 +6,12 @@ They are shares of shapes, not of a strategy's time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from math import prod
 
-from shardwise.hardware import OPERATIONS, Hardware, Mesh
+from shardwise.cost.mixed.cluster import Cluster
+from shardwise.hardware import OPERATIONS, CollectiveTable, Hardware, Mesh
 from shardwise.hardware.collectives import find_table
 
 MODELLED = "modelled from data sheets"
@@ -26,9 +29,15 @@ def communication_shares(hardware: Hardware, mesh: Mesh) -> dict[str, float]:
     counts = {"measured": 0, "derived": 0, "modelled": 0}
     for shape in shapes:
         for operation in OPERATIONS:
-            table = find_table(hardware, operation, shape)
-            basis = "modelled" if table is None else "derived" if table.derived else "measured"
-            counts[basis] += 1
+            counts[_basis(find_table(hardware, operation, shape))] += 1
+    return _shares(counts)
+
+
+def _basis(table: CollectiveTable | None) -> str:
+    return "modelled" if table is None else "derived" if table.derived else "measured"
+
+
+def _shares(counts: Mapping[str, int]) -> dict[str, float]:
     total = sum(counts.values())
     if not total:
         return {"measured": 1.0, "derived": 0.0, "modelled": 0.0}
@@ -39,7 +48,31 @@ def communication_basis(hardware: Hardware, mesh: Mesh) -> str:
     """Returns the shares in words; a group of one needs no communication."""
     if not hardware.collectives:
         return MODELLED
-    shares = communication_shares(hardware, mesh)
+    return _in_words(communication_shares(hardware, mesh))
+
+
+def joint_communication_basis(cluster: Cluster) -> str:
+    """Returns the same for devices of several kinds.
+
+    Counted are all operations over the blocks of each proportion and of each block alone, with as
+    many ranks of a block as its axes span.
+    """
+    blocks = cluster.blocks
+    if not blocks.hardware.collectives:
+        return MODELLED
+    supports = dict.fromkeys(proportion.support for proportion in cluster.proportions)
+    supports |= dict.fromkeys((place.block,) for place in cluster.places)
+    axes = [axis.size for axis in cluster.search.axes[1:]]
+    spans = {prod(c) for k in range(len(axes) + 1) for c in combinations(axes, k)}
+    counts = dict.fromkeys(("measured", "derived", "modelled"), 0)
+    for support in supports:
+        for ranks in spans:
+            for operation in OPERATIONS if len(support) * ranks > 1 else ():
+                counts[_basis(cluster.links.table(operation, support, ranks))] += 1
+    return _in_words(_shares(counts))
+
+
+def _in_words(shares: Mapping[str, float]) -> str:
     if shares["measured"] == 1.0:
         return MEASURED
     parts = [

@@ -9,7 +9,12 @@ from math import inf, isfinite
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
+from shardwise.advise.communication_basis import (
+    MEASURED,
+    MODELLED,
+    communication_basis,
+    joint_communication_basis,
+)
 from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.outline import outlines
 from shardwise.advise.summary import Summaries, fields
@@ -167,7 +172,7 @@ def mesh_description(mesh: SearchMesh) -> MeshDescription:
 def _communication_basis(search: Search) -> str:
     """Returns what communication times are based on, in words."""
     if isinstance(search, MixedSearch):
-        return MODELLED
+        return joint_communication_basis(search.problem.cluster)
     return communication_basis(search.hardware, search.mesh)
 
 
@@ -202,19 +207,21 @@ def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = N
 def confidence_of(search: Search, compute: Shares | None = None) -> str:
     """Returns what the times of a search's answer are based on, of one kind or of several."""
     if isinstance(search, MixedSearch):
-        return _confidence_of(search.profiles, compute)
+        return _confidence_of(search.profiles, compute, _communication_basis(search))
     return confidence(search.hardware, search.mesh, compute)
 
 
 def confidence_of_bundle(hardware: Hardware, bundle: Bundle) -> str:
     """Returns what times on a bundle are based on, where there is no answer."""
-    return _confidence_of([hardware.of_group(name) for name, _ in bundle.counts], None)
+    communication = MEASURED if hardware.collectives else MODELLED
+    profiles = [hardware.of_group(name) for name, _ in bundle.counts]
+    return _confidence_of(profiles, None, communication)
 
 
-def _confidence_of(profiles: Sequence[Hardware], compute: Shares | None) -> str:
+def _confidence_of(profiles: Sequence[Hardware], compute: Shares | None, communication: str) -> str:
     bases = dict.fromkeys(_compute_basis(profile) for profile in profiles)
     computed = "; ".join(bases) if compute is None else compute.text()
-    return f"compute: {computed}; communication: {MODELLED}"
+    return f"compute: {computed}; communication: {communication}"
 
 
 def _compute_basis(hardware: Hardware) -> str:

@@ -27,6 +27,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "explain": ("advice", "Which operator is split how, and what it costs."),
     "frontier": ("advice", "Every strategy that no other beats in both memory and time."),
     "hardware": ("lists", "Hardware profiles."),
+    "hosts": ("hosts", "The hosts that a plan on several kinds of devices needs."),
     "inspect": ("graphs", "Operators, parameters, activations, flops, and what is not described."),
     "launch": ("launches", "Run a plan on a service's agents."),
     "launches": ("launches", "The launches of a service."),

@@ -10,12 +10,14 @@ import click
 import msgspec
 
 from shardwise.cli.arguments import json_option, quiet_option
+from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.measure_operators import OperatorWish, operator_options, show_operators
 from shardwise.cli.output import emit, progress, say
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document
 from shardwise.hardware.bandwidth import OPERATIONS
+from shardwise.measure.labels import own_label, parse_kinds
 from shardwise.measure.options import TIME_LIMIT_S, MeasureOptions
 from shardwise.measure.world import STORE_VARIABLE, World, find_world
 from shardwise.outfiles import check_output, write_json
@@ -57,6 +59,7 @@ REPORT = Path("report") / "profile.json"
     help="auto: nccl where there are GPUs.",
 )  # fmt: skip
 @click.option("--allow-busy", is_flag=True, help="Measure even if other processes use the GPU.")
+@kind_options
 @operator_options
 @quiet_option
 @json_option
@@ -74,6 +77,8 @@ def measure(
     time_limit: float,
     backend: str,
     allow_busy: bool,
+    kinds: str | None,
+    slowed: str | None,
     operators: str | None,
     hardware: str | None,
     gpus: int | None,
@@ -97,18 +102,21 @@ def measure(
         allow_busy=allow_busy,
         name=name,
     )
-    world = None if ranks is not None else find_world()
+    world = None if ranks is not None else find_world(is_even=False)
+    if kinds is not None and world is None and ranks is None:
+        ranks = len(parse_kinds(kinds))
     target = output or _report()
     check_output(target)
     if wish is not None and wish.profile is not None:
         profile: Hardware | None = wish.profile
     elif world is None:
-        profile = _local(ranks or _devices(), options, quiet)
+        profile = _local(ranks or _devices(), options, Kinds(kinds, slowed), wish, quiet)
     else:
-        profile = _as_rank(world, options, quiet)
+        profile = _as_rank(world, options, Kinds(kinds, slowed), wish, quiet)
     if profile is None:
         return
-    if wish is not None:
+    # Ranks of several kinds have measured operators themselves.
+    if wish is not None and (wish.profile is not None or not profile.groups):
         profile = wish.added_to(
             profile,
             time_limit_s=time_limit,
@@ -149,22 +157,38 @@ def _devices() -> int:
     return count
 
 
-def _as_rank(world: World, options: MeasureOptions, quiet: bool) -> Hardware | None:
+def _as_rank(
+    world: World, options: MeasureOptions, kinds: Kinds, wish: OperatorWish | None, quiet: bool
+) -> Hardware | None:
     from shardwise.measure.local import end_with_starter
     from shardwise.measure.run import measure as run
 
     end_with_starter()
+    label = own_label(world.rank, world.size, kinds.kinds, kinds.slowed)
+    question = None if wish is None else wish.question(options.time_limit_s)
     if STORE_VARIABLE in os.environ:
-        return run(world, options, lambda stage, done: print(f"{done}\t{stage}", flush=True))
+        return run(world, options, _print_progress, label, question)
     with progress(quiet or world.rank > 0, stoppable=False) as tell:
-        return run(world, options, lambda stage, done: _tell(tell, stage, done))
+        return run(world, options, lambda stage, done: _tell(tell, stage, done), label, question)
+
+
+def _print_progress(stage: str, done: float) -> None:
+    print(f"{done}\t{stage}", flush=True)
 
 
 def _tell(tell: Callable[[str, float], bool], stage: str, done: float) -> None:
     tell(stage, done)
 
 
-def _local(ranks: int, options: MeasureOptions, quiet: bool) -> Hardware:
+def _local(
+    ranks: int, options: MeasureOptions, kinds: Kinds, wish: OperatorWish | None, quiet: bool
+) -> Hardware:
+    own_label(0, ranks, kinds.kinds, kinds.slowed)  # refuses what no rank could be
+    arguments = [*_arguments(options), *kinds.arguments()]
+    limit_s = options.time_limit_s
+    if kinds.kinds is not None and wish is not None:
+        arguments += wish.arguments()
+        limit_s *= 2  # operators have as much again
     from shardwise.measure.local import run_ranks
 
     with progress(quiet, stoppable=False) as tell:
@@ -173,7 +197,7 @@ def _local(ranks: int, options: MeasureOptions, quiet: bool) -> Hardware:
             done, _, stage = line.partition("\t")
             tell(stage, float(done))
 
-        written = run_ranks(ranks, _arguments(options), options.time_limit_s, report_line)
+        written = run_ranks(ranks, arguments, limit_s, report_line)
     return hardware_from_document(msgspec.json.decode(written))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ from shardwise.hardware import (
     hardware_from_document,
     load_hardware,
 )
+
+if TYPE_CHECKING:
+    from shardwise.measure.kinds.operators import OperatorQuestion
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 OF = ("frontier", "all")
@@ -84,6 +87,24 @@ class OperatorWish:
             return None
         profile = None if hardware is None else load_hardware(hardware)
         return cls(operators, profile, gpus, of, optimizer)
+
+    def question(self, time_limit_s: float) -> OperatorQuestion:
+        """Returns what ranks of several kinds are to answer together."""
+        from shardwise.measure.kinds.operators import OperatorQuestion
+
+        return OperatorQuestion(
+            load_graph(self.graph),
+            "all" if self.of == "all" else "frontier",
+            Options(optimizer=self.optimizer),
+            time_limit_s,
+            self.gpus,
+        )
+
+    def arguments(self) -> list[str]:
+        """Returns the options as arguments for ranks of several kinds."""
+        given = ["--operators", self.graph, "--operators-of", self.of]
+        given += ["--optimizer", self.optimizer]
+        return given if self.gpus is None else [*given, "--gpus", str(self.gpus)]
 
     def added_to(
         self,

@@ -15,12 +15,15 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from shardwise.advise.plan import read_plan
 from shardwise.cli.arguments import json_option, load_graph
+from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.output import emit, note, say, table
 from shardwise.documents import Plan
 from shardwise.errors import BadInput, ShardwiseError
+from shardwise.measure.labels import Label, own_label
 from shardwise.measure.world import JOIN_S, World, find_world
 from shardwise.outfiles import check_output, write_json
 
@@ -55,6 +58,7 @@ class RunFailed(ShardwiseError):
     help="Run the operators between collectives under torch.compile. [default: if the plan was "
     "made with --kernels compiled]",
 )
+@kind_options
 @click.option("-o", "--output", help="Write the shardwise.measurement/1 document to this file.")
 @json_option
 def run(
@@ -68,6 +72,8 @@ def run(
     steps: int,
     warm_up: int,
     compile: bool | None,
+    kinds: str | None,
+    slowed: str | None,
     output: str | None,
     as_json: bool,
 ) -> None:
@@ -82,9 +88,10 @@ def run(
     _require_executable(plan, plan_path)
     check_output(output)
     graph_spec = graph_spec or _known_graph(plan, source)
-    world = find_world()
+    world = find_world(is_even=plan.cluster is UNSET)
     if world is not None:
-        options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up, compile)
+        label = own_label(world.rank, world.size, kinds, slowed)
+        options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up, compile, label)
         _as_rank(plan, world, options, output)
         return
     if graph_spec is not None and (":" not in graph_spec or Path(graph_spec).exists()):
@@ -94,6 +101,8 @@ def run(
     for name, value in given.items():
         if value is not None:
             arguments += [f"--{name}", str(value)]
+    own_label(0, plan.gpus, kinds, slowed)  # refuses what no rank could be
+    arguments += Kinds(kinds, slowed).arguments()
     if compile is not None:
         arguments.append("--compile" if compile else "--no-compile")
     document = _launched(plan, list(launcher), arguments)
@@ -191,6 +200,7 @@ def _options(
     steps: int,
     warm_up: int,
     compile: bool | None,
+    label: Label,
 ) -> Any:
     from shardwise.measure.rank import load_torch
 
@@ -198,7 +208,7 @@ def _options(
     from shardwise.execute.training import RunOptions
 
     graph = None if graph_spec is None else load_graph(graph_spec)
-    return RunOptions(graph, source, batch, seq, dtype, steps, warm_up, compile)
+    return RunOptions(graph, source, batch, seq, dtype, steps, warm_up, compile, label)
 
 
 def _as_rank(plan: Plan, world: World, options: Any, output: str | None) -> None:

@@ -98,6 +98,7 @@ class Assignment(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise
     nodes: int
     node_rank: int
     ranks_per_node: int
+    first_rank: int
     rendezvous: Rendezvous
     memory_limit_bytes: float | None
     time_limit_s: float | None

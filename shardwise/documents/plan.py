@@ -221,6 +221,14 @@ class PlannedCluster(msgspec.Struct, frozen=True):
     states: list[PlannedProportion] = []
     servers: dict[str, int] = {}
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each rank's device, by rank."""
+        of_block = {block: place.kind for place in self.places for block in place.blocks}
+        return [
+            of_block[block] for block in range(len(self.blocks)) for _ in range(self.block_size)
+        ]
+
 
 class Neighbour(msgspec.Struct, frozen=True):
     """The fastest strategy found that has a property which a plan lacks, replayed.

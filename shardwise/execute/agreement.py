@@ -25,7 +25,8 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from shardwise.errors import ShardwiseError
+from shardwise.errors import BadInput, ShardwiseError
+from shardwise.hardware.kinds import same_kind
 
 Pairs = set[tuple[int, int]]
 
@@ -43,6 +44,24 @@ def require_one_order(names: Sequence[str]) -> None:
             number, (first, here) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
             raise ShardwiseError(
                 f"instruction {number} is {first!r} on rank 0 and {here!r} on rank {rank}"
+            )
+
+
+def require_kinds(planned: Sequence[str], mine: str) -> None:
+    """Compares the kinds of device of all ranks with those that a plan has for them; collective.
+
+    `planned` are the plan's by rank, `mine` is this rank's own. Raises `BadInput`, on all ranks
+    alike, where they differ.
+    """
+    of_all: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(of_all, mine)
+    for rank, (wanted, kind) in enumerate(zip(planned, of_all, strict=True)):
+        if not same_kind(wanted, kind):
+            raise BadInput(
+                f"rank {rank} has a device of kind {kind!r}",
+                field="cluster.blocks",
+                expected=f"{wanted!r}, by the plan: hosts in the order of its blocks, or a label "
+                "($SHARDWISE_KIND, --kinds) where a device has another name",
             )
 
 

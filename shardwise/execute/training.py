@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
+from shardwise.execute.agreement import require_kinds
 from shardwise.execute.captured import Captured, capture_module, difference, smaller
 from shardwise.execute.master_weights import optimizer_of
 from shardwise.execute.parallel import ParallelModule, mesh_of
@@ -28,6 +30,7 @@ from shardwise.execute.timing import time_steps
 from shardwise.graph import Graph, graph_id
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
+from shardwise.measure.labels import LONGEST, NO_LABEL, Label
 from shardwise.measure.measurement import measurement_document
 from shardwise.measure.rank import meet
 from shardwise.measure.world import World
@@ -47,13 +50,16 @@ class RunOptions:
     warm_up: int = 3
     compile: bool | None = None
     """As `parallelize` has it."""
+    label: Label = NO_LABEL
+    """Of what kind this rank's device is, and how much slower it is on purpose."""
 
 
 def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | None:
     """Takes part in a run of the plan; returns the `shardwise.measurement/1` document on rank 0.
 
     Raises `BadInput` if the plan is for another number of ranks or another graph, or is to be
-    compiled and cannot be; `PeersLost` if the other ranks do not come.
+    compiled and cannot be, or has other kinds of devices than the ranks; `PeersLost` if the other
+    ranks do not come.
     """
     device = _device(world)
     if device.type == "cpu":
@@ -67,7 +73,10 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
     meet(dist, world, backend)
     try:
         mesh = mesh_of(plan, world.rank)
-        model = ParallelModule(captured, plan, mesh, device, options.compile)
+        if plan.cluster is not UNSET:
+            require_kinds(plan.cluster.kinds, options.label.kind or _kind(device))
+        slowed = options.label.slowed if options.label.slowed.times > 1 else None
+        model = ParallelModule(captured, plan, mesh, device, options.compile, slowed)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
         optimizer = optimizer_of(model.parameters(), plan.optimizer)
 
@@ -97,7 +106,7 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             communication_s=times.communication_s,
             peak_bytes=times.peak_bytes,
             backend=backend,
-            device_kind=_kind(device),
+            device_kind=_kinds(plan) or options.label.kind or _kind(device),
             versions={
                 "torch": str(torch.__version__),
                 "shardwise": __version__,
@@ -193,6 +202,14 @@ def _device(world: World) -> torch.device:
         torch.cuda.set_device(world.local_rank)
         return torch.device("cuda", world.local_rank)
     return torch.device("cpu")
+
+
+def _kinds(plan: Plan) -> str:
+    """Returns the kinds of a plan on several, each with its devices, else nothing."""
+    if plan.cluster is UNSET:
+        return ""
+    counts = Counter(plan.cluster.kinds)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())[:LONGEST]
 
 
 def _kind(device: torch.device) -> str:

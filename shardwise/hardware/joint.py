@@ -14,20 +14,26 @@ the slowest bandwidth inside one of the nodes and B the slowest of their cards:
                   (1 - w) s G/B
 
 all_reduce takes the faster of ring and hierarchical (HeteroG §5), `RingLinks` the ring alone.
+
+A measured table comes first where it is of exactly these groups of nodes with as many ranks on
+each, and at least as many siblings shared the nodes' cards as would here; it is interpolated as on
+one kind. Nodes with unequal numbers of ranks have no tables, nor have servers, and `RingLinks` has
+none of all_reduce: what was measured need not be a ring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from math import log2
+from math import inf, log2
 
 import numpy as np
 
 from shardwise.hardware.blocks import Blocks
-from shardwise.hardware.collectives import collective_times
+from shardwise.hardware.collectives import collective_times, find_table
+from shardwise.hardware.derived import interpolate
 from shardwise.hardware.grid import Floats
-from shardwise.hardware.hardware import Hardware
+from shardwise.hardware.hardware import CollectiveTable, Hardware
 from shardwise.hardware.levels import Level, Link
 from shardwise.hardware.mesh import GroupShape
 
@@ -80,9 +86,11 @@ class JointLinks:
         nodes = self._nodes(support)
         most = max(nodes.values()) * ranks
         if len(nodes) == 1:
-            view, size = self._views[support[0]], len(support) * ranks
-            shape = GroupShape(size, 1, size, 1, ranks == self._blocks.size)
+            view, shape = self._views[support[0]], self._shape_inside(support, ranks)
             return collective_times(view, operation, sizes_bytes, shape)
+        table = self.table(operation, support, ranks)
+        if table is not None:
+            return interpolate(table, sizes_bytes, np.array(table.times_s))
         shape = GroupShape(
             len(support) * ranks,
             len(nodes),
@@ -96,6 +104,39 @@ class JointLinks:
         if operation != "all_reduce":
             return ring
         return np.minimum(ring, self._hierarchical_s(sizes_bytes, slowest, nodes, ranks))
+
+    def _shape_inside(self, support: tuple[int, ...], ranks: int) -> GroupShape:
+        """Returns the shape of a group that is in one node."""
+        size = len(support) * ranks
+        return GroupShape(size, 1, size, 1, ranks == self._blocks.size)
+
+    def table(self, operation: str, support: tuple[int, ...], ranks: int) -> CollectiveTable | None:
+        """Returns the table of a collective, None where it is modelled.
+
+        Over several nodes it is a measured one; of several, the one with the fewest siblings that
+        are enough.
+        """
+        nodes = self._nodes(support)
+        if len(nodes) == 1:
+            shape = self._shape_inside(support, ranks)
+            return find_table(self._views[support[0]], operation, shape)
+        if len(set(nodes.values())) > 1 or not self._blocks.hardware.collectives:
+            return None
+        of_node = {self.node(block): self._blocks.groups[block].name for block in support}
+        key = (operation, tuple(sorted(of_node.values())), max(nodes.values()) * ranks)
+        together = self._blocks.size // ranks
+        known = [t for t in self._tables.get(key, ()) if (t.siblings or inf) >= together]
+        return min(known, key=lambda t: t.siblings or inf, default=None)
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, tuple[str, ...], int], list[CollectiveTable]]:
+        """The measured tables by operation, the groups of their nodes, and ranks on each node."""
+        tables: dict[tuple[str, tuple[str, ...], int], list[CollectiveTable]] = {}
+        for table in self._blocks.hardware.collectives:
+            if table.nodes > 1:
+                key = (table.operation, tuple(sorted(table.groups)), table.ranks_per_node)
+                tables.setdefault(key, []).append(table)
+        return tables
 
     def _nodes(self, support: tuple[int, ...]) -> dict[int, int]:
         """Returns how many blocks of the support each node has."""
@@ -213,6 +254,9 @@ class JointLinks:
 
 class RingLinks(JointLinks):
     """The links where every all_reduce runs along a ring, as Horovod has it."""
+
+    def table(self, operation: str, support: tuple[int, ...], ranks: int) -> CollectiveTable | None:
+        return None if operation == "all_reduce" else super().table(operation, support, ranks)
 
     def _hierarchical_s(
         self, sizes_bytes: Floats, slowest: Hardware, nodes: dict[int, int], ranks: int

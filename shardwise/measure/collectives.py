@@ -66,7 +66,8 @@ def measure_collectives(
 class Visited:
     """One table being measured: by real size the repeats of the slowest rank, (repeats,) each.
 
-    `group` is the one that this rank is in, `ranks` its members; buffers may take `memory_bytes`;
+    `group` is the one that this rank is in, None for a rank that is in none and only waits, `ranks`
+    its members; buffers may take `memory_bytes`;
     `cut` says where the table ended for lack of time.
     """
 
@@ -96,6 +97,7 @@ class Visited:
             at(90),
             tuple(len(repeats) for repeats in times),
             self.siblings.per_node,
+            groups=self.siblings.kinds,
         )
 
 
@@ -114,7 +116,7 @@ def _first_pass(
             one.cut = f"{where}: no time for sizes above {reached:,} bytes"
             break
         sizes_left = int(log(max(largest / size, 1), step)) + 1
-        real = real_size(one.operation, round(size), len(one.ranks))
+        real = real_size(one.operation, round(size), one.siblings.shape.size)
         last_s, pause_s = _repeat(rank, one, real, share_s(left, sizes_left))
         size *= step
 
@@ -132,7 +134,9 @@ def _further_pass(rank: Rank, one: Visited, limit_s: float) -> None:
 
 def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, float]:
     """Times a size for about `share` seconds; returns (seconds of a call, seconds to meet)."""
-    call = prepare(rank, one.operation, real, one.group, one.ranks, one.memory_bytes)
+    call = _idle
+    if one.group is not None:
+        call = prepare(rank, one.operation, real, one.group, one.ranks, one.memory_bytes)
     warm_s, pause_s = _warmed(rank, call)
     much = effort(share - WARM_UPS * (warm_s + pause_s), warm_s, pause_s)
     seconds = []
@@ -142,6 +146,10 @@ def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, f
     slowest = rank.worst(seconds)
     one.repeats_s.setdefault(real, []).extend(slowest.tolist())
     return float(np.median(slowest)), pause_s
+
+
+def _idle() -> None:
+    """Does nothing, while groups that this rank is not in communicate."""
 
 
 def _warmed(rank: Rank, call: Callable[[], None]) -> tuple[float, float]:

@@ -45,7 +45,7 @@ def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
         if product := _products(rank, dtype, memory_bytes, left):
             peaks[dtype], reached[dtype] = product
     return Device(
-        _kind(rank),
+        kind_of(rank),
         rank.world.ranks_per_node,
         _memory(rank),
         peaks,
@@ -63,7 +63,7 @@ def _repeated(rank: Rank, call: Callable[[], None]) -> Any:
     seconds = []
     for _ in range(REPEATS):
         rank.barrier()
-        seconds.append(rank.time(call))
+        seconds.append(rank.time_work(call))
     return rank.worst(seconds)
 
 
@@ -75,7 +75,7 @@ def _grown(
     while True:
         call = make(size)
         call()
-        took = float(rank.worst([rank.time(call)])[0])
+        took = float(rank.worst([rank.time_work(call)])[0])
         # Eight times the work, REPEATS times.
         if took >= LONG_ENOUGH_S or size * 2 > largest or took * 8 * (REPEATS + 2) > limit_s:
             return size, call
@@ -126,10 +126,14 @@ def _latency(rank: Rank) -> float:
     call: Callable[[], None] = lambda: one.add_(1.0)  # noqa: E731
     rank.time(call, LATENCY_REPEATS)
     rank.barrier()
-    return float(np.median([rank.worst([rank.time(call, LATENCY_REPEATS)])[0] for _ in range(3)]))
+    times = [rank.worst([rank.time_work(call, LATENCY_REPEATS)])[0] for _ in range(3)]
+    return float(np.median(times))
 
 
-def _kind(rank: Rank) -> str:
+def kind_of(rank: Rank) -> str:
+    """Returns the kind of a rank's device: its label, else the device's own name."""
+    if rank.label.kind:
+        return rank.label.kind
     if rank.on_gpu:
         return str(rank.torch.cuda.get_device_name(rank.device))
     return cpu_kind(rank.torch.get_num_threads())
@@ -144,14 +148,14 @@ def _memory(rank: Rank) -> float:
     """Returns the bytes of one device; a host's memory is shared by its ranks."""
     if rank.on_gpu:
         return float(rank.torch.cuda.get_device_properties(rank.device).total_memory)
-    return total_memory() / rank.world.ranks_per_node
+    return total_memory() / rank.world.ranks_on_host
 
 
 def free_memory(rank: Rank) -> float:
     """Returns the bytes free now: of this rank's GPU, or of the host shared by its ranks."""
     if rank.on_gpu:
         return float(rank.torch.cuda.mem_get_info(rank.device)[0])
-    return _meminfo("MemAvailable") / rank.world.ranks_per_node
+    return _meminfo("MemAvailable") / rank.world.ranks_on_host
 
 
 def total_memory() -> float:

@@ -5,10 +5,13 @@ Only reads, never sets. An unknown peak is None, and then there is no verdict.
 
 from __future__ import annotations
 
+import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from shardwise.measure.rank import Rank
 
 SYSFS = Path("/sys/class")
 
@@ -99,3 +102,38 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def known_links(rank: Rank, copied_bytes_per_s: float) -> dict[str, Link | None]:
+    """Returns the known peaks inside this rank's node and between nodes; collective.
+
+    A rank copies `copied_bytes_per_s` in memory, read and written.
+    """
+    between = network_link() if rank.world.nodes > 1 else None
+    if not rank.on_gpu:
+        # A message that stays on the host is copied: read and written, so half of what moves.
+        source = "a large copy in memory, measured with all ranks at once"
+        inside: Link | None = Link("loopback", copied_bytes_per_s / 2, source)
+        if rank.world.nodes > 1 and len(set(rank.gather(platform.node()))) == 1:
+            between = inside
+    else:
+        inside = _gpu_link_of(rank)
+    return {"inside": inside, "between": between}
+
+
+def _gpu_link_of(rank: Rank) -> Link | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        uuid = rank.torch.cuda.get_device_properties(rank.device).uuid
+        return gpu_link(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode()))
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()

@@ -119,14 +119,14 @@ def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
             replace(
                 level,
                 bandwidth_bytes_per_s=bandwidth,
-                latency_s=_step_s(tables),
+                latency_s=step_s(tables),
                 efficiency=min(share, 1.0),
             )
         )
     return tuple(fitted)
 
 
-def _step_s(tables: Sequence[CollectiveTable]) -> float:
+def step_s(tables: Sequence[CollectiveTable]) -> float:
     """Returns a step's latency: the smallest all_reduce over 2 log2 n steps (`collectives.py`)."""
     steps = [t.times_s[0] / (2 * log2(t.size)) for t in tables if t.operation == "all_reduce"]
     return float(np.median(steps)) if steps else min(t.times_s[0] for t in tables)

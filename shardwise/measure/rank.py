@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import perf_counter
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.hardware.grid import Floats
 from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
-from shardwise.measure.cores import settle_on_cpu
+from shardwise.measure.cores import allowed_cores, ranks_on_core, settle_on_cpu
+from shardwise.measure.labels import NO_LABEL, Label
 from shardwise.measure.options import MeasureOptions
 from shardwise.measure.world import JOIN_S, World
 
@@ -30,13 +31,20 @@ class PeersLost(ShardwiseError):
 
 @dataclass(frozen=True)
 class Rank:
-    """`control` is a gloo group of all ranks, over which they agree outside what is measured."""
+    """`control` is a gloo group of all ranks, over which they agree outside what is measured.
+
+    `label` says of what kind the device is; `crowd` ranks compute on this rank's cores. Of a rank
+    among those of one group of devices, `world` and `control` are the group's, but `world.rank` is
+    its number among all.
+    """
 
     torch: Any
     world: World
     backend: str
     device: Any
     control: Any
+    label: Label = NO_LABEL
+    crowd: int = 1
 
     @property
     def on_gpu(self) -> bool:
@@ -85,6 +93,14 @@ class Rank:
             call()
         return (perf_counter() - began) / calls
 
+    def time_work(self, call: Callable[[], None], calls: int = 1) -> float:
+        """Returns seconds of one call that computes: a rank that is slowed makes it several times.
+
+        So many calls in a row that their number is whole: 5 for 2 that take 2.5 times as long.
+        """
+        times = self.label.slowed.times
+        return self.time(call, calls * times.numerator) * float(times)
+
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all ranks, by rank."""
         values: list[Any] = [None] * self.world.size
@@ -93,7 +109,7 @@ class Rank:
 
 
 @contextmanager
-def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
+def joined(world: World, options: MeasureOptions, label: Label = NO_LABEL) -> Iterator[Rank]:
     """Makes this process a rank among the others while the block runs.
 
     Raises `BadInput` if NCCL is requested without a GPU for every rank or a GPU is busy,
@@ -125,10 +141,12 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
                     raise DeviceBusy(f"{reason}; {OVERRIDE}")
             alone.barrier()
             torch.cuda.set_device(world.local_rank)
-            yield Rank(torch, world, "nccl", torch.device("cuda", world.local_rank), alone.control)
+            device = torch.device("cuda", world.local_rank)
+            yield Rank(torch, world, "nccl", device, alone.control, label)
         else:
-            settle_on_cpu(world.local_rank, world.ranks_per_node)
-            yield alone
+            crowd = ranks_on_core(allowed_cores(), world.local_rank, world.ranks_on_host)
+            settle_on_cpu(world.local_rank, world.ranks_on_host)
+            yield replace(alone, label=label, crowd=crowd)
     except RuntimeError as error:
         if "out of memory" in str(error):
             raise ShardwiseError(f"rank {world.rank} is out of memory: {_line(error)}") from None

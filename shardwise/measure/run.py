@@ -13,7 +13,10 @@ from shardwise.measure.collectives import measure_collectives
 from shardwise.measure.device import free_memory, measure_device
 from shardwise.measure.groups import own_groups
 from shardwise.measure.host import measure_host
-from shardwise.measure.links import Link, gpu_link, network_link
+from shardwise.measure.kinds.measuring import measure_kinds, placed_ranks
+from shardwise.measure.kinds.operators import OperatorQuestion
+from shardwise.measure.labels import NO_LABEL, Label
+from shardwise.measure.links import known_links
 from shardwise.measure.options import (
     COLLECTIVES_SHARE,
     CPU_MEMORY_SHARE,
@@ -28,27 +31,39 @@ from shardwise.measure.overlap import measure_overlap
 from shardwise.measure.profile import assemble
 from shardwise.measure.rank import Rank, joined
 from shardwise.measure.waiting import measure_waiting
-from shardwise.measure.world import World
+from shardwise.measure.world import World, check_even
 
 Tell = Callable[[str, float], None]
 
 
-def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | None:
+def measure(
+    world: World,
+    options: MeasureOptions,
+    tell: Tell,
+    label: Label = NO_LABEL,
+    question: OperatorQuestion | None = None,
+) -> Hardware | None:
     """Takes part in the measurement; returns the profile on rank 0, None on the others.
 
-    `tell` receives rank 0's progress: what is being measured, and the fraction done. Raises what
-    `joined` raises.
+    `tell` receives rank 0's progress: what is being measured, and the fraction done. `label` says
+    of what kind this rank's device is. Ranks of several kinds make one profile with groups, and
+    measure the operators of a `question`, which ranks of one kind do not. Raises what `joined`
+    raises, and `BadInput` where nodes of one kind have unequal numbers of ranks.
     """
     if world.rank:
         tell = _silent
-    with joined(world, options) as rank:
+    with joined(world, options, label) as rank:
         began = perf_counter()
         load = os.getloadavg()[0]
         memory = _memory(rank, options)
+        placed = placed_ranks(rank)
+        if len({place.kind for place in placed}) > 1:
+            return measure_kinds(rank, placed, options, memory, tell, question)
+        check_even(world)
         # The first message: `local.py` takes it as the sign that all have joined.
         tell("the device", 0.0)
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
-        links = _links(rank, device.memory_bandwidth_bytes_per_s)
+        links = known_links(rank, device.memory_bandwidth_bytes_per_s)
         groups = own_groups(rank) if world.size > 1 else []
         host = overlap = waiting = None
         share = HOST_SHARE + OVERLAP_SHARE + WAITING_SHARE
@@ -96,34 +111,3 @@ def _memory(rank: Rank, options: MeasureOptions) -> float:
     share = GPU_MEMORY_SHARE if rank.on_gpu else CPU_MEMORY_SHARE
     mine = options.memory_bytes or free_memory(rank) * share
     return float(-rank.worst([-mine])[0])
-
-
-def _links(rank: Rank, copied_bytes_per_s: float) -> dict[str, Link | None]:
-    between = network_link() if rank.world.nodes > 1 else None
-    if not rank.on_gpu:
-        # A message that stays on the host is copied: read and written, so half of what moves.
-        source = "a large copy in memory, measured with all ranks at once"
-        inside: Link | None = Link("loopback", copied_bytes_per_s / 2, source)
-        if rank.world.nodes > 1 and len(set(rank.gather(platform.node()))) == 1:
-            between = inside
-    else:
-        inside = _gpu_link(rank)
-    return {"inside": inside, "between": between}
-
-
-def _gpu_link(rank: Rank) -> Link | None:
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        uuid = rank.torch.cuda.get_device_properties(rank.device).uuid
-        return gpu_link(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode()))
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()

@@ -17,12 +17,14 @@ from shardwise.hardware.mesh import GroupShape, Mesh
 class Siblings:
     """The groups of one shape, each a list of ranks, that together contain all ranks.
 
-    `nodes` is the number of nodes of the job.
+    `nodes` is the number of nodes of the job, or those that groups over several kinds are on;
+    `kinds` is then the name of each such node's group of devices, sorted.
     """
 
     shape: GroupShape
     groups: tuple[tuple[int, ...], ...]
     nodes: int
+    kinds: tuple[str, ...] = ()
 
     @property
     def per_node(self) -> int:
@@ -37,7 +39,8 @@ class Siblings:
         """A label such as `2 nodes x 4, strided`."""
         where = "1 node" if self.shape.nodes == 1 else f"{self.shape.nodes} nodes"
         how = "consecutive" if self.shape.consecutive else "strided"
-        return f"{where} x {self.shape.ranks_per_node}, {how}"
+        of = f" of {', '.join(self.kinds)}" if self.kinds else ""
+        return f"{where} x {self.shape.ranks_per_node}{of}, {how}"
 
 
 def group_shapes(ranks: int, ranks_per_node: int) -> list[Siblings]:

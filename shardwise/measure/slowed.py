@@ -65,6 +65,9 @@ class Slowed:
         return lambda *x: (repeated if self.active else run)(*x)
 
 
+NOT_SLOWED = Slowed(1)
+
+
 class _Repeated:
     """An operator that runs several times."""
 

@@ -24,7 +24,9 @@ PORT_BASE, PORT_RANGE = 20000, 20000
 class World:
     """`size` ranks on nodes of `ranks_per_node`, filled one after another; this one is `rank`.
 
-    `meeting` is torch's `init_method`.
+    `meeting` is torch's `init_method`. Where nodes have unequal numbers of ranks, or a host has
+    several nodes, `ranks_per_node` is that of this rank's own; `sharing` are the ranks that share
+    this host where they are more than those of the node, else 0.
     """
 
     rank: int
@@ -32,6 +34,12 @@ class World:
     local_rank: int
     ranks_per_node: int
     meeting: str
+    sharing: int = 0
+
+    @property
+    def ranks_on_host(self) -> int:
+        """Ranks that share this host's cores and memory."""
+        return self.sharing or self.ranks_per_node
 
     @property
     def nodes(self) -> int:
@@ -44,12 +52,14 @@ class World:
         return self.rank // self.ranks_per_node
 
 
-def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
+def find_world(
+    environment: Mapping[str, str] = os.environ, *, is_even: bool = True
+) -> World | None:
     """Returns the world that this process was started in, None if it was started alone.
 
     torchrun and `local.py` set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; srun sets
     SLURM_PROCID and related variables in every step of more than one task. Raises `BadInput` naming
-    the variable that does not fit.
+    the variable that does not fit: also nodes with unequal numbers of ranks, if `is_even`.
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         size = _number(environment, "WORLD_SIZE")
@@ -61,7 +71,8 @@ def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
                 _number(environment, "LOCAL_RANK", 0 if size == 1 else None),
                 _number(environment, "LOCAL_WORLD_SIZE", 1 if size == 1 else None),
                 f"file://{store}" if store else "env://",
-            )
+            ),
+            is_even,
         )
     # A batch script without srun has SLURM_PROCID too, but no other ranks will come.
     if "SLURM_PROCID" in environment and _number(environment, "SLURM_STEP_NUM_TASKS", 1) > 1:
@@ -85,9 +96,21 @@ def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
     return None
 
 
-def _checked(world: World) -> World:
+def _checked(world: World, is_even: bool = True) -> World:
     if not 0 <= world.rank < world.size:
         raise BadInput(f"rank {world.rank} of {world.size}", field="RANK")
+    if is_even:
+        check_even(world)
+    elif not 0 <= world.local_rank < world.ranks_per_node <= world.size:
+        raise BadInput(
+            f"rank {world.local_rank} of {world.ranks_per_node} on its node", field="LOCAL_RANK"
+        )
+    return world
+
+
+def check_even(world: World) -> None:
+    """Raises `BadInput` unless all nodes have as many ranks as this one, and are filled one after
+    another."""
     if world.ranks_per_node < 1 or world.size % world.ranks_per_node:
         raise BadInput(
             f"{world.size} ranks on nodes of {world.ranks_per_node}",
@@ -100,7 +123,6 @@ def _checked(world: World) -> World:
             field="LOCAL_RANK",
             expected="ranks that fill nodes one after another (srun --distribution=block)",
         )
-    return world
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -72,6 +72,13 @@ class Counts:
         points = document.get("points")
         if not isinstance(points, list) or not 0 < len(points) <= MOST_POINTS:
             raise BadInput("no list of points", field="points", expected="the points of a curve")
+        if any(isinstance(p, dict) and p.get("bundle") for p in points):
+            raise BadInput(
+                "points are bundles of several kinds of devices",
+                field="points",
+                expected="a curve over numbers of one kind: this form has one kind of GPU. "
+                "`shardwise hosts PLAN` writes a plan's hosts of several kinds",
+            )
         ranked = "replayed_time_s" if document.get("overlap") else "time_s"
         counts = [_count(p, i, ranked) for i, p in enumerate(points) if _fits(p, i)]
         if not counts:

@@ -27,12 +27,14 @@ from shardwise.hardware import (
     JointLinks,
     Level,
     Mesh,
+    RingLinks,
     collective_times,
     hardware_document,
     hardware_from_document,
     load_hardware,
 )
 from shardwise.hardware.imports import import_measurements
+from shardwise.hardware.kinds import same_kind
 from shardwise.hardware.verdict import verdict
 
 IDS = {
@@ -374,6 +376,82 @@ def test_rates_that_heterog_states() -> None:
     sizes = np.array([2.0**20, 2.0**28])
     times = JointLinks(blocks).times("all_reduce", sizes, (0, 1, 2, 3), 2)
     assert times == pytest.approx(sizes / 1024 * 0.278e-6 + 212e-6, rel=0.06)
+
+
+def _joint(groups: tuple[str, ...], ranks: int, siblings: int, scale: float) -> CollectiveTable:
+    return CollectiveTable(
+        "all_reduce",
+        len(groups),
+        ranks,
+        ranks == 2,
+        (1e4, 1e6, 1e8),
+        (scale * 1e-4, scale * 1e-3, scale * 1e-1),
+        siblings=siblings,
+        groups=groups,
+    )
+
+
+def test_measured_tables_over_several_groups_are_used_where_they_fit() -> None:
+    plain = load_hardware("heterog-8")
+    hardware = replace(
+        plain,
+        collectives=(
+            _joint(("p100", "v100"), 1, 1, 7.0),
+            _joint(("p100", "v100"), 1, 2, 3.0),
+            _joint(("1080ti", "1080ti", "p100", "v100"), 2, 1, 5.0),
+        ),
+    )
+    bundle = Bundle.parse("v100=2,1080ti=4,p100=2", hardware)
+    measured, modelled = (JointLinks(Blocks.of(h, bundle)) for h in (hardware, plain))
+    sizes = np.array([1e4, 1e5, 1e6])
+    whole = measured.times("all_reduce", sizes, (0, 1, 2, 3), 2)
+    # Between two sizes along a line of logarithms, as on one kind.
+    assert whole == pytest.approx([5e-4, 5 * np.sqrt(1e-4 * 1e-3), 5e-3])
+    # Two groups of one rank per node share a card: one that was measured alone is too fast.
+    assert measured.times("all_reduce", sizes, (0, 3), 1)[0] == pytest.approx(3e-4)
+    for operation, support, ranks in (
+        ("all_gather", (0, 1, 2, 3), 2),  # another operation
+        ("all_reduce", (0, 1, 2), 2),  # other groups
+        ("all_reduce", (0, 1), 2),
+        ("all_reduce", (0, 3), 2),  # another number of ranks
+    ):
+        assert measured.table(operation, support, ranks) is None
+        expected = modelled.times(operation, sizes, support, ranks)
+        assert np.array_equal(measured.times(operation, sizes, support, ranks), expected)
+    # Horovod's ring is what is asked for, whatever the library did.
+    rings = RingLinks(measured._blocks).times("all_reduce", sizes, (0, 1, 2, 3), 2)
+    assert np.array_equal(
+        rings, RingLinks(modelled._blocks).times("all_reduce", sizes, (0, 1, 2, 3), 2)
+    )
+
+
+def test_nodes_with_unequal_ranks_have_no_table() -> None:
+    hardware = load_hardware("heterog-12")
+    table = _joint(("1080ti", "v100"), 2, 1, 1.0)
+    hardware = replace(hardware, collectives=(table,))
+    blocks = Blocks.of(hardware, Bundle.parse("v100=4,1080ti=2", hardware))
+    links = JointLinks(blocks)
+    assert links.table("all_reduce", (0, 1, 2), 2) is None  # two blocks of the v100, one other
+    assert links.table("all_reduce", (1, 2), 2) == table
+
+
+def test_names_of_one_kind_of_device() -> None:
+    for one, other in (
+        ("V100-PCIe-16GB", "Tesla V100-PCIE-16GB"),
+        ("GTX1080Ti-11GB", "NVIDIA GeForce GTX 1080 Ti"),
+        ("H100-SXM5-80GB", "NVIDIA H100 80GB HBM3"),
+        ("A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("slow", "slow"),
+    ):
+        assert same_kind(one, other)
+    for one, other in (
+        ("V100-PCIe-16GB", "Tesla P100-PCIE-16GB"),
+        ("GTX1080Ti-11GB", "NVIDIA GeForce GTX 1080"),
+        ("H100-SXM5-80GB", "NVIDIA H200"),
+        ("CPU Xeon 6230, 1 thread", "CPU Xeon 6230, 2 threads"),
+        ("fast", "slow"),
+    ):
+        assert not same_kind(one, other)
 
 
 def test_measurements_of_one_kind_have_no_base_with_groups() -> None:

@@ -24,6 +24,7 @@ from shardwise.measure import run
 from shardwise.measure.budget import FEWEST_REPEATS, MOST_REPEATS, WARM_UPS, effort, fits, share_s
 from shardwise.measure.busy import busy_gpus
 from shardwise.measure.host import MeasuredHost, launched_s, measure_host, passes_of
+from shardwise.measure.kinds.layout import Placed
 from shardwise.measure.links import gpu_link, network_link
 from shardwise.measure.options import MeasureOptions
 from shardwise.measure.real_module import SizedSource
@@ -222,7 +223,7 @@ def test_the_host_is_in_the_profiles_of_gpus_alone(
     limits: list[tuple[object, float]] = []
 
     @contextmanager
-    def joined(world: object, options: object) -> Iterator[object]:
+    def joined(world: object, options: object, label: object) -> Iterator[object]:
         yield rank
 
     def host(rank: object, group: object, limit_s: float) -> MeasuredHost:
@@ -233,7 +234,8 @@ def test_the_host_is_in_the_profiles_of_gpus_alone(
         "joined": joined,
         "measure_host": host,
         "measure_device": lambda *arguments: load_hardware("dgx-h100").devices[0],
-        "_links": lambda *arguments: {"inside": None, "between": None},
+        "placed_ranks": lambda rank: [Placed("one kind", 0)],
+        "known_links": lambda *arguments: {"inside": None, "between": None},
     }.items():
         monkeypatch.setattr(run, name, stub)
     options = MeasureOptions(time_limit_s=50.0, memory_bytes=2**30)

@@ -52,6 +52,7 @@ class Bench:
         self._torch = torch
         self._device = torch.device(effort.device)
         self._crowd = crowd
+        self._slowed = effort.slowed.times
         own = effort.own_time or crowd > 1
         self._clock = Clock(torch, self._device, flushed=effort.flushed, own_time=own)
         unflushed = Clock(torch, self._device, flushed=False, own_time=own)
@@ -69,7 +70,8 @@ class Bench:
         peers.ready()
         times: list[float] = []
         if call is not None:
-            runs = self._clock.repeat(call.run, call.touched, budget_s)
+            slowed = None if item.family.direction == "update" else self._slowed
+            runs = self._clock.repeat(call.run, call.touched, budget_s, slowed)
             overhead = call.engine_starts * self._engine_s
             # At most half of a call is attributed to overhead.
             times = [self._crowd * max(run - overhead, run / 2) / call.count for run in runs]

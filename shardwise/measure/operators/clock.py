@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -82,15 +83,37 @@ class Clock:
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
 
+    def slower(self, call: Callable[[], object], touched: Sequence[Any], times: Fraction) -> float:
+        """Returns seconds of one call that is `times` as slow (`slowed.py`).
+
+        It runs again whole, without another flush, and of the last run that part counts which is
+        left.
+        """
+        whole, part = divmod(times - 1, 1)
+        seconds = self.once(call, touched)
+        flushed, self.flushed = self.flushed, False
+        seconds += sum(self.once(call) for _ in range(int(whole)))
+        if part:
+            seconds += float(part) * self.once(call)
+        self.flushed = flushed
+        return seconds
+
     def repeat(
-        self, call: Callable[[], object], touched: Sequence[Any], budget_s: float
+        self,
+        call: Callable[[], object],
+        touched: Sequence[Any],
+        budget_s: float,
+        slowed: Fraction | None = None,
     ) -> list[float]:
-        """Returns seconds of repetitions until their median is stable or the budget is used up."""
+        """Returns seconds of repetitions until their median is stable or the budget is used up.
+
+        `slowed`: how many times as slow each is to be.
+        """
         began = perf_counter()
         self.once(call, touched)  # the first call compiles, allocates, chooses algorithms
         times: list[float] = []
         while len(times) < MOST:
-            times.append(self.once(call, touched))
+            times.append(self.slower(call, touched, slowed or Fraction(1)))
             if len(times) < FEWEST:
                 continue
             if perf_counter() - began > budget_s or standard_error(times) < PRECISION:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardwise.errors import BadInput
+from shardwise.measure.slowed import NOT_SLOWED, Slowed
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Effort:
     `threads` is the number per rank (0: the machine's cores shared evenly among the ranks); for
     `flushed` see `clock.py`. With `own_time` this process's processor time counts instead of the
     wall clock, for CPUs that others use at the same time. `time_limit_s` covers all calls,
-    `memory_limit_bytes` one rank.
+    `memory_limit_bytes` one rank. `slowed` makes calls slower on purpose (`slowed.py`).
     """
 
     device: str = "cpu"
@@ -26,6 +27,7 @@ class Effort:
     flushed: bool = True
     own_time: bool = False
     allow_busy: bool = False
+    slowed: Slowed = NOT_SLOWED
 
     def __post_init__(self) -> None:
         for name, value in (

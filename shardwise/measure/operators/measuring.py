@@ -72,8 +72,12 @@ class Measured:
         return lines
 
 
-class _Bench(Protocol):
-    def measure(self, item: OperatorItem, budget_s: float) -> Timing | str: ...
+class TimesCalls(Protocol):
+    """Whatever times one call: a process alone, several at once, the ranks of a job."""
+
+    def measure(self, item: OperatorItem, budget_s: float) -> Timing | str:
+        """Returns the timing of one item, or the reason why there is none."""
+        ...
 
 
 def measure_operators(
@@ -87,23 +91,26 @@ def measure_operators(
     torch = load_torch()
     if effort.ranks > 1:
         with Siblings(effort) as siblings:
-            return _measure(items, effort, siblings, tell)
+            return measure_with(siblings, items, effort, tell)
     watch = _Watch(torch, effort)
     with threads_set(torch, threads_of(effort) or torch.get_num_threads()):
-        return _measure(items, effort, Alone(torch, effort), tell, watch.check)
+        return measure_with(Alone(torch, effort), items, effort, tell, watch.check)
 
 
 def _no_check() -> None:
     """Does nothing: CPUs always have other processes."""
 
 
-def _measure(
+def measure_with(
+    bench: TimesCalls,
     items: Sequence[OperatorItem],
     effort: Effort,
-    bench: _Bench,
-    tell: Tell | None,
+    tell: Tell | None = None,
     check: Callable[[], None] = _no_check,
+    threads: int | None = None,
 ) -> Measured:
+    """Measures calls in order on a bench; `check` runs before each call, and `threads` is what each
+    rank has, as `effort` says if None."""
     began = monotonic()
     rounds: dict[OperatorItem, list[Timing]] = {}
     refused: dict[OperatorItem, str] = {
@@ -129,7 +136,7 @@ def _measure(
     results = {item: _middle(timings) for item, timings in rounds.items()}
     left = tuple(item for item in items if item not in results and item not in refused)
     kept = [(item, timing) for item, timing in results.items() if item not in refused]
-    tables = tables_of(kept, effort, threads_of(effort))
+    tables = tables_of(kept, effort, threads_of(effort) if threads is None else threads)
     return Measured(tables, left, tuple(refused.items()), monotonic() - began)
 
 

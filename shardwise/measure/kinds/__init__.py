@@ -1,0 +1,1 @@
+"""Measurements on ranks whose devices are of several kinds: one profile with groups."""
