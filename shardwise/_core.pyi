@@ -168,11 +168,15 @@ class Program:
         *,
         block_bytes: int = 512,
         limits_bytes: NDArray[np.float64] | None = None,
+        urgency: Literal["rank", "depth", "fifo"] = "rank",
     ) -> Replays:
         """Replay P strategies: durations (P, T), sizes (P, B), flags (P, F).
 
         Sizes are rounded up to whole blocks. `limits_bytes` (K,) bounds each device class where a
-        resource has the order "rank-within-memory"; without, nothing does. Raises `ValueError` for
+        resource has the order "rank-within-memory"; without, nothing does. `urgency` says which
+        ready task goes first where a resource does not keep the program's order: that with the
+        longest path to the end of the step ("rank"), the shortest of the longest paths up to its
+        own end ("depth"), or the first that became ready ("fifo"). Raises `ValueError` for
         shapes that do not fit, for costs that are negative or not finite, for negative limits.
         """
 
@@ -208,6 +212,7 @@ class Program:
         *,
         block_bytes: int = 512,
         limits_bytes: NDArray[np.float64] | None = None,
+        urgency: Literal["rank", "depth", "fifo"] = "rank",
     ) -> tuple[Replays, Timeline]:
         """Replay one strategy, (T,), (B,) and (F,), with its schedule."""
 

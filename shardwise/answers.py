@@ -197,12 +197,14 @@ def plan(
     *,
     objective: str = "mini-time",
     point: str | None = None,
+    order: str | None = None,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Plan:
     """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
-    Arguments are those of `frontier`. Raises as `shardwise.advise.plan` does, `Infeasible` when
+    Arguments are those of `frontier`; `order` is that of execution: `program`, `rank` or `auto`
+    (docs/replay.md). Raises as `shardwise.advise.plan` does, `Infeasible` when
     nothing fits.
     """
     answer = advise.plan(
@@ -211,6 +213,7 @@ def plan(
         gpus,
         objective=objective,
         point=point,
+        order=order,
         options=_options(options, choices),
         progress=progress,
     )

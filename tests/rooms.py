@@ -20,7 +20,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_answers.py", "unit/test_cluster.py", "unit/test_labels.py",
         "unit/test_bundle_curve.py", "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
-        "unit/test_ranges.py",
+        "unit/test_plan_order.py", "unit/test_ranges.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (
@@ -66,7 +66,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "documents": ("unit/test_documents.py",),
     "execute": (
         "integration/execute/*", "unit/test_agreement.py", "unit/test_block_mesh.py",
-        "unit/test_extremes.py",
+        "unit/test_execution_order.py", "unit/test_extremes.py",
         "unit/test_kept_memory.py", "unit/test_run_launcher.py", "unit/test_saved_tensors.py",
         "unit/test_windows.py",
     ),
@@ -92,7 +92,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "policy": ("unit/test_policy*",),
     "replay": (
-        "integration/models/test_replay*", "unit/test_mixed_replay.py", "unit/test_replay*",
+        "integration/models/test_replay*", "unit/test_mixed_replay.py", "unit/test_order.py",
+        "unit/test_replay*",
         "unit/test_search_kernels.py",
     ),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),

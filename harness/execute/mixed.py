@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from harness.answers import document
+from harness.execute.orders import PROGRAM, in_order
 from harness.execute.plans import unsearched_plan
 from shardwise.advise.mixed import described_cluster
 from shardwise.cost.mixed.assemble import MixedProblem, mixed_costed
@@ -100,13 +101,17 @@ class MixedStrategies:
             self.problems[key] = groups.joined(quiet)
         return self.problems[key]
 
-    def plan(self, seed: int) -> dict[str, Any]:
-        """Returns one seed's plan; seeds take turns in bundles and numbers of micro-batches."""
+    def plan(self, seed: int, order: str = PROGRAM) -> dict[str, Any]:
+        """Returns one seed's plan; seeds take turns in bundles and numbers of micro-batches.
+
+        Operators run in the program's order or another (`orders.py`).
+        """
         bundle = seed % len(BUNDLES)
         halves = (self.graph.batch_size or 1) % 2 == 0
         problem = self.problem(bundle, self.micro_batches[-1] if seed % 5 == 4 and halves else 1)
         choices, edges = drawn_strategy(problem, seed)
-        return self.document(problem, choices, edges, f"random:{seed}")
+        plan = self.document(problem, choices, edges, f"random:{seed}")
+        return in_order(plan, problem, choices, edges, order, seed)
 
     def peaks(
         self, problem: MixedProblem, choices: list[int], edges: list[int]

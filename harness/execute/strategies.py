@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.answers import document
+from harness.execute.orders import PROGRAM, in_order
 from harness.execute.plans import unsearched_plan
 from shardwise.cost.assemble import SearchProblem, assemble
 from shardwise.cost.crossings import AFTER, BOTH
@@ -49,10 +50,12 @@ class Strategies:
         recompute: str = "auto",
         micro_batches: int | None = None,
         reuse: bool = True,
+        order: str = PROGRAM,
     ) -> dict[str, Any]:
         """Returns one seed's plan; seeds take turns in ZeRO stages and numbers of micro-batches.
 
-        Without `reuse` backward rebuilds no copy of a tensor that crosses groups.
+        Without `reuse` backward rebuilds no copy of a tensor that crosses groups. Operators run in
+        the program's order or another (`orders.py`).
         """
         zero = ZERO[seed % len(ZERO)] if zero is None else zero
         if micro_batches is None:
@@ -61,7 +64,8 @@ class Strategies:
         choices, edges = _drawn(problem, gpus, seed)
         if not reuse:
             edges = _without_reuse(problem, choices, edges)
-        return self._document(problem, gpus, seed, choices, edges)
+        plan = self._document(problem, gpus, seed, choices, edges)
+        return in_order(plan, problem, choices, edges, order, seed)
 
     def with_peak(self, gpus: int, seed: int, recompute: str) -> tuple[dict[str, Any], float]:
         """Returns a plan of any ZeRO stages, and a device's peak memory as replayed, in bytes."""

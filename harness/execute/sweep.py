@@ -3,7 +3,7 @@
     python -m harness.execute.sweep --cases 4:0:2,8:2:3 [--steps 5] [--trace] [--mixed] [FAMILY…]
 
 A case is ranks:first seed:seed after the last. With `--mixed` strategies are for four ranks of
-several kinds.
+several kinds, with `--order` operators run in another order than the program's.
 
 A process of its own, because ranks are forked from it, which torch forbids once autograd has run.
 """
@@ -23,6 +23,7 @@ from harness.execute import equality
 from harness.execute.bounds import TOLERANCE
 from harness.execute.families import TOYS
 from harness.execute.mixed import MixedStrategies
+from harness.execute.orders import PROGRAM
 from harness.execute.ranks import Ranks
 
 TRACED = 12
@@ -36,6 +37,7 @@ def sweep(
     *,
     trace: bool = False,
     mixed: bool = False,
+    order: str = PROGRAM,
 ) -> Iterator[dict[str, Any]]:
     """Yields a result per family and seed; a case that fails does not end the sweep."""
     for name in names:
@@ -49,9 +51,9 @@ def sweep(
     for seed in seeds:
         for name in names:
             if mixed:
-                plan = several[name].plan(seed)
+                plan = several[name].plan(seed, order)
             else:
-                plan = equality.CASES[name].strategies.plan(world, seed)
+                plan = equality.CASES[name].strategies.plan(world, seed, order=order)
             # Tracing gathers tensors of one proportion.
             yield _one(ranks, name, seed, plan, steps, trace and not mixed)
     ranks.stop()
@@ -99,7 +101,7 @@ def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float
     if double not in equality.CASES:
         equality.CASES[double] = equality.Case.of(name, torch.float64)
     double_graph = equality.CASES[double].captured.graph
-    if [op.name for op in double_graph.operators] != plan["order"]:
+    if {op.name for op in double_graph.operators} != set(plan["order"]):
         return None
     ranks = Ranks(world, inherit=True)
     try:
@@ -116,13 +118,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=equality.STEPS)
     parser.add_argument("--trace", action="store_true", help="name the first operators that differ")
     parser.add_argument("--mixed", action="store_true", help="strategies of several kinds")
+    parser.add_argument("--order", default=PROGRAM, help="of execution: rank, fifo, …, random")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for case in given.cases.split(","):
         world, first, last = map(int, case.split(":"))
         seeds = range(first, last)
         for result in sweep(
-            given.families, world, seeds, given.steps, trace=given.trace, mixed=given.mixed
+            given.families,
+            world,
+            seeds,
+            given.steps,
+            trace=given.trace,
+            mixed=given.mixed,
+            order=given.order,
         ):
             print(json.dumps(result), flush=True)
 

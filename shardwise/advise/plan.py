@@ -20,6 +20,7 @@ from shardwise import documents, validation
 from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours
+from shardwise.advise.order import PROGRAM, asked_order, ordered
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
@@ -69,6 +70,7 @@ def plan(
     *,
     objective: str = "mini-time",
     point: str | None = None,
+    order: str | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -78,30 +80,34 @@ def plan(
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
     fixed number of GPUs the price of a step grows with its time alone, so it picks as
     `mini-time` does. With `point`, the `plan_id` of a point of the frontier, it is that point
-    whatever the objective, and whether or not it fits. Raises `Infeasible` when nothing fits,
+    whatever the objective, and whether or not it fits. `order` is that in which operators run
+    (`program`, `rank` or the better one, `auto`): by default the program's on devices of one kind
+    and the better one on several kinds (docs/replay.md). Raises `Infeasible` when nothing fits,
     `NotFound` when the frontier of these options has no such point, `BadInput` for an unknown
-    objective.
+    objective or order.
     """
     if objective not in OBJECTIVES:
         raise BadInput(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
     devices = devices_of(gpus, hardware)
+    order = asked_order(order, devices)
     near_limit = objective in ("mini-time", "mini-cost") and point is None
     search = search_fitting if near_limit else search_frontier
     options = options or Options()
     propose = proposer(options, devices)
     if near_limit and isinstance(devices, Bundle):
         return _of_several_kinds(
-            graph, hardware, devices, objective, options, progress or quiet, propose
+            graph, hardware, devices, objective, order, options, progress or quiet, propose
         )
     searches = search(Subject.of(graph), hardware, devices, options, progress or quiet, propose)
     if point is not None:
-        return plan_document(searches, _of_id(searches, point), POINT)
+        return plan_document(searches, _of_id(searches, point), POINT, order=order)
     if near_limit and all(search.proof is not None for search in searches):
         searches, neighbours = with_neighbours(searches, progress or quiet)
-        return plan_document(searches, choose(searches, objective), objective, neighbours)
-    return plan_document(searches, choose(searches, objective), objective)
+        best = choose(searches, objective)
+        return plan_document(searches, best, objective, neighbours, order=order)
+    return plan_document(searches, choose(searches, objective), objective, order=order)
 
 
 def _of_several_kinds(
@@ -109,6 +115,7 @@ def _of_several_kinds(
     hardware: Hardware,
     bundle: Bundle,
     objective: str,
+    order: str,
     options: Options,
     progress: Progress,
     propose: Propose | None,
@@ -136,8 +143,8 @@ def _of_several_kinds(
     if alone is None:
         if reason is not None:
             raise reason
-        return plan_document(searches, choose(searches, objective), objective)
-    answer = plan_document(alone.searches, alone.best, objective)
+        return plan_document(searches, choose(searches, objective), objective, order=order)
+    answer = plan_document(alone.searches, alone.best, objective, order=order)
     idle = bundle.gpus - dict(bundle.counts)[alone.name]
     note = (
         f"the devices of {alone.name} alone are faster than all of {bundle}; the other {idle} "
@@ -173,8 +180,31 @@ def plan_document(
     chosen: Chosen,
     objective: str,
     neighbours: list[Neighbour] | UnsetType = UNSET,
+    *,
+    order: str = PROGRAM,
 ) -> Plan:
-    """Returns the plan of one point of the searches of a question."""
+    """Returns the plan of one point of the searches of a question, in the order that is asked for;
+    raises as `ordered`."""
+    other = ordered(chosen, order)
+    if other is None:
+        return _document(searches, chosen, objective, neighbours)
+    document = _document(searches, other.chosen, objective, neighbours)
+    return replace(
+        document,
+        id=other.id_of(document.id),
+        order=other.forward,
+        schedule=other.document,
+        # The bound is one of the program's order.
+        predicted=replace(document.predicted, gap=time_gap(searches, chosen)),
+    )
+
+
+def _document(
+    searches: Sequence[Search],
+    chosen: Chosen,
+    objective: str,
+    neighbours: list[Neighbour] | UnsetType,
+) -> Plan:
     search, point = chosen.search, chosen.point
     places: Callable[[int, int], list[PlaceCost]] | None = None
     cluster: PlannedCluster | UnsetType = UNSET

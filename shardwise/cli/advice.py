@@ -229,6 +229,12 @@ def curve(
     help="Which point of the frontier: the fastest, the smallest, the knee, the cheapest; "
     "sum: the fastest by times added up, nothing overlapped, as in TensorOpt.",
 )
+@click.option(
+    "--order",
+    type=click.Choice(("program", "rank", "auto")),
+    help="In which order operators run: the program's, by upward rank, or the better one (unless "
+    "named the program's on devices of one kind, the better one on several kinds).",
+)
 @click.option("-o", "--output", help="Write the plan here.")
 @other_search_options
 @question_options
@@ -238,6 +244,7 @@ def plan(
     hardware: str,
     gpus: str,
     objective: str,
+    order: str | None,
     output: str | None,
     server: str | None,
     key_file: str | None,
@@ -250,6 +257,10 @@ def plan(
     from shardwise.hardware import devices_of, load_hardware
 
     check_output(output)
+    if server and order is not None:
+        raise BadInput(
+            "a service chooses the order itself", field="--order", expected="no --server"
+        )
     options = options_from({**search, "objective": objective})
     with (
         advisor(server, key_file, priority) as advise,
@@ -263,6 +274,7 @@ def plan(
             objective="mini-time" if objective == SUM else objective,
             options=options,
             progress=listener,
+            **({} if order is None else {"order": order}),
         )
     if output:
         write_json(document, output)

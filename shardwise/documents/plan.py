@@ -230,6 +230,20 @@ class PlannedCluster(msgspec.Struct, frozen=True):
         ]
 
 
+class PlannedSchedule(msgspec.Struct, frozen=True):
+    """An order of execution other than the program's; `order` of the plan is that of forward.
+
+    `kind` is `rank`: list scheduling by upward rank (docs/replay.md). `backward` are the operators
+    that have a backward in the order in which that runs. `program_time_s` and `program_peak_bytes`
+    are those of the same strategy in the program's order, which `gap` is about.
+    """
+
+    kind: str
+    backward: list[str]
+    program_time_s: float
+    program_peak_bytes: int
+
+
 class Neighbour(msgspec.Struct, frozen=True):
     """The fastest strategy found that has a property which a plan lacks, replayed.
 
@@ -262,7 +276,9 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     `neighbours` are there where the replayed time was searched near the memory limit. `framework`
     launches the work, `kernels` says how light operators run (`--framework`, `--kernels`),
     `execution` what else of running a step memory depends on. `cluster` is there for devices of
-    several kinds; memory is then scaled to the devices with the least (docs/mixed.md).
+    several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
+    the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
+    order, or backward not the reverse.
     """
 
     id: str
@@ -296,3 +312,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     kernels: str | UnsetType = UNSET
     execution: Execution | UnsetType = UNSET
     cluster: PlannedCluster | UnsetType = UNSET
+    schedule: PlannedSchedule | UnsetType = UNSET

@@ -129,9 +129,13 @@ class ForwardPass:
 
 
 class Agreement:
-    """Where a program's tensors are rebuilt, the same in all its forward passes."""
+    """Where a program's tensors are rebuilt, the same in all its forward passes.
 
-    def __init__(self) -> None:
+    `turns` are the places of instructions in backward, where that is not forward reversed.
+    """
+
+    def __init__(self, turns: Mapping[int, int] | None = None) -> None:
+        self._turns = turns
         self._places: dict[int, list[int]] | None = None
         self._last: dict[int, int] = {}
 
@@ -144,7 +148,7 @@ class Agreement:
         if self._places is None:
             all_pairs = _gather_pairs((done.wanted, done.needed))
             differ = any(pairs != all_pairs[0] for pairs in all_pairs)
-            self._places = agreed(all_pairs) if differ else {}
+            self._places = agreed(all_pairs, self._turns) if differ else {}
             self._last = latest(all_pairs)
         done.end(self._places, self._last)
 
@@ -158,8 +162,13 @@ def latest(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, int]:
     return last
 
 
-def agreed(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
-    """Maps instructions to what all ranks rebuild before their backward, in order."""
+def agreed(
+    all_pairs: Sequence[tuple[Pairs, Pairs]], turns: Mapping[int, int] | None = None
+) -> dict[int, list[int]]:
+    """Maps instructions to what all ranks rebuild before their backward, in order.
+
+    `turns` as in `Agreement`.
+    """
     needed = set().union(*(needed for _, needed in all_pairs))
     last = latest(all_pairs)
     users: dict[int, set[int]] = {}
@@ -167,9 +176,19 @@ def agreed(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
     for thing, by in needed:
         users.setdefault(thing, set()).add(by)
         parts.setdefault(by, set()).add(thing)
+    savers: dict[int, set[int]] = {}
+    for thing, instruction in set().union(*(wanted for wanted, _ in all_pairs)):
+        savers.setdefault(thing, set()).add(instruction)
+
+    def late(instruction: int) -> int:
+        """The later in forward, the earlier in backward; nothing is before all."""
+        if turns is None or instruction < 0:
+            return instruction if turns is None else -len(turns) - 1
+        return -turns[instruction]
 
     def place(thing: int) -> int:
-        return max([last.get(thing, -1), *(place(by) for by in users.get(thing, ()))])
+        of = [*savers.get(thing, ()), *(place(by) for by in users.get(thing, ()))]
+        return max(of, key=late, default=-1)
 
     order: list[int] = []
 

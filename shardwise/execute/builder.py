@@ -15,12 +15,14 @@ import torch
 from shardwise.execute.block_mesh import is_alike
 from shardwise.execute.collectives import Change, parse_path
 from shardwise.execute.crossing import Route, prepare_groups
-from shardwise.execute.instruction import Instruction, Rebuild, mark_dead, written_ports
+from shardwise.execute.instruction import Instruction, Rebuild, mark_dead
 from shardwise.execute.loading import Argument
+from shardwise.execute.order import in_order
 from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.execute.redistribute import redistribute_between
 from shardwise.graph.graph import Graph, Operator
+from shardwise.graph.order import written_ports
 from shardwise.sharding.operator_layouts import LayoutPair
 from shardwise.sharding.rerun import MATRIX_PRODUCTS
 
@@ -83,8 +85,9 @@ class Builder:
         self._entered: dict[tuple[str, int], LayoutPair] = {}
         self._built = Built()
 
-    def build(self, outputs: Sequence[str]) -> Built:
-        """Returns the program that computes these tensors of the graph."""
+    def build(self, outputs: Sequence[str], order: Sequence[str] | None = None) -> Built:
+        """Returns the program that computes these tensors of the graph, operators in the graph's
+        order or in `order`."""
         for placed in self._placement.operators:
             if placed.group == CONSTANT:
                 self._constant(placed)
@@ -93,6 +96,8 @@ class Builder:
         for name in dict.fromkeys(outputs):
             self._result(name)
         built = self._built
+        if order is not None:
+            built.instructions = in_order(built.instructions, order)
         built.slots = len(self._slot)
         built.lasting = self._lasting()
         mark_dead(built.instructions, built.lasting)

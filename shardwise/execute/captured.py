@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec import UNSET
 from torch.utils import _pytree as pytree
 
 from shardwise.capture.convert import convert
@@ -103,8 +104,17 @@ def capture_for(
 
 def _agreeing(graph: Graph, plan: Plan) -> int:
     """Returns how many operators precede the first whose name differs."""
-    pairs = enumerate(zip(graph.operators, plan.order, strict=False))
-    return next((n for n, (op, name) in pairs if op.name != name), len(plan.order))
+    order = _planned_order(graph, plan)
+    pairs = enumerate(zip(graph.operators, order, strict=False))
+    return next((n for n, (op, name) in pairs if op.name != name), len(order))
+
+
+def _planned_order(graph: Graph, plan: Plan) -> list[str]:
+    """Returns a plan's operators in the order of its graph: of `graph`, if they run in another."""
+    if plan.schedule is UNSET:
+        return plan.order
+    place = {op.name: number for number, op in enumerate(graph.operators)}
+    return sorted(plan.order, key=lambda name: place.get(name, len(place)))
 
 
 def _forms() -> list[Any]:
@@ -155,7 +165,7 @@ def _capture_smaller(captured: Captured, parts: int) -> Captured:
 def difference(graph: Graph, plan: Plan) -> str:
     """Returns what distinguishes a graph from a plan's graph, in one line."""
     kinds = {op.name: op.kind for group in plan.groups for op in group.operators}
-    order = plan.order
+    order = _planned_order(graph, plan)
     for position, op in enumerate(graph.operators):
         if position >= len(order):
             return f"it has {len(graph.operators)} operators, the plan {len(order)}"

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.graph.graph import Graph, Operator
-
 Slots = list[Any]
 """The tensors that exist while a program runs; None in slots not yet filled or already emptied."""
 
@@ -54,10 +52,3 @@ def mark_dead(instructions: Sequence[Instruction], lasting: set[int]) -> None:
             touched |= {instruction.rebuild.kept, instruction.rebuild.dropped}
         instruction.dead = tuple(sorted(touched - seen))
         seen |= touched
-
-
-def written_ports(op: Operator, graph: Graph) -> tuple[int, ...]:
-    """Returns the ports whose buffers the operator updates: running statistics."""
-    if "batch_norm" not in op.kind and "instance_norm" not in op.kind:
-        return ()
-    return tuple(p for p, n in enumerate(op.inputs) if graph.tensors[n].role == "buffer")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec import UNSET
 from torch.utils import _pytree as pytree
 
 from shardwise import documents
@@ -27,9 +28,10 @@ from shardwise.execute.collectives import Change, run
 from shardwise.execute.communication import Silence
 from shardwise.execute.crossing import prepare_groups
 from shardwise.execute.exchange import Exchange
-from shardwise.execute.instruction import Instruction, written_ports
+from shardwise.execute.instruction import Instruction
 from shardwise.execute.loading import Argument, Arrival, Loading
 from shardwise.execute.local import local_operator
+from shardwise.execute.order import BackwardOrder, backward_order
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHERE
 from shardwise.execute.parameters.spec import Placement as ParameterPlacement
@@ -43,6 +45,7 @@ from shardwise.execute.regions import in_regions, obstacle
 from shardwise.execute.saved import SavedTensors
 from shardwise.execute.summary import Summary, summarise
 from shardwise.graph.graph import Graph
+from shardwise.graph.order import OperatorOrder, require_order, written_ports
 from shardwise.measure.slowed import Slowed
 from shardwise.sharding.layout import REPLICATE
 from shardwise.sharding.operator_layouts import Split
@@ -125,7 +128,8 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         placement = Placement(self._captured.graph, plan, mesh)
         parameters = Parameters(placement)
         exchanges: dict[RankMesh, Exchange] = {}
-        built = self._build(placement, parameters, exchanges, captured)
+        order = _order(self._captured.graph, plan)
+        built = self._build(placement, parameters, exchanges, captured, order)
         specs = _specs(placement, parameters, captured)
         if placement.proportions.is_mixed:
             note_groups(placement.proportions, specs, built.written(), captured)
@@ -167,6 +171,8 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             step,
             hooks=any(group.zero == 3 for group in placement.groups),
             compiled=regions,
+            backward=_backward(built, order),
+            joined=self._store.reducer.joined,
         )
         self.program: Summary = summarise(built, plan, regions, why_not)
 
@@ -176,6 +182,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         parameters: Parameters,
         exchanges: dict[RankMesh, Exchange],
         given: Captured,
+        order: OperatorOrder | None,
     ) -> Built:
         """Builds the program of this rank; `exchanges` gets those of all meshes, `given` has the
         values of parameters."""
@@ -208,7 +215,9 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]
         builder = Builder(placement, local, parameters, differentiated)
-        return builder.build([name for name in outputs if name])
+        return builder.build(
+            [name for name in outputs if name], None if order is None else order.forward
+        )
 
     def _regions(
         self, built: Built, plan: Plan, compile: bool | None
@@ -323,6 +332,25 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             part = part_of(whole, mesh, whole.shape, layout)
             path = _to_whole(mesh, layout, self._mesh)
             whole.copy_(run(part, path, self._mesh, whole.shape))
+
+
+def _order(graph: Graph, plan: Plan) -> OperatorOrder | None:
+    """Returns a plan's order of execution; None for the graph's, backward reversed.
+
+    Raises `BadInput` if the graph cannot be run so.
+    """
+    if plan.schedule is UNSET:
+        return None
+    order = OperatorOrder(tuple(plan.order), tuple(plan.schedule.backward))
+    require_order(order, graph)
+    return order
+
+
+def _backward(built: Built, order: OperatorOrder | None) -> BackwardOrder | None:
+    if order is None:
+        return None
+    parameters, results = list(built.parameters.values()), list(built.results.values())
+    return backward_order(built.instructions, parameters, results, order.backward)
 
 
 def _specs(placement: Placement, parameters: Parameters, captured: Captured) -> list[ParameterSpec]:

@@ -16,9 +16,9 @@ import torch
 
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
-from shardwise.execute.instruction import written_ports
 from shardwise.execute.local.calling import HALVES, Run
 from shardwise.graph.graph import Graph, Operator
+from shardwise.graph.order import written_ports
 from shardwise.sharding.precision import PRECISIONS, narrow_graph
 
 

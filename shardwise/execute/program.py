@@ -19,6 +19,8 @@ from shardwise.execute.agreement import Agreement
 from shardwise.execute.builder import Built, part_of
 from shardwise.execute.instruction import Instruction, Slots
 from shardwise.execute.loading import Argument
+from shardwise.execute.order import BackwardOrder
+from shardwise.execute.ordered_backward import Joined, OrderedPass
 from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.execute.recompute import Recomputations
 from shardwise.execute.saved import SavedTensors
@@ -47,6 +49,8 @@ class Program:
     """Runs what `Builder` built. `step` sets the step number that seeds random operators.
 
     `compiled` is the same program with regions in it, if it is to be compiled (`regions.py`).
+    `backward` is the order of backward, where that is not forward reversed, and `joined` then makes
+    its stretches one pass.
     """
 
     def __init__(
@@ -59,8 +63,12 @@ class Program:
         *,
         hooks: bool,
         compiled: Sequence[Instruction] | None = None,
+        backward: BackwardOrder | None = None,
+        joined: Joined = contextlib.nullcontext,
     ) -> None:
         self._built = built
+        self._backward = backward
+        self._joined = joined
         self._buffer = buffer
         self._saved = saved
         self._step = step
@@ -70,7 +78,7 @@ class Program:
         saved.late = any(
             i.rebuild is not None and i.rebuild.dropped in i.inputs for i in built.instructions
         )
-        self._agreement = Agreement()
+        self._agreement = Agreement(None if backward is None else backward.turns)
         self._template: Slots = []
         # When each parameter is first read: those of ZeRO 3 are gathered then, not before.
         uses = {slot: user(name) for name, slot in built.parameters.items()}
@@ -102,19 +110,23 @@ class Program:
         slots = self._begin()
         for argument, slot in self._built.arguments.items():
             slots[slot] = arguments[argument]
+        ordered = None
+        if self._backward is not None and torch.is_grad_enabled():
+            ordered = OrderedPass(self._backward, self._joined)
         if self._hooks and torch.is_grad_enabled():
             forward_pass = self._saved.forward_pass = self._agreement.begin()
             with self._saved.hooks():
-                self._run_hooked(slots, number, watch)
+                self._run_hooked(slots, number, watch, ordered)
             self._saved.clear()
             self._agreement.end(forward_pass)
-        elif watch is not None:
-            self._run_watched(slots, watch)
+        elif watch is not None or ordered is not None:
+            self._run_watched(slots, watch, ordered)
         elif self._compiled is not None and _get_current_dispatch_mode() is None:
             self._run_plain(slots, self._compiled)
         else:
             self._run_plain(slots, self._simple)
-        return {name: slots[slot] for name, slot in self._built.results.items()}
+        results = {name: slots[slot] for name, slot in self._built.results.items()}
+        return results if ordered is None else ordered.results(results, self._built.results)
 
     def _begin(self) -> Slots:
         if not self._template:
@@ -148,38 +160,55 @@ class Program:
             for slot in dead:
                 slots[slot] = None
 
-    def _run_watched(self, slots: Slots, watch: Watch) -> None:
+    def _run_watched(
+        self, slots: Slots, watch: Watch | None, ordered: OrderedPass | None = None
+    ) -> None:
         for number, instruction in enumerate(self._built.instructions):
-            self._one(slots, number, instruction)
-            watch(instruction, slots)
-            for slot in instruction.dead:
-                slots[slot] = None
+            inputs = self._inputs(slots, number, instruction, ordered)
+            self._fill(slots, instruction, instruction.run(*inputs), ordered)
+            if watch is not None:
+                watch(instruction, slots)
+            _empty(slots, instruction.dead, ordered)
 
-    def _one(self, slots: Slots, number: int, instruction: Instruction) -> None:
+    def _inputs(
+        self, slots: Slots, number: int, instruction: Instruction, ordered: OrderedPass | None
+    ) -> list[Any]:
         for slot, use in self._first.get(number, ()):
             slots[slot] = use()
-        results = instruction.run(*[slots[s] for s in instruction.inputs])
+            if ordered is not None:
+                ordered.made(slot, slots[slot])
+        if ordered is not None:
+            return ordered.read(number, instruction.inputs, slots)
+        return [slots[s] for s in instruction.inputs]
+
+    def _fill(
+        self,
+        slots: Slots,
+        instruction: Instruction,
+        results: Sequence[Any],
+        ordered: OrderedPass | None,
+    ) -> None:
         for slot, tensor in zip(instruction.outputs, results, strict=True):
             slots[slot] = tensor
+            if ordered is not None:
+                ordered.made(slot, tensor)
 
-    def _run_hooked(self, slots: Slots, number: int, watch: Watch | None) -> None:
+    def _run_hooked(
+        self, slots: Slots, number: int, watch: Watch | None, ordered: OrderedPass | None
+    ) -> None:
         runs = Recomputations(self._saved, self._built.instructions, self._rerun_at(number))
         forward_pass = self._saved.forward_pass
         for position, instruction in enumerate(self._built.instructions):
             forward_pass.now = position
-            for slot, use in self._first.get(position, ()):
-                slots[slot] = use()
-            inputs = [slots[s] for s in instruction.inputs]
+            inputs = self._inputs(slots, position, instruction, ordered)
             with runs.of(instruction, slots):
                 results = forward_pass.watch(inputs, instruction.run(*inputs))
-            for slot, tensor in zip(instruction.outputs, results, strict=True):
-                slots[slot] = tensor
+            self._fill(slots, instruction, results, ordered)
             if instruction.rebuild is not None:
                 runs.rebuild(instruction.rebuild, slots)
             if watch is not None:
                 watch(instruction, slots)
-            for slot in instruction.dead:
-                slots[slot] = None
+            _empty(slots, instruction.dead, ordered)
 
     def _rerun_at(self, number: int) -> Callable[[], contextlib.AbstractContextManager[None]]:
         @contextlib.contextmanager
@@ -188,6 +217,13 @@ class Program:
             yield
 
         return rerun
+
+
+def _empty(slots: Slots, dead: Sequence[int], ordered: OrderedPass | None) -> None:
+    for slot in dead:
+        slots[slot] = None
+    if ordered is not None:
+        ordered.free(dead)
 
 
 def _first_uses(instructions: Sequence[Instruction], uses: Mapping[int, Use]) -> FirstUses:

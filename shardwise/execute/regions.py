@@ -27,10 +27,12 @@ FEWEST = 2
 
 
 def obstacle(instructions: Sequence[Instruction], plan: Plan) -> str | None:
-    """Returns why a plan is not compiled: ranks that run different operators, or what needs
-    saved-tensor hooks, which compiled programs do not run."""
+    """Returns why a plan is not compiled: ranks that run different operators, an order of its own,
+    or what needs saved-tensor hooks, which compiled programs do not run."""
     if plan.cluster is not UNSET:
         return "ranks of several kinds run different operators"
+    if plan.schedule is not UNSET:
+        return "backward runs in an order of its own"
     for group in plan.groups:
         if group.zero == 3:
             return f"group {group.name} is under ZeRO 3, which gathers parameters again in backward"

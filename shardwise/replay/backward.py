@@ -21,7 +21,8 @@ class Backward:
     """Writes the backward pass of one forward pass.
 
     `reduce` gets the gradient of every parameter as soon as it is whole and returns the task that
-    scatters it, if any. `first` and `last` are the pass's first and last task of computation.
+    scatters it, if any. `first` and `last` are the pass's first and last task of computation,
+    `task` each operator's.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Backward:
         self._step = step
         self._tape = step.tape
         self.first = self.last = BEFORE
+        self.task: dict[str, int] = {}
         self._kept = SavedForBackward(step, forward)
         # The gradient of a tensor as a group sees it, by tensor and group.
         self._gradient: dict[tuple[str, int], Copies] = {}
@@ -55,7 +57,7 @@ class Backward:
             for member in pattern.members:
                 if step.backward_runs(member):
                     self._readers.update(member.operator.inputs)
-        for op in reversed(step.graph.operators):
+        for op in step.backward_operators:
             place = step.place.get(op.name)
             if place is not None and step.backward_runs(step.member(*place)):
                 self._member(*place)
@@ -75,6 +77,7 @@ class Backward:
             after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
         seconds = step.cell(group, table.compute_s(position, BACKWARD))
         task = self.last = tape.task(f"{op.name} backward", COMPUTE, seconds, after)
+        self.task[op.name] = task
         if self.first == BEFORE:
             self.first = task
         for copies in (*arriving, saved, weights):
@@ -97,6 +100,8 @@ class Backward:
         two in flight (Zhao et al. 2023, §3.4).
         """
         if not self._step.table(group).shards_gradients or group in self._scatters:
+            return []
+        if not self._tape.keeps_order:
             return []
         begun = list(self._scatters.values())
         self._scatters[group] = []

@@ -34,10 +34,17 @@ class Forward:
         self.task: dict[str, int] = {}
         self.read: dict[tuple[str, int], Copies] = {}
         self._there: dict[tuple[str, int], Copies] = {}
+        # Which member loads each input of the graph for its group; those that have.
+        self._loader = {
+            (group.members[reader].operator.inputs[port], group.index): reader
+            for group in step.problem.coarsened.groups
+            for reader, port in step.table(group.index).loads
+        }
+        self._loaded: set[tuple[int, int]] = set()
 
     def write(self) -> None:
         """Writes the whole pass."""
-        for op in self._step.graph.operators:
+        for op in self._step.operators:
             place = self._step.place.get(op.name)
             if place is None:
                 self._constant(op)
@@ -53,7 +60,8 @@ class Forward:
 
     def _constant(self, op: Operator) -> None:
         tape, tensors = self._tape, self._step.graph.tensors
-        task = tape.task(op.name, COMPUTE, constant_s(self._step.problem.context, op))
+        seconds = constant_s(self._step.problem.context, op)
+        task = self.task[op.name] = tape.task(op.name, COMPUTE, seconds)
         for name in op.inputs:
             for copy in self._there.get((name, CONSTANT), ()):
                 tape.use(copy.buffer, task)
@@ -65,7 +73,9 @@ class Forward:
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
         memory = step.footprints[op.name]
-        self._load(group, position)
+        for name in op.inputs:
+            if (name, group) in self._loader:
+                self._load(group, self._loader[name, group])
         inputs = [self._seen(name, group) for name in op.inputs]
         after = {copy.maker for copies in inputs for copy in copies}
         weights = self._weights.for_forward(group, position)
@@ -100,12 +110,14 @@ class Forward:
                 self._there[name, group] = (Copy(tape.buffer(name, task, cell), task),)
 
     def _load(self, group: int, position: int) -> None:
-        """Writes the loading of the graph's inputs that the member is the first to read."""
+        """Writes the loading of the graph's inputs that the member is the first to read in the
+        program's order, when any member reads one of them."""
+        if (group, position) in self._loaded:
+            return
+        self._loaded.add((group, position))
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
         ports = [port for reader, port in table.loads if reader == position]
-        if not ports:
-            return
         names = ", ".join(op.inputs[port] for port in ports)
         task = tape.task(
             f"load {names}", COMMUNICATION, step.cell(group, table.loading_s(position))

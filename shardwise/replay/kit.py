@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
+from shardwise.graph.order import OperatorOrder
 from shardwise.replay import program as step_programs
 from shardwise.replay.columns import GroupTable, TableStructure
-from shardwise.replay.program import Repeat, step_program
+from shardwise.replay.program import Pass, Repeat, StepProgram, step_program
 from shardwise.replay.structure import numbered_tables, problem_structure
 from shardwise.replay.tape import Cell, Gather, Tape
 
@@ -38,6 +39,7 @@ class Kit:
     repeat: Repeat | None
     last_backward: int
     tables: tuple[TableStructure, ...]
+    passes: tuple[Pass, ...]
 
 
 Kits = dict[Hashable, list[tuple[Any, Kit]]]
@@ -68,13 +70,38 @@ def kit_for(
     return kit, tables
 
 
+class Written(Protocol):
+    """Writes the program of a problem; `tables` are those of its groups."""
+
+    def __call__(
+        self,
+        problem: SearchProblem,
+        settings: StepSettings,
+        tables: list[GroupTable] | None = None,
+    ) -> tuple[Kit, list[GroupTable]]:
+        """Returns the program and the tables of groups."""
+        ...
+
+
 def written_kit(
-    problem: SearchProblem, settings: StepSettings, tables: list[GroupTable] | None = None
+    problem: SearchProblem,
+    settings: StepSettings,
+    tables: list[GroupTable] | None = None,
+    *,
+    order: OperatorOrder | None = None,
 ) -> tuple[Kit, list[GroupTable]]:
-    """Returns the program of a problem, written anew, and its tables of groups."""
-    written = step_program(problem, settings, tables)
+    """Returns the program of a problem, written anew, and its tables of groups.
+
+    Operators run in the program's order, or in `order`.
+    """
+    written = step_program(problem, settings, tables, order=order)
+    return kit_of(written), written.structure.tables
+
+
+def kit_of(written: StepProgram) -> Kit:
+    """Returns a written step without the values of its problem."""
     step, tape = written.structure, written.structure.tape
-    kit = Kit(
+    return Kit(
         tape,
         tape.program([] if written.repeat is None else written.repeat.marks),
         Gather(tape.durations),
@@ -83,5 +110,5 @@ def written_kit(
         written.repeat,
         written.last_backward,
         tuple(table.structure() for table in step.tables),
+        written.passes,
     )
-    return kit, step.tables

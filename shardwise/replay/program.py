@@ -14,16 +14,18 @@ further one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
+from shardwise.graph.order import OperatorOrder
 from shardwise.replay.backward import Backward
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import Forward
 from shardwise.replay.structure import StepStructure, numbered_tables
-from shardwise.replay.tape import BEFORE
+from shardwise.replay.tape import BEFORE, COMPUTE, Order
 from shardwise.replay.update import Update
 
 WRITTEN = 3
@@ -48,42 +50,74 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class Pass:
+    """The tasks of one micro-batch by operator, forward and backward.
+
+    Those of its forward pass, with its communication, are in the range `forward_tasks`.
+    """
+
+    forward: Mapping[str, int]
+    backward: Mapping[str, int]
+    forward_tasks: range
+
+
+@dataclass(frozen=True)
 class StepProgram:
     """A written step; `repeat` where micro-batches were left out.
 
-    `last_backward` is the task with which the last written backward pass begins.
+    `last_backward` is the task with which the last written backward pass begins, `passes` the
+    written micro-batches, `update` the tasks of the update.
     """
 
     structure: StepStructure
     repeat: Repeat | None
     last_backward: int
+    passes: tuple[Pass, ...]
+    update: range
 
 
 def step_program(
-    problem: SearchProblem, settings: StepSettings, tables: list[GroupTable] | None = None
+    problem: SearchProblem,
+    settings: StepSettings,
+    tables: list[GroupTable] | None = None,
+    *,
+    order: OperatorOrder | None = None,
+    most: int = WRITTEN,
+    compute: Order = "program",
 ) -> StepProgram:
-    """Writes the whole step to the structure's tape; `tables` are those of the groups."""
-    step = StepStructure(problem, settings, tables or numbered_tables(problem))
+    """Writes the whole step to the structure's tape; `tables` are those of the groups.
+
+    Operators run in the graph's order and backward in the reverse of it, or as `order` says. At
+    most `most` micro-batches are written. Where `compute` is not the program's order, nothing waits
+    for what the program happens to have before it.
+    """
+    step = StepStructure(problem, settings, tables or numbered_tables(problem), order)
+    step.tape.resources[COMPUTE] = compute
     _write_lasting(step)
     update = Update(step)
     batches = problem.context.micro_batches
-    written = min(batches, WRITTEN)
+    written = min(batches, most)
     ends: list[tuple[int, int]] = []
     first = BEFORE
+    passes = []
     for number in range(written):
-        forward = Forward(step)
+        forward, start = Forward(step), len(step.tape.holds)
         forward.write()
+        forward_tasks = range(start, len(step.tape.holds))
         reduce = partial(update.reduce, first=number == 0, last=number == written - 1)
         backward = Backward(step, forward, reduce)
         backward.write()
         first = backward.first
+        passes.append(Pass(forward.task, backward.task, forward_tasks))
         ends.append((backward.last, len(step.tape.streams)))
+    start = len(step.tape.holds)
     update.write()
+    updated = range(start, len(step.tape.holds))
     repeat = None
-    if batches > written:
+    if batches > written == WRITTEN:
         (begins, start), (middle, stop), _ = ends
         repeat = Repeat(range(start, stop), begins, middle, batches - written)
-    return StepProgram(step, repeat, first)
+    return StepProgram(step, repeat, first, tuple(passes), updated)
 
 
 def _write_lasting(step: StepStructure) -> None:

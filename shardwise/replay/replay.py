@@ -9,6 +9,7 @@ longer counts activations and gradients that never exist at the same time.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from shardwise.replay.kit import Kit, Kits, kit_for
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices, host_costs
 from shardwise.replay.structure import table_numbers
-from shardwise.replay.tape import COMPUTE
+from shardwise.replay.tape import COMPUTE, Urgency
 from shardwise.sharding.layout import Floats
 
 AT_ONCE = 64
@@ -111,7 +112,8 @@ class Replayer:
     """Replays strategies of one search problem; what they share is built once, here.
 
     `kits` are the programs of problems of the same model, which are used where they can be; new
-    ones join them. `made` is the program itself, where it is known.
+    ones join them. `made` is the program itself, where it is known; `urgency` says what goes first
+    where a resource does not keep the program's order (`_core.Program.replay`).
     """
 
     def __init__(
@@ -120,8 +122,10 @@ class Replayer:
         settings: StepSettings,
         kits: Kits | None = None,
         made: tuple[Kit, list[GroupTable]] | None = None,
+        urgency: Urgency = "rank",
     ) -> None:
         self.problem = problem
+        self._urgency: Urgency = urgency
         self._settings = settings
         self.overlap = problem.context.hardware.overlap
         self._waiting = problem.context.hardware.waiting
@@ -130,6 +134,7 @@ class Replayer:
         self.tape, self.program, self.durations = kit.tape, kit.program, kit.durations
         self._sizes, self._flags = kit.sizes, kit.flags
         self.repeat, self.last_backward = kit.repeat, kit.last_backward
+        self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = self.tape.streams
         self._communicating = np.flatnonzero(np.array(self._streams) != COMPUTE)
@@ -188,7 +193,11 @@ class Replayer:
         """Replays P strategies from what `values` and `host_times` give of them."""
         durations, sizes, flags = values
         outcome = self.program.replay(
-            durations, sizes, flags, block_bytes=self._settings.block_bytes
+            durations,
+            sizes,
+            flags,
+            block_bytes=self._settings.block_bytes,
+            urgency=self._urgency,
         )
         time, (compute, communication) = outcome.time_s, outcome.busy_s.T
         if self.repeat is not None:
@@ -221,11 +230,31 @@ class Replayer:
             times[(stretch.start <= tasks) & (tasks < stretch.stop)] += self.repeat.times
         return np.asarray((durations[:, tasks] > 0.0) @ times)
 
+    def starts(self, choices: Choices, edge_choices: Choices, limit_bytes: float = inf) -> Floats:
+        """Returns when each task of one strategy, (groups,) and (edges,), starts: (tasks,).
+
+        `limit_bytes` holds where the program is scheduled within memory.
+        """
+        durations, sizes, flags = self.values(choices[None, :], edge_choices[None, :])
+        _, timeline = self.program.trace(
+            durations[0],
+            sizes[0],
+            flags[0],
+            block_bytes=self._settings.block_bytes,
+            limits_bytes=np.array([limit_bytes]),
+            urgency=self._urgency,
+        )
+        return timeline.start_s
+
     def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
         """Returns the peak of one strategy: (groups,) and (edges,)."""
         durations, sizes, flags = self.values(choices[None, :], edge_choices[None, :])
         outcome, timeline = self.program.trace(
-            durations[0], sizes[0], flags[0], block_bytes=self._settings.block_bytes
+            durations[0],
+            sizes[0],
+            flags[0],
+            block_bytes=self._settings.block_bytes,
+            urgency=self._urgency,
         )
         task = int(outcome.peak_task[0])
         buffers = sorted(

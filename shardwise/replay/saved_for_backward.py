@@ -36,7 +36,7 @@ class SavedForBackward:
         self._move_buffers: list[tuple[int, int]] = []
         self._segments_run: set[int] = set()
         self._segment_members: dict[int, list[tuple[int, int]]] = {}
-        for op in step.graph.operators:
+        for op in step.operators:
             place = step.place.get(op.name)
             if place is None or not step.table(place[0]).may_recompute:
                 continue

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
+from shardwise.graph.order import OperatorOrder
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.edge_values import COLUMN
 from shardwise.replay.footprint import Footprint, footprint
@@ -44,11 +45,22 @@ class StepStructure:
     """The structure of one search problem. Tables of groups are numbered before those of edges."""
 
     def __init__(
-        self, problem: SearchProblem, settings: StepSettings, tables: list[GroupTable]
+        self,
+        problem: SearchProblem,
+        settings: StepSettings,
+        tables: list[GroupTable],
+        order: OperatorOrder | None = None,
     ) -> None:
         self.problem = problem
         self.settings = settings
         self.graph = problem.context.graph
+        # The operators in the order in which forward and backward run them.
+        by_name = {op.name: op for op in self.graph.operators}
+        self.operators = self.graph.operators
+        self.backward_operators = self.graph.operators[::-1]
+        if order is not None:
+            self.operators = tuple(by_name[name] for name in order.forward)
+            self.backward_operators = tuple(by_name[name] for name in order.backward)
         self.patterns = problem.context.patterns
         self.tape = Tape()
         self.tables = tables

@@ -19,6 +19,9 @@ from shardwise import _core
 Order = Literal["program", "rank", "rank-within-memory"]
 """How a resource takes tasks: in the order of their numbers, or the most urgent ready one first."""
 
+Urgency = Literal["rank", "depth", "fifo"]
+"""Which ready task goes first where a resource does not keep the program's order."""
+
 COMPUTE, COMMUNICATION = 0, 1
 """The resources that every tape has: computing in program order, communication by rank."""
 ALWAYS = -1
@@ -62,6 +65,11 @@ class Tape:
         """The first resource of each task; the only one, where computing is one resource."""
         return [held[0] for held in self.holds]
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether computing is in the program's order."""
+        return self.resources[COMPUTE] == "program"
+
     def resource(self, order: Order) -> int:
         """Adds a resource."""
         self.resources.append(order)
@@ -92,7 +100,10 @@ class Tape:
         return number
 
     def last_compute(self) -> int:
-        """Returns the latest task that holds `COMPUTE`, or `BEFORE`."""
+        """Returns the latest task that holds `COMPUTE`, or `BEFORE`; that too where computing is in
+        no order, and no task the latest."""
+        if not self.keeps_order:
+            return BEFORE
         for task in range(len(self.holds) - 1, -1, -1):
             if COMPUTE in self.holds[task]:
                 return task

@@ -9,7 +9,8 @@ buckets are ordered as gradients arrived on rank 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -54,6 +55,8 @@ class Reducer:
         self._learning = True
         self._task = -1
         """The autograd pass under way, or -1."""
+        self._joined = False
+        """Whether passes within that one are a part of it."""
         self._pass = 0
         self._last = False
         self._next = 0
@@ -74,7 +77,7 @@ class Reducer:
 
         def arrive(leaf: torch.Tensor) -> None:
             gradient, leaf.grad = leaf.grad, None
-            if task_of() != self._task:
+            if not self._joined and task_of() != self._task:
                 self._open(task_of())
             assert gradient is not None
             bucket = slot.bucket
@@ -89,6 +92,16 @@ class Reducer:
     def begin(self, number: int) -> None:
         """Sets the number of the next backward pass in its step, from 0; else it is counted."""
         self._pass = number
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Makes passes that run inside a part of the one that is under way, which ends later."""
+        self._open(torch._C._current_graph_task_id())
+        self._joined = True
+        try:
+            yield
+        finally:
+            self._joined = False
 
     def _open(self, task: int) -> None:
         if self._task != -1:

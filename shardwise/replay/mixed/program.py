@@ -119,7 +119,7 @@ class _Writer:
             for buffer, task, number in tape.uses:
                 uses.append((place * count + buffer, self._at[task][place], flag(number, place)))
         marks = [] if self._kit.repeat is None else self._kit.repeat.marks
-        orders: list[Order] = ["program", "rank"]
+        orders: list[Order] = tape.resources
         program = _core.Program(
             tasks=len(self._of),
             resources=[*(orders * places), "rank"],

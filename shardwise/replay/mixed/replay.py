@@ -16,13 +16,13 @@ from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import constant_s
-from shardwise.replay.kit import Kit, Kits, kit_for
+from shardwise.replay.kit import Kit, Kits, Written, kit_for
 from shardwise.replay.mixed.program import MixedProgram, mixed_program
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.replay import AT_ONCE, Replayed, Replayer, Values
 from shardwise.replay.structure import numbered_tables
-from shardwise.replay.tape import Gather
+from shardwise.replay.tape import Gather, Urgency
 from shardwise.sharding.layout import Floats
 
 
@@ -60,10 +60,15 @@ class MixedReplayer:
         limits_bytes: Floats,
         kits: MixedKits | None = None,
         progress: Progress = quiet,
+        *,
+        write: Written | None = None,
+        urgency: Urgency = "rank",
     ) -> None:
-        """`kits` are programs of the same model, used where they can be; `progress` may raise to
-        end."""
+        """`kits` are programs of the same model, used where they can be, unless `write` writes the
+        step of one place; `progress` may raise to end; `urgency` says what goes first where a
+        resource does not keep the program's order (`_core.Program.replay`)."""
         self.problem = problem
+        self._urgency: Urgency = urgency
         self.limits_bytes = limits_bytes
         self._settings = settings
         kits = kits or MixedKits()
@@ -75,7 +80,10 @@ class MixedReplayer:
             tables[:] = _tables_of(problems)
             return tables[0]
 
-        kit, _ = kit_for(problem.places[0], settings, kits.of_one, of_first)
+        if write is None:
+            kit, _ = kit_for(problem.places[0], settings, kits.of_one, of_first)
+        else:
+            kit, _ = write(problem.places[0], settings, of_first())
         replayers = []
         for one, of_place in zip(problems, tables, strict=True):
             go_on(progress, "costs", 1.0)
@@ -170,9 +178,12 @@ class MixedReplayer:
         reaches it (P, places), the time of the devices' step (P,), and how long each place computes
         and communicates (P, 2 · places)."""
         durations, sizes, flags = values
-        mixed = np.where(self.mixed.place >= 0, durations[:, self._columns], 0.0)
         outcome = self.mixed.program.replay(
-            np.ascontiguousarray(mixed), sizes, flags, block_bytes=self._settings.block_bytes
+            self._of_all(durations),
+            sizes,
+            flags,
+            block_bytes=self._settings.block_bytes,
+            urgency=self._urgency,
         )
         time_s, busy_s = outcome.time_s, outcome.busy_s[:, :-1].copy()
         if (repeat := self.kit.repeat) is not None:
@@ -182,6 +193,29 @@ class MixedReplayer:
         peak_task = outcome.class_peak_task
         tasks = np.where(peak_task < 0, -1, self.mixed.task[np.maximum(peak_task, 0)])
         return outcome.class_peak_bytes, tasks, time_s, busy_s
+
+    def _of_all(self, durations: Floats) -> Floats:
+        """Returns the durations of the tasks of the program of all places."""
+        mixed = np.where(self.mixed.place >= 0, durations[:, self._columns], 0.0)
+        return np.ascontiguousarray(mixed)
+
+    def starts(self, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns when each task of one strategy, (groups,) and (edges,), starts at each place:
+        (places, tasks). Limits hold where the program is scheduled within memory."""
+        values = self.values(choices[None, :], edge_choices[None, :])
+        durations, sizes, flags = self._of_all(values[0])[0], values[1][0], values[2][0]
+        _, timeline = self.mixed.program.trace(
+            durations,
+            sizes,
+            flags,
+            block_bytes=self._settings.block_bytes,
+            limits_bytes=self.limits_bytes,
+            urgency=self._urgency,
+        )
+        starts = np.zeros((len(self.places), self.tasks))
+        own = self.mixed.place >= 0
+        starts[self.mixed.place[own], self.mixed.task[own]] = timeline.start_s[own]
+        return starts
 
     def _busy_in(self, durations: Floats, stretch: range) -> Floats:
         """Returns how long a stretch of tasks keeps each place's streams busy, (P, 2 · places)."""

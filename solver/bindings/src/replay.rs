@@ -2,7 +2,7 @@
 
 use ::frontier::replay::{
     Between, BufferId, Chosen, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Picks,
-    Program as Checked, Replayed, Replayer, ResourceId, Span, Strategy, Use,
+    Program as Checked, Replayed, Replayer, ResourceId, Span, Strategy, Urgency, Use,
 };
 use ::frontier::SolveError;
 use numpy::ndarray::{Array2, ArrayView1, Axis};
@@ -105,7 +105,7 @@ impl Program {
         self.inner.device_classes()
     }
 
-    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None))]
+    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None, urgency="rank"))]
     fn replay(
         &self,
         py: Python<'_>,
@@ -114,6 +114,7 @@ impl Program {
         flags: PyReadonlyArray2<bool>,
         block_bytes: u64,
         limits_bytes: Option<PyReadonlyArray1<f64>>,
+        urgency: &str,
     ) -> PyResult<Replays> {
         let (durations, sizes) = (durations_s.as_array(), sizes_bytes.as_array());
         let flags = flags.as_array();
@@ -124,11 +125,12 @@ impl Program {
             ));
         }
         let limits = limits_bytes.map(|given| given.as_array().to_vec());
+        let urgency = urgency_of(urgency)?;
         let replayed: Result<Vec<Replayed>, _> = py.detach(|| {
             (0..points)
                 .into_par_iter()
                 .map_init(
-                    || self.replayer(block_bytes, limits.as_deref()),
+                    || self.replayer(block_bytes, limits.as_deref(), urgency),
                     |replayer, point| {
                         let rows = (
                             row(durations.index_axis(Axis(0), point)),
@@ -194,7 +196,7 @@ impl Program {
         Ok((lengths.into_pyarray(py), members.into_pyarray(py)))
     }
 
-    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None))]
+    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None, urgency="rank"))]
     fn trace(
         &self,
         durations_s: PyReadonlyArray1<f64>,
@@ -202,6 +204,7 @@ impl Program {
         flags: PyReadonlyArray1<bool>,
         block_bytes: u64,
         limits_bytes: Option<PyReadonlyArray1<f64>>,
+        urgency: &str,
     ) -> PyResult<(Replays, Timeline)> {
         let rows = (
             row(durations_s.as_array()),
@@ -214,8 +217,9 @@ impl Program {
             flags: &rows.2,
         };
         let limits = limits_bytes.map(|given| given.as_array().to_vec());
+        let urgency = urgency_of(urgency)?;
         let traced = self
-            .replayer(block_bytes, limits.as_deref())
+            .replayer(block_bytes, limits.as_deref(), urgency)
             .and_then(|mut replayer| replayer.trace(strategy));
         let (replayed, inner) = traced.map_err(to_python)?;
         let peak_class = replayed.peak_class();
@@ -229,8 +233,9 @@ impl Program {
         &self,
         block_bytes: u64,
         limits_bytes: Option<&[f64]>,
+        urgency: Urgency,
     ) -> Result<Replayer<'_>, SolveError> {
-        let replayer = Replayer::new(&self.inner, block_bytes)?;
+        let replayer = Replayer::new(&self.inner, block_bytes)?.with_urgency(urgency);
         match limits_bytes {
             Some(limits) => replayer.with_limits(limits),
             None => Ok(replayer),
@@ -405,6 +410,13 @@ fn order(name: &str) -> PyResult<Order> {
         PyValueError::new_err(format!(
             "unknown order {name:?} in resources (expected {names})"
         ))
+    })
+}
+
+fn urgency_of(name: &str) -> PyResult<Urgency> {
+    Urgency::parse(name).ok_or_else(|| {
+        let names = Urgency::NAMES.map(|(known, _)| known).join(", ");
+        PyValueError::new_err(format!("unknown urgency {name:?} (expected {names})"))
     })
 }
 

@@ -12,6 +12,7 @@ mod ready;
 mod replayer;
 mod resources;
 mod strategy;
+mod urgency;
 
 pub use gather::{gather, Chosen, Picks};
 pub use liveness::Peak;
@@ -21,3 +22,4 @@ pub use program::{BufferId, DeviceClassId, Parts, Program, TaskId, Use, ALWAYS};
 pub use replayer::Replayer;
 pub use resources::{Order, ResourceId};
 pub use strategy::Strategy;
+pub use urgency::Urgency;

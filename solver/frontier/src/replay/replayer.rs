@@ -32,12 +32,15 @@ use crate::replay::program::{DeviceClassId, Program, TaskId};
 use crate::replay::ready::{Ready, Urgent};
 use crate::replay::resources::ResourceId;
 use crate::replay::strategy::{check, Strategy};
+use crate::replay::urgency::Urgency;
 
 /// Replays strategies of one program; its buffers are reused from one replay to the next.
 pub struct Replayer<'a> {
     program: &'a Program,
     memory: Liveness<'a>,
     limits_bytes: IdVec<DeviceClassId, f64>,
+    urgency: Urgency,
+    /// How urgent each task is, the most urgent highest.
     rank: IdVec<TaskId, f64>,
     /// The conditional tasks whose flag is not set, ascending.
     void: Vec<TaskId>,
@@ -75,6 +78,7 @@ impl<'a> Replayer<'a> {
             program,
             memory: Liveness::new(program, block_bytes),
             limits_bytes: IdVec::filled(f64::INFINITY, program.device_classes()),
+            urgency: Urgency::default(),
             rank: IdVec::filled(0.0, program.tasks()),
             void: Vec::new(),
             waiting: IdVec::filled(0, program.tasks()),
@@ -111,6 +115,13 @@ impl<'a> Replayer<'a> {
         Ok(self)
     }
 
+    /// Sets which ready tasks are the most urgent; by default those of the highest upward rank.
+    #[must_use]
+    pub fn with_urgency(mut self, urgency: Urgency) -> Self {
+        self.urgency = urgency;
+        self
+    }
+
     /// Returns the peak and the time of one strategy.
     ///
     /// # Errors
@@ -123,7 +134,11 @@ impl<'a> Replayer<'a> {
         let before = self.program.before.as_slice();
         self.waiting.as_mut_slice().copy_from_slice(before);
         self.leave_out_void();
-        self.rank_tasks(strategy.durations_s);
+        match self.urgency {
+            Urgency::Upward => self.rank_tasks(strategy.durations_s),
+            Urgency::Depth => self.rank_by_depth(strategy.durations_s),
+            Urgency::Fifo => {}
+        }
         Ok(self.schedule(strategy.durations_s))
     }
 
@@ -191,6 +206,22 @@ impl<'a> Replayer<'a> {
             let followers = program.after.of(task).iter();
             let longest = followers.fold(0.0, |most, &j| larger(most, self.rank[j]));
             self.rank[task] = longest + durations_s[task.index()];
+        }
+    }
+
+    /// Ranks every task by the longest path up to its end, the shortest highest.
+    fn rank_by_depth(&mut self, durations_s: &[f64]) {
+        let program = self.program;
+        self.rank.as_mut_slice().fill(0.0);
+        for task in (0..program.tasks()).map(TaskId::new) {
+            if self.waiting[task] == u32::MAX {
+                self.rank[task] = 0.0;
+                continue;
+            }
+            self.rank[task] -= durations_s[task.index()];
+            for &follower in program.after.of(task) {
+                self.rank[follower] = smaller(self.rank[follower], self.rank[task]);
+            }
         }
     }
 
@@ -355,6 +386,9 @@ impl<'a> Replayer<'a> {
             let at = self.turn.partition_point(|other| *other > task);
             self.turn.insert(at, task);
         } else if durations_s[task.index()] > 0.0 {
+            if self.urgency == Urgency::Fifo {
+                self.rank[task] = -now;
+            }
             let rank = self.rank[task];
             let of_task = resources.of(task);
             self.ready.push(Urgent { rank, task }, held, of_task);

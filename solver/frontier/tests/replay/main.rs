@@ -6,7 +6,7 @@ mod properties;
 
 use frontier::replay::{
     DeviceClassId, Order, Parts, Peak, Program, Replayed, Replayer, ResourceId, Strategy, Timeline,
-    Use, ALWAYS,
+    Urgency, Use, ALWAYS,
 };
 
 /// Computation in the program's order, and moves by rank.
@@ -356,5 +356,53 @@ fn malformed_programs_and_costs_are_rejected() {
         };
         let mut replayer = Replayer::new(&program, 1).unwrap();
         assert!(replayer.replay(strategy).is_err(), "{durations:?}");
+    }
+}
+
+#[test]
+fn other_urgencies_take_other_tasks_first() {
+    // When 0 ends, 1, 2 and 3 are ready on one resource; 4 waits for 1, 5 for 3, elsewhere.
+    let parts = Parts {
+        dependencies: vec![(0, 1), (0, 2), (0, 3), (1, 4), (3, 5)],
+        ..holding(&[Order::Rank; 2], &[&[0], &[0], &[0], &[0], &[1], &[1]])
+    };
+    let program = Program::new(parts).unwrap();
+    let starts = |urgency: Urgency| {
+        let strategy = Strategy {
+            durations_s: &[1.0, 3.0, 2.0, 1.0, 1.0, 9.0],
+            sizes_bytes: &[],
+            flags: &[],
+        };
+        let mut replayer = Replayer::new(&program, 1).unwrap().with_urgency(urgency);
+        let (replayed, timeline) = replayer.trace(strategy).unwrap();
+        (timeline.start_s[1..4].to_vec(), replayed.time_s)
+    };
+    // Upward ranks are 4, 2 and 10; paths up to the ends are 4, 3 and 2 long.
+    assert_eq!(starts(Urgency::Upward), (vec![2.0, 5.0, 1.0], 12.0));
+    assert_eq!(starts(Urgency::Depth), (vec![4.0, 2.0, 1.0], 12.0));
+    assert_eq!(starts(Urgency::Fifo), (vec![1.0, 4.0, 6.0], 16.0));
+}
+
+#[test]
+fn depths_leave_out_what_does_not_take_part() {
+    // Task 1 is void: 2 is ready at once, and as deep as its own duration.
+    let parts = Parts {
+        dependencies: vec![(0, 1), (1, 2)],
+        given_flags: 1,
+        conditions: vec![(1, 0)],
+        ..holding(&[Order::Rank; 2], &[&[1], &[1], &[0], &[0]])
+    };
+    let program = Program::new(parts).unwrap();
+    let mut replayer = Replayer::new(&program, 1)
+        .unwrap()
+        .with_urgency(Urgency::Depth);
+    for (flag, expected) in [(false, [0.0, 2.0]), (true, [13.0, 0.0])] {
+        let strategy = Strategy {
+            durations_s: &[5.0, 8.0, 2.0, 3.0],
+            sizes_bytes: &[],
+            flags: &[flag],
+        };
+        let (_, timeline) = replayer.trace(strategy).unwrap();
+        assert_eq!(timeline.start_s[2..], expected);
     }
 }

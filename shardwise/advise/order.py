@@ -1,0 +1,124 @@
+"""The order of execution of a plan: the program's, or one by upward rank where that is better.
+
+The search replays strategies in the program's order, and so does its bound: `gap` is about that
+order. Of the strategy that it finds, orders by upward rank are then replayed (HeteroG §4.2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from shardwise.documents.plan import PlannedSchedule
+from shardwise.errors import BadInput
+from shardwise.hardware import Bundle
+from shardwise.replay.scheduling import RANK, WITHIN_MEMORY, Kind, Scheduled, scheduled
+from shardwise.search.chosen import Chosen
+from shardwise.search.mixed.search import MixedSearch, limits_of
+from shardwise.search.search import Infeasible, Search
+from shardwise.search.solution import Solution
+
+PROGRAM, AUTO = "program", "auto"
+ORDERS = (PROGRAM, RANK, AUTO)
+
+LEAST_GAIN = 1e-3
+"""The share of the program's time that another order must save: below, it is not worth a list."""
+
+
+def asked_order(order: str | None, devices: int | Bundle) -> str:
+    """Returns the order that is asked for: unless named, the program's on devices of one kind, and
+    the better one on several kinds. Raises `BadInput` for an unknown one."""
+    if order is None:
+        return AUTO if isinstance(devices, Bundle) else PROGRAM
+    if order not in ORDERS:
+        raise BadInput(f"unknown order {order!r}", field="order", expected=", ".join(ORDERS))
+    return order
+
+
+class Ordered:
+    """A point of a search in an order of its own."""
+
+    def __init__(self, chosen: Chosen, scheduled: Scheduled) -> None:
+        self.program = chosen
+        self.scheduled = scheduled
+        search, point = chosen.search, chosen.point
+        solution = search.solution
+        if not isinstance(solution, Solution):
+            raise TypeError("a sum's strategies have no order")
+        one = slice(point, point + 1)
+        alone = replace(
+            solution,
+            memory_bytes=solution.memory_bytes[one],
+            time_s=solution.time_s[one],
+            choices=solution.choices[one],
+            edge_choices=solution.edge_choices[one],
+        )
+        ordered = replace(search, solution=alone, replayer_of=lambda: scheduled.replayer)
+        self.chosen = Chosen(ordered, 0)
+
+    @property
+    def document(self) -> PlannedSchedule:
+        """What a plan says of its order."""
+        program = self.program
+        return PlannedSchedule(
+            kind=RANK,
+            backward=list(self.scheduled.order.backward),
+            program_time_s=program.replayed_time_s,
+            program_peak_bytes=round(program.peak_bytes),
+        )
+
+    @property
+    def forward(self) -> list[str]:
+        """The operators in the order in which forward runs them."""
+        return list(self.scheduled.order.forward)
+
+    def id_of(self, plan_id: str) -> str:
+        """Returns the id of the strategy in this order, given that in the program's."""
+        digest = hashlib.sha256(plan_id.encode())
+        digest.update(repr(self.scheduled.order).encode())
+        return f"sha256:{digest.hexdigest()}"
+
+
+def ordered(chosen: Chosen, order: str) -> Ordered | None:
+    """Returns a point in the order that is asked for; None where that is the program's, and where
+    the point does not fit.
+
+    `rank` takes the order by upward rank, within memory where it needs more than there is, whether
+    or not it is faster; `auto` only if it saves `LEAST_GAIN`. Raises `Infeasible` where `rank` does
+    not fit.
+    """
+    if order == PROGRAM or not chosen.fits or not chosen.search.options.replays:
+        return None
+    found = by_rank(chosen)
+    if order == AUTO:
+        good = [one for one in found if one.time_s <= chosen.replayed_time_s * (1.0 - LEAST_GAIN)]
+    else:
+        good = found
+    if not good:
+        if order == AUTO:
+            return None
+        raise Infeasible("the strategy fits in the program's order, and in none by rank")
+    return Ordered(chosen, min(good, key=lambda one: one.time_s))
+
+
+def by_rank(chosen: Chosen) -> list[Scheduled]:
+    """Returns the orders by upward rank of a point that fit; the one within memory is made only
+    where the other does not fit."""
+    search = chosen.search
+    for kind in (RANK, WITHIN_MEMORY):
+        one = replayed_in(search, chosen.point, kind)
+        if one.peak_bytes <= search.limit_bytes:
+            return [one]
+    return []
+
+
+def replayed_in(search: Search, point: int, kind: Kind) -> Scheduled:
+    """Returns a point of a search in an order that is made for it (`replay/scheduling.py`)."""
+    solution, options = search.solution, search.options
+    limits = np.array([search.limit_bytes])
+    if isinstance(search, MixedSearch):
+        limits = limits_of(search.problem, options)
+    choices, edges = solution.choices[point], solution.edge_choices[point]
+    return scheduled(search.problem, options.step, choices, edges, kind, limits)
