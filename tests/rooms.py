@@ -29,7 +29,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "benchmarks": (
         "integration/models/test_gpu_report.py", "integration/models/test_heterog_models.py",
-        "integration/models/test_paper.py", "integration/models/test_published_predictions.py",
+        "integration/models/test_paper.py", "integration/models/test_paper_heterog.py",
+        "integration/models/test_published_predictions.py", "unit/test_heterog_tables.py",
         "unit/test_paper_page.py", "unit/test_published_page.py", "unit/test_published_runs.py",
         "unit/test_published_statistics.py",
     ),

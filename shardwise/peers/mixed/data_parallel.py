@@ -75,7 +75,7 @@ def baselines(spaces: Sequence[Space]) -> Iterator[Peer]:
 
 def _answer(baseline: Baseline, spaces: Sequence[Space]) -> Answer:
     problem = spaces[0].problem
-    proportion = EVEN if baseline.even else _by_peaks(problem)
+    proportion = EVEN if baseline.even else by_peaks(problem)
     notes = []
     if not baseline.even and proportion == EVEN:
         notes.append("in whole samples shares by peaks are even, or a block has none: taken as EV")
@@ -122,7 +122,7 @@ def unsplit(problem: MixedProblem, choices: Choices) -> list[str]:
     ]
 
 
-def _by_peaks(problem: MixedProblem) -> int:
+def by_peaks(problem: MixedProblem) -> int:
     """Returns the number of the proportion by peaks, the even one where there is none."""
     origins = [proportion.origin for proportion in problem.cluster.proportions]
     return origins.index(BY_PEAKS) if BY_PEAKS in origins else EVEN

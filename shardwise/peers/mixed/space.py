@@ -63,6 +63,10 @@ class Space:
         """Returns the point of a strategy whose edges are chosen too."""
         return self._points(choices[None], edge_choices[None])[0]
 
+    def edge_choices(self, choices: Choices) -> Choices:
+        """Returns the fastest alternatives of the edges of strategies (S, groups), (S, edges)."""
+        return self._copies.of(choices)
+
     def better(self, points: Sequence[Point]) -> Point:
         """Returns the fastest point that fits, or where none does that of the least peak."""
         return better(points, self.limit_bytes)
