@@ -100,3 +100,13 @@ def mlp(batch: int = 8, width: int = 32, hidden: int = 128, name: str = "mlp") -
     builder.parameter("w2", width, hidden)
     builder.linear("two", "a", "w2", "y")
     return builder.graph()
+
+
+def layers(count: int, batch: int, width: int) -> Graph:
+    """Returns a chain of so many linear layers, each with a ReLU."""
+    builder = GraphBuilder(f"{count} layers")
+    data = builder.input("x", batch, width)
+    for i in range(count):
+        weight = builder.parameter(f"w{i}", width, width)
+        data = builder.relu(f"act{i}", builder.linear(f"fc{i}", data, weight, f"h{i}"), f"a{i}")
+    return builder.graph()

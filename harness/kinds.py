@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
@@ -77,3 +81,22 @@ def mixed_search(
     subject, bundle = Subject.of(graph), everything(hardware)
     draft = MixedDraft.of(subject, hardware, bundle, options, quiet, micro_batches)
     return draft.joined(quiet)
+
+
+def every_strategy(search: MixedSearch) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Returns all strategies: choices and alternatives."""
+    problem = search.problem
+    choices, edges = [], []
+    for choice in product(*(range(len(cost.time_s)) for cost in problem.costs)):
+        counts = [
+            int(edge.table.count[edge.table.cell(choice[edge.source], choice[edge.target])])
+            for edge in problem.edges
+        ]
+        for alternatives in product(*map(range, counts)):
+            choices.append(choice)
+            edges.append(alternatives)
+    count = len(choices)
+    return (
+        np.array(choices, dtype=np.uint32),
+        np.array(edges, dtype=np.uint32).reshape(count, len(problem.edges)),
+    )

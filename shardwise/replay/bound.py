@@ -24,6 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from shardwise.hardware.host import soft_maximum, supporting_weights
+from shardwise.replay.owner_costs import Choices
 from shardwise.replay.replay import Replayer
 from shardwise.sharding.layout import Floats
 
@@ -65,6 +66,10 @@ class StepBound:
             stretch = replayer.repeat.tasks
             often[stretch.start : stretch.stop] += replayer.repeat.times
         return often
+
+    def durations(self, durations_s: Floats, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns what paths of P strategies are made of: the durations of their tasks."""
+        return durations_s
 
     def longest(self, durations_s: Floats) -> Paths:
         """Returns the longest paths of P strategies, durations (P, tasks + 1)."""

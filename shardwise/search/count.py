@@ -104,6 +104,7 @@ class Count:
         self._has_customary = False
         self._charges: Charges | None = None
         self.status = "within_epsilon"
+        self._parts: tuple[Proof, ...] = ()
 
     @property
     def best_query(self) -> Query | None:
@@ -114,7 +115,7 @@ class Count:
     def proof(self) -> Proof:
         """What is proven so far."""
         lines = [] if self._game is None else [query.line for query in self._game.queries]
-        return Proof(self.least_s, self._least_bytes, tuple(lines))
+        return Proof(self.least_s, self._least_bytes, tuple(lines), self._parts)
 
     def bound_s(self, limit_bytes: float) -> float:
         """Returns the best bound on every step within a limit."""
@@ -206,6 +207,12 @@ class Count:
 
     def _bounding(self, stage: str, fraction: float) -> bool:
         return self.watch.part(0.0, IMPROVING).report(stage, fraction)
+
+    def tighten(self, limit_bytes: float, best_s: float, seconds: float) -> None:
+        """Raises the bound within a limit towards the time of the best answer, in so many seconds.
+
+        On devices of one kind nothing is left to be done.
+        """
 
     def begin(self) -> None:
         """Replays what practitioners would try, as much of it as a strict limit leaves time for."""

@@ -22,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.options import Options, Progress, go_on
+from shardwise.cost.part import Masks
 from shardwise.errors import SolverError
 from shardwise.replay.bound import Paths, StepBound, with_host
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
+from shardwise.replay.owner_costs import Choices as AnyChoices
 from shardwise.replay.owner_costs import OwnerCosts, priced
 from shardwise.replay.replay import Replayer, StrategyReplayer
 from shardwise.search.elimination import cheapest
@@ -85,6 +87,9 @@ class Met:
 class TimeBound(Protocol):
     """Weights of tasks under which no step takes less than the sum (`replay/bound.py`)."""
 
+    def durations(
+        self, durations_s: Floats, choices: AnyChoices, edge_choices: AnyChoices
+    ) -> Floats: ...
     def longest(self, durations_s: Floats) -> Paths: ...
     def weights(self, once: Floats, again: Floats) -> Floats: ...
     def sums(self) -> Floats: ...
@@ -155,8 +160,8 @@ class Query:
 class Game:
     """The games of one search problem, under one limit after another.
 
-    `progress` returns False to end a game. Strategies, paths and queries stay from one game to the
-    next.
+    `progress` returns False to end a game. With `allowed` the strategies are those of these
+    configurations. Strategies, paths and queries stay from one game to the next.
     """
 
     def __init__(
@@ -165,8 +170,10 @@ class Game:
         bounding: Bounding,
         options: Options,
         progress: Progress,
+        allowed: Masks | None = None,
     ) -> None:
         self.replayer = replayer
+        self._allowed = allowed
         self._options = options
         self._progress = progress
         self._fraction = 0.0
@@ -188,7 +195,7 @@ class Game:
         return Met(
             choices,
             edge_choices,
-            with_host(values[0], host_s),
+            with_host(self._bound.durations(values[0], choices, edge_choices), host_s),
             replayed.peak_bytes,
             replayed.time_s,
             replayed.peak_task,
@@ -206,6 +213,7 @@ class Game:
         answer = cheapest(
             self.replayer.problem,
             charges,
+            allowed=self._allowed,
             time_limit_s=max(time_limit_s, 1e-3) if isfinite(time_limit_s) else None,
             memory_limit_bytes=self._options.search_memory_bytes,
             threads=self._options.threads,
@@ -254,7 +262,7 @@ class Game:
         """
         if first is None or self.queries or first.program is not self.replayer.tape:
             return False
-        self._add_moments(first.prices)
+        self.price(first.prices)
         self._asked = self._ask(first.once, first.again, first.prices, time_limit_s)
         return True
 
@@ -386,7 +394,7 @@ class Game:
         self._tasks.append(task)
         board.add_moment(task)
 
-    def _add_moments(self, tasks: Iterable[int]) -> None:
+    def price(self, tasks: Iterable[int]) -> None:
         """Adds moments before there is a board."""
         self._tasks += [task for task in tasks if task not in self._tasks]
 

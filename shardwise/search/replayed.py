@@ -36,6 +36,10 @@ MOST_DRAFTING = 0.2
 of several kinds."""
 FEW_NUMBERS = (1, 2, 4, 8)
 """The numbers of micro-batches that are tried on devices of several kinds, where none are given."""
+TIGHTENING = 0.25
+"""The share of the time limit in which bounds are raised after the answer is known, at most."""
+KEPT_FOR_BOUNDS = 0.15
+"""What is kept of the time limit for that, on devices of several kinds."""
 SEVERAL_KINDS_S = 60.0
 """The seconds of a search on devices of several kinds, where no limit is given."""
 SHARE_OF_NUMBER = 0.6
@@ -68,17 +72,18 @@ def search_replayed(
     """
     strict = strict or isinstance(gpus, Bundle)
     watch = Watch(progress, time_limit_s(gpus, options), strict=strict)
+    searching = watch.within(1.0 - KEPT_FOR_BOUNDS) if isinstance(gpus, Bundle) else watch
     part = watch.part(0.0, DRAFTED)
     counts = drafted(subject, hardware, gpus, options, part, mesh, propose)
     best = _Best(cutoff_s)
     waiting: list[Count] = []
     beginning_s = 0.0
     for place, count in enumerate(counts):
-        count.watch = watch.part(_share(place, len(counts)), _share(place + 1, len(counts)))
+        count.watch = searching.part(_share(place, len(counts)), _share(place + 1, len(counts)))
         if count.least_s < best.time_s:
             known = best.time_s < inf
-            too_late = known and watch.left_s < WORTH_BEGINNING * beginning_s
-            if watch.is_over or too_late if strict else watch.is_over and known:
+            too_late = known and searching.left_s < WORTH_BEGINNING * beginning_s
+            if searching.is_over or too_late if strict else searching.is_over and known:
                 count.status = "budget"
                 continue
             if strict and any(other.least_s < best.time_s for other in counts[place + 1 :]):
@@ -93,10 +98,11 @@ def search_replayed(
     for place, count in enumerate(waiting, 1):
         if strict:
             share = SHARE_OF_NUMBER if place < len(waiting) else 1.0
-            count.watch = count.watch.again(share)
+            count.watch = count.watch.again(share, searching)
         best.improve(count)
     if strict:
-        _go_on_with_the_best(counts, watch, best)
+        _go_on_with_the_best(counts, searching, best)
+    _tighten(counts, best.time_s, watch, time_limit_s(gpus, options))
     return answered(counts)
 
 
@@ -107,7 +113,7 @@ def _go_on_with_the_best(counts: Sequence[Count], watch: Watch, best: _Best) -> 
     known_s = first.time_within(first.limit_bytes)
     if first.status != "budget" or watch.is_over or not first.least_s < known_s < inf:
         return
-    first.watch = first.watch.again(1.0)
+    first.watch = first.watch.again(1.0, watch)
     first.status = "within_epsilon"
     best.time_s = inf  # its own answer is no reason to end
     best.improve(first)
@@ -119,6 +125,16 @@ def check_replayed(searches: Sequence[Search]) -> None:
         return
     if any(search.solution.status == "budget" for search in searches):
         raise SolverError("the time limit passed before any strategy was replayed")
+
+
+def _tighten(counts: list[Count], best_s: float, watch: Watch, limit_s: float | None) -> None:
+    """Raises the least bounds of all numbers of micro-batches towards the time of the answer."""
+    left_s = TIGHTENING * (limit_s or SEVERAL_KINDS_S)
+    for count in sorted(counts, key=lambda count: count.bound_s(count.limit_bytes)):
+        if left_s > 0.0 and count.bound_s(count.limit_bytes) < best_s < inf:
+            count.watch = watch.part(1.0, 1.0)
+            count.tighten(count.limit_bytes, best_s, min(left_s, watch.left_s))
+            left_s -= count.watch.spent_s
 
 
 def time_limit_s(gpus: int | Bundle, options: Options) -> float | None:

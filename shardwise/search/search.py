@@ -96,19 +96,25 @@ class Proof:
     """What is proven about every strategy's replayed step.
 
     None takes less than `least_s`, nor than one of the `lines` within a memory; none has a peak
-    below `least_bytes`.
+    below `least_bytes`. Of a strategy one of the `parts` holds besides, if there are any.
     """
 
     least_s: float = 0.0
     least_bytes: float = 0.0
     lines: tuple[Line, ...] = ()
+    parts: tuple[Proof, ...] = ()
+
+    def without_parts(self) -> Proof:
+        """Returns what is proven without dividing the strategies."""
+        return replace(self, parts=())
 
     def bound_s(self, limit_bytes: float) -> float:
         """Returns a bound on the time of every strategy within a limit (infinite: there is
         none)."""
         if self.least_bytes > limit_bytes:
             return inf
-        return max((self.least_s, *(line.at(limit_bytes) for line in self.lines)))
+        of_parts = min((part.bound_s(limit_bytes) for part in self.parts), default=0.0)
+        return max((self.least_s, of_parts, *(line.at(limit_bytes) for line in self.lines)))
 
 
 @dataclass(frozen=True)

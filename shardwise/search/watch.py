@@ -46,11 +46,11 @@ class Watch:
         part._until = part._started + share * (self._until - part._started)
         return part
 
-    def again(self, share: float) -> Watch:
-        """Returns the watch of the same stretch with a share of what is left of the whole limit,
-        for one that had a share of it before."""
+    def again(self, share: float, whole: Watch) -> Watch:
+        """Returns the watch of the same stretch with a share of the time that `whole` has left, for
+        one that had a share of it before."""
         part = self.part(0.0, 1.0)
-        part._until = self._costs_until
+        part._until = whole._until
         return part.within(share)
 
     def report(self, stage: str, fraction: float) -> bool:

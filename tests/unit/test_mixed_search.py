@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from math import inf
 
 import numpy as np
 import pytest
 
-from harness.graph_builder import GraphBuilder, mlp
-from harness.kinds import FAST, SLOW, everything, mixed_search, profile
+from harness.graph_builder import layers, mlp
+from harness.kinds import FAST, SLOW, every_strategy, everything, mixed_search, profile
 from shardwise.advise import Options, explain, frontier, plan
 from shardwise.capture import shipped_graph
 from shardwise.documents.plan import Plan
@@ -17,7 +16,6 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, load_hardware
 from shardwise.search.chosen import fastest
-from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.replayed import search_replayed
 from shardwise.search.search import Infeasible, Subject
 
@@ -25,34 +23,6 @@ ROUNDING = 1e-9
 KINDS = {"fast": FAST, "slow": SLOW}
 ONE_EACH = [("a", "fast", 1, 1), ("b", "slow", 1, 1)]
 ONE_BATCH = Options(micro_batches=(1,))
-
-
-def layers(count: int, batch: int, width: int) -> Graph:
-    builder = GraphBuilder(f"{count} layers")
-    data = builder.input("x", batch, width)
-    for i in range(count):
-        weight = builder.parameter(f"w{i}", width, width)
-        data = builder.relu(f"act{i}", builder.linear(f"fc{i}", data, weight, f"h{i}"), f"a{i}")
-    return builder.graph()
-
-
-def every_strategy(search: MixedSearch) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all strategies: choices and alternatives."""
-    problem = search.problem
-    choices, edges = [], []
-    for choice in product(*(range(len(cost.time_s)) for cost in problem.costs)):
-        counts = [
-            int(edge.table.count[edge.table.cell(choice[edge.source], choice[edge.target])])
-            for edge in problem.edges
-        ]
-        for alternatives in product(*map(range, counts)):
-            choices.append(choice)
-            edges.append(alternatives)
-    count = len(choices)
-    return (
-        np.array(choices, dtype=np.uint32),
-        np.array(edges, dtype=np.uint32).reshape(count, len(problem.edges)),
-    )
 
 
 @pytest.mark.parametrize(("batch", "width"), [(6, 512), (8, 4096), (64, 1024), (2, 8192)])

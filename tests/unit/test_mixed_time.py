@@ -117,10 +117,11 @@ def test_costs_may_be_computed_beyond_the_part_of_one_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticking(monkeypatch)
-    part = Watch(quiet, 50.0, strict=True).within(0.1)
+    whole = Watch(quiet, 50.0, strict=True)
+    part = whole.within(0.1)
     for _ in range(10):
         part.costing("costs", 0.0)
-    assert part.is_over and not part.again(1.0).is_over
+    assert part.is_over and not part.again(1.0, whole).is_over
     with pytest.raises(OutOfTime):
         for _ in range(50):
             part.costing("costs", 0.0)

@@ -8,26 +8,47 @@ do; means of such paths over places are such weights too. What is surely held at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+
 import numpy as np
 
 from shardwise.replay.bound import Paths, StepBound
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.mixed.replay import MixedReplayer
+from shardwise.replay.mixed.stays import Stay, WanderingPaths
+from shardwise.replay.mixed.wandering import Wanderer
 from shardwise.replay.moments import Moments
-from shardwise.replay.owner_costs import OwnerCosts, priced
+from shardwise.replay.owner_costs import Choices, OwnerCosts, priced
 from shardwise.sharding.layout import Floats
 
 
 class MixedBound:
-    """Longest paths at the places of a cluster: durations of P strategies are (P, places · tasks +
-    1), the host's time last."""
+    """Longest paths at the places of a cluster, and of wanderers between them.
 
-    def __init__(self, replayer: MixedReplayer) -> None:
+    Durations of P strategies are (P, parts · tasks + 1): those at every place, then those of every
+    wanderer (`wandering.py`), the host's time last.
+    """
+
+    def __init__(self, replayer: MixedReplayer, wanderers: Sequence[Wanderer] = ()) -> None:
         self._replayer = replayer
         self._bounds = [StepBound(place) for place in replayer.places]
+        self._wanderers = wanderers
+        self._stays: Sequence[Stay] = ()
+
+    def durations(self, durations_s: Floats, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns the durations at all places (P, places · tasks), and of all wanderers."""
+        wandering = [one.durations(choices, edge_choices) for one in self._wanderers]
+        return np.concatenate([durations_s, *wandering], axis=1)
+
+    def within(self, stays: Sequence[Stay]) -> MixedBound:
+        """Returns the bound of a part of the strategies, in which wanderers surely stay."""
+        part = copy(self)
+        part._stays = stays
+        return part
 
     def longest(self, durations_s: Floats) -> Paths:
-        """Returns the longest path of each of P strategies at the place where it is longest."""
+        """Returns the longest path of each of P strategies, at any place or of any wanderer."""
         tasks, width = self._replayer.tasks, durations_s.shape[1]
         found = [
             bound.longest(np.column_stack([_of(durations_s, n, tasks), durations_s[:, -1]]))
@@ -36,21 +57,29 @@ class MixedBound:
         lengths = np.stack([paths.length_s for paths in found])
         place = lengths.argmax(axis=0)
 
-        def placed(name: str, extra: int) -> Floats:
-            """Returns rows of the chosen places; the last `extra` columns belong to none."""
-            result = np.zeros((len(durations_s), width - 1 + extra))
+        def placed(name: str) -> Floats:
+            """Returns rows of the chosen places; the last two columns belong to none."""
+            result = np.zeros((len(durations_s), width + 1))
             for row, number in enumerate(place.tolist()):
                 own = getattr(found[number], name)[row]
                 result[row, number * tasks : (number + 1) * tasks] = own[:tasks]
-                result[row, -extra:] = own[tasks:]
+                result[row, -2:] = own[tasks:]
             return result
 
-        return Paths(
-            lengths.max(axis=0), placed("weights", 1), placed("once", 2), placed("again", 2)
-        )
+        once, again = placed("once"), placed("again")
+        if self._wanderers:
+            wandering = WanderingPaths(self._replayer, self._wanderers, self._stays)
+            other_once, other_again = wandering.longest(durations_s)
+            weights = self.weights(other_once, other_again)
+            other_s = (weights * durations_s).sum(axis=1)
+            longer = other_s > lengths.max(axis=0)
+            once[longer], again[longer] = other_once[longer], other_again[longer]
+        weights = self.weights(once, again)
+        length_s = (weights * durations_s).sum(axis=1)
+        return Paths(length_s, weights, once, again)
 
     def weights(self, once: Floats, again: Floats) -> Floats:
-        """Returns the weights of paths, or of means of them, (…, places · tasks + 1)."""
+        """Returns the weights of paths, or of means of them, (…, parts · tasks + 1)."""
         tasks, slopes = self._replayer.tasks, once[..., -2:]
         total = np.zeros((*once.shape[:-1], once.shape[-1] - 1))
         count = max(len(self._bounds), 1)
@@ -59,13 +88,18 @@ class MixedBound:
             repeated = np.concatenate([_of(again, number, tasks), np.zeros_like(slopes)], axis=-1)
             weights = bound.weights(own, repeated)
             total[..., number * tasks : (number + 1) * tasks] = weights[..., :-1]
+        rest = slice(len(self._bounds) * tasks, total.shape[-1] - 1)
+        repeat, overlap = self._replayer.kit.repeat, self._replayer.places[0].overlap
+        wandering = once[..., rest] + (repeat.times * again[..., rest] if repeat else 0.0)
+        total[..., rest] = wandering * (overlap.hidden_fraction if overlap else 1.0)
         total[..., -1] = once[..., -1]
         return total
 
     def sums(self) -> Floats:
-        """Returns weights under which every place's tasks count alike: (places · tasks + 1,)."""
+        """Returns weights under which every place's tasks count alike: (parts · tasks + 1,)."""
         count = len(self._bounds)
-        return np.append(np.concatenate([b.often / count for b in self._bounds]), 0.0)
+        own = np.concatenate([b.often / count for b in self._bounds])
+        return np.concatenate([own, np.zeros(len(self._wanderers) * self._replayer.tasks + 1)])
 
 
 def _of(columns: Floats, place: int, tasks: int) -> Floats:
@@ -73,22 +107,28 @@ def _of(columns: Floats, place: int, tasks: int) -> Floats:
 
 
 class MixedLinear:
-    """Sums over the tasks of all places."""
+    """Sums over the tasks of all places, and of all wanderers."""
 
-    def __init__(self, replayer: MixedReplayer) -> None:
+    def __init__(self, replayer: MixedReplayer, wanderers: Sequence[Wanderer] = ()) -> None:
         self._replayer = replayer
         self._steps = [LinearStep(place) for place in replayer.places]
+        self._wanderers = wanderers
 
     def weighted(self, weights: Floats) -> OwnerCosts:
         """Returns the durations of all tasks and the host's time, weighted."""
         tasks, count = self._replayer.tasks, len(self._steps)
         # The busiest host's time is at least the mean of all.
-        return priced(
-            [
-                (1.0, step.weighted(np.append(_of(weights, n, tasks), weights[-1] / count)))
-                for n, step in enumerate(self._steps)
-            ]
-        )
+        own = [np.append(_of(weights, n, tasks), weights[-1] / count) for n in range(count)]
+        at_places = [
+            step.weighted(row) for step, row in zip(self._steps, own, strict=True) if row.any()
+        ]
+        others = [_of(weights, count + n, tasks) for n in range(len(self._wanderers))]
+        wandering = [
+            one.weighted(row) for one, row in zip(self._wanderers, others, strict=True) if row.any()
+        ]
+        if not (at_places or wandering):
+            at_places = [self._steps[0].weighted(own[0])]
+        return priced([(1.0, costs) for costs in (*at_places, *wandering)])
 
 
 class MixedMoments:

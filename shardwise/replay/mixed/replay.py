@@ -107,6 +107,11 @@ class MixedReplayer:
         return self.kit.program.tasks
 
     @property
+    def joins(self) -> Replayer:
+        """The replayer in which communication takes time where it joins places, and else none."""
+        return self._joins
+
+    @property
     def scale(self) -> Floats:
         """By what each place's bytes are multiplied, (places,)."""
         return np.asarray(self.limits_bytes.min() / self.limits_bytes)

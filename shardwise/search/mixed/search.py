@@ -28,14 +28,14 @@ from shardwise.cost.shares import Shares
 from shardwise.cost.space import EVEN
 from shardwise.errors import SolverError
 from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks
-from shardwise.replay.mixed.bounds import MixedBound, MixedLinear, MixedMoments
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.count import AnyDraft, Count, Effort
 from shardwise.search.elimination import Cheapest, cheapest
 from shardwise.search.game import Bounding, Outcome
-from shardwise.search.improve import Choices, Improver
+from shardwise.search.improve import Choices, Improver, Pool
 from shardwise.search.mixed.alike import mapped_rows, mesh_of_alike, slowest_hardware
+from shardwise.search.mixed.branch import Branches, MixedBounding
 from shardwise.search.mixed.improve import MixedImprover
 from shardwise.search.mixed.incumbents import incumbents
 from shardwise.search.search import Draft, Search, Subject
@@ -46,6 +46,10 @@ from shardwise.sharding.layout import Floats
 OF_ONE = Effort(queries=8, frontiers=1, rounds=8)
 SHARE_OF_ONE, MOST_OF_ONE_S = 0.08, 8.0
 """How long a search for one kind takes: a share of what is left, and seconds."""
+TIGHT = 1e-3
+"""Relative: a bound this near the answer is not raised any further."""
+MOST_REPLAYED = 200
+"""Strategies that games of parts met and that are replayed, the latest ones."""
 MOST_SOLVING_S = 3.0
 """Seconds after which the cheapest strategy of one proportion is given up."""
 
@@ -201,11 +205,13 @@ class MixedCount(Count):
     def __init__(self, draft: AnyDraft, watch: Watch, propose: Propose | None = None) -> None:
         super().__init__(draft, watch)
         self._propose = propose
+        self._mixed_bounding: MixedBounding | None = None
+        self._outcome: Outcome | None = None
 
     def _bounding_of(self, search: Search) -> Bounding:
         assert isinstance(search, MixedSearch)
-        replayer = search.mixed_replayer
-        return Bounding(MixedBound(replayer), MixedLinear(replayer), MixedMoments(replayer))
+        parts = self._mixed_bounding = MixedBounding.of(search.mixed_replayer)
+        return Bounding(parts.bound, parts.linear, parts.moments)
 
     def _starts(self, search: Search, improver: Improver) -> Iterator[Choices]:
         assert isinstance(search, MixedSearch)
@@ -245,7 +251,43 @@ class MixedCount(Count):
                 best = one.pool.choices[one.pool.best(one.limit_bytes)]
                 yield mapped_rows(one.result().problem, best, problem, number).choices[None]
 
+    def tighten(self, limit_bytes: float, best_s: float, seconds: float) -> None:
+        search, outcome = self._search, self._outcome
+        if search is None or self._mixed_bounding is None or outcome is None:
+            return
+        assert isinstance(search, MixedSearch)
+        branches = Branches(
+            search.mixed_replayer, self._mixed_bounding, self._options, self._tightening
+        )
+        started = self.watch.spent_s
+        proof = branches.divide(
+            self._begun_game,
+            outcome.met,
+            outcome.mix,
+            limit_bytes,
+            lambda: started + seconds - self.watch.spent_s,
+            best_s / (1.0 + max(self._options.epsilon, TIGHT)),
+        )
+        self._parts = (proof,)
+        self.seconds += self.watch.spent_s - started
+        if branches.cancelled:
+            self.status = "cancelled"
+        if branches.met:
+            choices, edges = (
+                np.concatenate([getattr(met, name) for met in branches.met])
+                for name in ("choices", "edge_choices")
+            )
+            _, first = np.unique(
+                np.concatenate([choices, edges], axis=1), axis=0, return_index=True
+            )
+            some = np.sort(first)[-MOST_REPLAYED:]
+            self._add(Pool.of(search.replayer, choices[some], edges[some]))
+
+    def _tightening(self, stage: str, fraction: float) -> bool:
+        return self.watch.report(stage, fraction)
+
     def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
+        self._outcome = outcome
         self._solve_each(outcome, limit_bytes)
         super()._improve(outcome, limit_bytes, effort)
 
