@@ -97,7 +97,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_mixed_replay.py", "unit/test_order.py", "unit/test_replay*",
         "unit/test_search_kernels.py",
     ),
-    "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
+    "schedulers": (
+        "integration/schedulers/*", "unit/test_plan_exports.py", "unit/test_schedulers.py",
+    ),
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",

@@ -361,16 +361,41 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (("max by (state) (shardwise_launches)", "{{state}}"),),
             ),
             Panel(
-                "Slots by kind",
-                "Of live agents, by the kind of their devices.",
+                "Live devices by kind",
+                "Of agents that are neither lost nor drained. Beyond 32 kinds: other.",
                 "none",
-                (("max by (kind) (shardwise_kind_slots)", "{{kind}}"),),
+                (
+                    (
+                        'max by (device_kind) (shardwise_devices{state="live"})',
+                        "{{device_kind}}",
+                    ),
+                ),
+                span=8,
             ),
             Panel(
-                "Slots in use by kind",
-                "Held by launches; one on several kinds holds some of each.",
+                "Hosts by kind",
+                "Agents with devices of a kind, by state; none: without devices.",
                 "none",
-                (("max by (kind) (shardwise_kind_slots_used)", "{{kind}}"),),
+                (
+                    (
+                        "max by (device_kind, state) (shardwise_hosts) > 0",
+                        "{{device_kind}} {{state}}",
+                    ),
+                ),
+                span=8,
+            ),
+            Panel(
+                "Launches by kind",
+                "Placed and not ended, by the kinds of their hosts' devices; one on several kinds "
+                "is under each.",
+                "none",
+                (
+                    (
+                        "max by (device_kind, state) (shardwise_placed_launches) > 0",
+                        "{{device_kind}} {{state}}",
+                    ),
+                ),
+                span=8,
             ),
             Panel(
                 "Reports",

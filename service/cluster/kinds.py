@@ -1,11 +1,64 @@
-"""Which agents have devices of a kind."""
+"""Which hosts a plan on several kinds of devices needs, and which agents are of a kind.
+
+A plan numbers its ranks block by block (docs/mixed.md), so its nodes in the order of their blocks
+are the hosts of a launch in the order of their ranks, each with a kind and a number of ranks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from shardwise.documents.plan import PlannedCluster
+from shardwise.errors import BadInput
 from shardwise.hardware.kinds import same_kind
+from shardwise.validation import convert
+
+MOST_HOSTS = 1024
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What one host of a launch must have."""
+
+    kind: str
+    ranks: int
+
+
+def hosts_of(plan: Mapping[str, Any]) -> list[Host]:
+    """Returns the hosts that a plan on several kinds needs, in the order of their ranks.
+
+    Empty for a plan on one kind. Raises `BadInput` for a cluster that cannot be one.
+    """
+    if plan.get("cluster") is None:
+        return []
+    cluster = convert(plan["cluster"], PlannedCluster, "plan.cluster")
+    of_block = {block: place.kind for place in cluster.places for block in place.blocks}
+    hosts: list[Host] = []
+    last = -1
+    for number, block in enumerate(cluster.blocks):
+        kind = of_block.get(number)
+        goes_on = block.node == last and hosts and hosts[-1].kind == kind
+        if kind is None or not (goes_on or block.node == last + 1):
+            raise BadInput(
+                f"block {number} on node {block.node}",
+                field="plan.cluster.blocks",
+                expected="blocks node by node, each node of one kind, and each in a place",
+            )
+        if goes_on:
+            hosts[-1] = Host(kind, hosts[-1].ranks + cluster.block_size)
+        else:
+            hosts.append(Host(kind, cluster.block_size))
+        last = block.node
+    ranks = sum(host.ranks for host in hosts)
+    if ranks != plan["gpus"] or not 1 <= len(hosts) <= MOST_HOSTS:
+        raise BadInput(
+            f"{ranks} devices in the blocks of {len(hosts)} hosts",
+            field="plan.cluster",
+            expected=f"the plan's {plan['gpus']} devices, on at most {MOST_HOSTS} hosts",
+        )
+    return hosts
 
 
 def slots_of_kind(inventory: Mapping[str, Any], slots: int, kind: str) -> int:
@@ -21,3 +74,10 @@ def slots_of_kind(inventory: Mapping[str, Any], slots: int, kind: str) -> int:
         same_kind(kind, str(device["kind"])) and not device.get("used_by_others", False)
         for device in devices
     )
+
+
+def kinds_of(inventory: Mapping[str, Any]) -> list[str]:
+    """Returns the kinds of a host: its label, else the names of its devices, else `cpu`."""
+    label = str(inventory.get("kind") or "")
+    names = dict.fromkeys(str(device["kind"]) for device in inventory.get("devices", ()))
+    return [label] if label else list(names) or ["cpu"]

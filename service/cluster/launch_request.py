@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from service.cluster.kinds import Host
 from shardwise.documents import LAUNCH_SCHEMA, LaunchRequest, Plan, schema_of
 from shardwise.errors import BadInput
-from shardwise.schedulers.hosts import Host
 
 PLAN_SCHEMA = schema_of(Plan)
 BUILT_IN = ("shardwise.run", "shardwise.measure")

@@ -17,8 +17,9 @@ from sqlalchemy import func, select
 from service.base.store_failures import StoreUnavailable
 from service.cluster.measurements import Errors
 from service.questions.question import KINDS
-from service.store.agents import count_agents, slots_by_kind
+from service.store.agents import count_agents
 from service.store.database import Database, now
+from service.store.device_kinds import DeviceKinds
 from service.store.launches import count_launches
 from service.store.records import living_workers
 from service.store.runs import recent_errors
@@ -217,9 +218,14 @@ def store_families() -> dict[str, GaugeMetricFamily]:
         ("worker_slots", "Solves that they may run at once.", ()),
         ("agents", "Enrolled agents.", ("state",)),
         ("launches", "Stored launches.", ("state",)),
-        ("kind_agents", "Live agents by the kind of their devices.", ("kind",)),
-        ("kind_slots", "Slots of live agents by the kind of their devices.", ("kind",)),
-        ("kind_slots_used", "Slots that launches hold, by the kind of their devices.", ("kind",)),
+        ("devices", "Devices of enrolled agents, by the agents' states.", ("device_kind", "state")),
+        ("hosts", "Agents with devices of a kind, or none.", ("device_kind", "state")),
+        (
+            "placed_launches",
+            "Launches that are placed on agents with devices of a kind, or none, and have not "
+            "ended; one on several kinds counts under each.",
+            ("device_kind", "state"),
+        ),
         (
             "recent_runs",
             "Runs of the last day compared in this quantity.",
@@ -255,6 +261,7 @@ class StoreCollector(Collector):
         self._silent_s = silent_s
         self._until = 0.0
         self._last: list[Metric] = []
+        self._kinds = DeviceKinds(MOST_KINDS)
 
     def describe(self) -> list[Metric]:
         """Returns nothing: asking the database while registering would start it too early."""
@@ -280,7 +287,7 @@ class StoreCollector(Collector):
                 )
                 alive = living_workers(session, self._silent_s)
                 of_agents, of_launches = count_agents(session), count_launches(session)
-                kinds = slots_by_kind(session, MOST_KINDS)
+                by_kind = self._kinds.read(session)
                 recent = recent_errors(session, MOST_KINDS)
                 outbox = backlog(session)
         except StoreUnavailable:
@@ -303,10 +310,13 @@ class StoreCollector(Collector):
         for name, count_by_state in by_state.items():
             for state, count in count_by_state.items():
                 families[name].add_metric((state,), count)
-        for kind, (agents, slots, used) in kinds.items():
-            families["kind_agents"].add_metric((kind,), agents)
-            families["kind_slots"].add_metric((kind,), slots)
-            families["kind_slots_used"].add_metric((kind,), used)
+        for name, of_kinds in (
+            ("devices", by_kind.devices),
+            ("hosts", by_kind.hosts),
+            ("placed_launches", by_kind.launches),
+        ):
+            for kind_and_state, count in of_kinds.items():
+                families[name].add_metric(kind_and_state, count)
         for of_runs, errors in recent.items():
             families["recent_runs"].add_metric(of_runs, len(errors))
             families["recent_prediction_error_ratio"].add_metric(of_runs, median(errors))

@@ -8,6 +8,7 @@ import msgspec
 
 from service.base.problems import not_found
 from service.cluster.gangs import LAUNCH_STATES
+from service.cluster.kinds import hosts_of
 from service.cluster.launch_request import (
     check_hosts,
     check_launch,
@@ -42,7 +43,6 @@ from service.store.summaries import few_numbers, launch_item
 from service.store.tables import OwnedGraph
 from shardwise.documents import LaunchRequest
 from shardwise.errors import BadInput
-from shardwise.schedulers.hosts import hosts_of
 
 MAX_LOG_PAGE = 2000
 DEFAULT_LOG_PAGE = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from service.base.problems import not_found
@@ -219,46 +219,21 @@ def agents_with_work(session: Session, agent_ids: list[str], rules: Rules) -> se
     return set(session.scalars(due.distinct()))
 
 
-def slots_by_kind(session: Session, most: int) -> dict[str, tuple[int, int, int]]:
-    """Returns live agents, their slots and the slots in use, by the kind of a host's devices.
+def state_columns() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Returns what `state_named` takes of an agent: whether it is silent, and whether it drains."""
+    silent = ((Agent.state != "live") | (Agent.lease_expires_at < now())).label("silent")
+    return silent, (Agent.drained | Agent.draining).label("drains")
 
-    A host's own label comes first, then the name of its first device, then `cpu`. The `most` kinds
-    with the most slots are named, all others together are `other`.
-    """
-    live = (Agent.state == "live") & (Agent.lease_expires_at >= now())
-    kind = func.coalesce(
-        func.nullif(Agent.inventory["kind"].as_string(), ""),
-        Agent.inventory["devices"][0]["kind"].as_string(),
-        "cpu",
-    ).label("of_kind")
-    active = Assignment.state.in_(ASSIGNMENT_ACTIVE)
-    have = select(kind, func.count(), func.sum(Agent.slots)).where(live).group_by("of_kind")
-    held = (
-        select(kind, func.sum(Assignment.slots))
-        .join(Assignment, Assignment.agent_id == Agent.id)
-        .where(live, active)
-        .group_by("of_kind")
-    )
-    used = {name: int(slots) for name, slots in session.execute(held)}
-    rows = sorted(session.execute(have).all(), key=lambda row: (-row[2], row[0]))
-    counts: dict[str, tuple[int, int, int]] = {}
-    for number, (name, agents, slots) in enumerate(rows):
-        label = name if number < most else "other"
-        before = counts.get(label, (0, 0, 0))
-        counts[label] = (
-            before[0] + agents,
-            before[1] + int(slots),
-            before[2] + used.get(name, 0),
-        )
-    return counts
+
+def state_named(silent: bool, drains: bool) -> str:
+    """Returns an agent's state as metrics and lists have it."""
+    return "lost" if silent else "drained" if drains else "live"
 
 
 def count_agents(session: Session) -> dict[str, int]:
     """Returns all agents by state, for the metrics."""
-    silent = ((Agent.state != "live") | (Agent.lease_expires_at < now())).label("silent")
-    drained = (Agent.drained | Agent.draining).label("drains")
     counts = dict.fromkeys(AGENT_STATES, 0)
-    query = select(silent, drained, func.count()).group_by("silent", "drains")
-    for lost, drains, count in session.execute(query):
-        counts["lost" if lost else "drained" if drains else "live"] += count
+    query = select(*state_columns(), func.count()).group_by("silent", "drains")
+    for silent, drains, count in session.execute(query):
+        counts[state_named(silent, drains)] += count
     return counts

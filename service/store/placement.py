@@ -16,14 +16,13 @@ from sqlalchemy.orm import Session
 
 from service.base.settings import port_range
 from service.cluster.gangs import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE
-from service.cluster.kinds import slots_of_kind
+from service.cluster.kinds import Host, slots_of_kind
 from service.cluster.launch_request import BUILT_IN
 from service.store.database import now
 from service.store.gangs import MAX_REASON, Rules, launches_of
 from service.store.ids import new_id
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.tenants import lock_tenant
-from shardwise.schedulers.hosts import Host
 
 MOST_AT_ONCE = 500
 """Queued launches that one pass tries."""

@@ -19,10 +19,10 @@ def same_kind(one: str, other: str) -> bool:
     >>> same_kind("GTX1080Ti-11GB", "NVIDIA GeForce GTX 1080 Ti"), same_kind("fast", "slow")
     (True, False)
     """
-    return one == other or (model_of(one) or one) == (model_of(other) or other)
+    return one == other or (_model(one) or one) == (_model(other) or other)
 
 
-def model_of(name: str) -> str | None:
+def _model(name: str) -> str | None:
     """Returns the model in a GPU's name, None where there is none to be found, as in a CPU's."""
     if name.startswith("CPU "):
         return None

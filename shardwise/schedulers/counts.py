@@ -61,24 +61,11 @@ class Counts:
     def of(cls, curve: Curve | Mapping[str, Any], gpu_type: str | None = None) -> Counts:
         """Returns the counts of a `shardwise.curve/1` document.
 
-        Raises `BadInput` naming the field if it is not such a document, `NotFound` with the curve's
-        own reason when nothing fits.
+        Raises `BadInput` naming the field if it is not such a document, or one over bundles of
+        devices, `NotFound` with the curve's own reason when nothing fits.
         """
-        document: Mapping[str, Any] = to_builtins(curve) if isinstance(curve, Curve) else curve
-        if document.get("schema") != CURVE_SCHEMA:
-            raise BadInput(
-                f"{str(document.get('schema'))[:60]!r}", field="schema", expected=CURVE_SCHEMA
-            )
-        points = document.get("points")
-        if not isinstance(points, list) or not 0 < len(points) <= MOST_POINTS:
-            raise BadInput("no list of points", field="points", expected="the points of a curve")
-        if any(isinstance(p, dict) and p.get("bundle") for p in points):
-            raise BadInput(
-                "points are bundles of several kinds of devices",
-                field="points",
-                expected="a curve over numbers of one kind: this form has one kind of GPU. "
-                "`shardwise hosts PLAN` writes a plan's hosts of several kinds",
-            )
+        document = curve_document(curve)
+        points = points_of(document)
         ranked = "replayed_time_s" if document.get("overlap") else "time_s"
         counts = [_count(p, i, ranked) for i, p in enumerate(points) if _fits(p, i)]
         if not counts:
@@ -153,6 +140,26 @@ class Counts:
         return replace(self, counts=tuple(counts))
 
 
+def curve_document(curve: Curve | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a curve as JSON has it."""
+    return to_builtins(curve) if isinstance(curve, Curve) else curve
+
+
+def points_of(document: Mapping[str, Any]) -> list[Any]:
+    """Returns the points of a `shardwise.curve/1` document, at least one.
+
+    Raises `BadInput` naming the field if it is not such a document.
+    """
+    if document.get("schema") != CURVE_SCHEMA:
+        raise BadInput(
+            f"{str(document.get('schema'))[:60]!r}", field="schema", expected=CURVE_SCHEMA
+        )
+    points = document.get("points")
+    if not isinstance(points, list) or not 0 < len(points) <= MOST_POINTS:
+        raise BadInput("no list of points", field="points", expected="the points of a curve")
+    return points
+
+
 @cache
 def accelerator(hardware: str) -> str:
     """Returns what clouds call this hardware's GPU (`V100`).
@@ -167,6 +174,12 @@ def accelerator(hardware: str) -> str:
 def _fits(point: Any, number: int) -> bool:
     if not isinstance(point, dict) or not isinstance(point.get("gpus"), int) or point["gpus"] < 1:
         raise BadInput("no GPU count", field=f"points[{number}].gpus", expected="a whole number")
+    if point.get("bundle"):
+        raise BadInput(
+            f"{str(point['bundle'])[:80]!r}",
+            field=f"points[{number}].bundle",
+            expected="a number of like GPUs: this reads curves over counts, not over bundles",
+        )
     return bool(point.get("feasible"))
 
 

@@ -325,7 +325,10 @@ class Count:
         if solved is None:
             return False
         choices, edge_choices, sums = solved
-        nearest = np.argsort(np.abs(sums * self._ratio / limit_bytes - 1.0))[:MOST_POINTS]
+        # Without a limit nothing has a price: sums are 0 and peaks infinitely larger.
+        with np.errstate(invalid="ignore"):
+            away = np.abs(sums * self._ratio / limit_bytes - 1.0)
+        nearest = np.argsort(away)[:MOST_POINTS]
         replayer = self._begun_search.replayer
         some = Pool.of(replayer, choices[nearest], edge_choices[nearest])
         self._add(some)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from service.cluster.kinds import slots_of_kind
+from service.cluster.kinds import Host, hosts_of, kinds_of, slots_of_kind
 from shardwise.errors import BadInput
 from shardwise.measure.kinds.layout import Placed, groups_of, joint_shapes
 from shardwise.measure.labels import KIND_VARIABLE, SLOWED_VARIABLE, own_label, parse_kinds
@@ -17,7 +17,6 @@ from shardwise.measure.operators.clock import Clock
 from shardwise.measure.rank import Rank
 from shardwise.measure.slowed import Slowed
 from shardwise.measure.world import World, find_world
-from shardwise.schedulers.hosts import Host, hosts_of
 
 
 def test_a_rank_finds_its_label() -> None:
@@ -171,3 +170,5 @@ def test_agents_of_a_kind() -> None:
     assert slots_of_kind({**gpus, "kind": "slow"}, 4, "V100-PCIe-16GB") == 0
     assert slots_of_kind({"kind": "slow"}, 4, "slow") == 4
     assert slots_of_kind({}, 4, "fast") == 0
+    assert kinds_of(gpus) == ["Tesla V100-PCIE-16GB", "NVIDIA L4"]
+    assert kinds_of({}) == ["cpu"]

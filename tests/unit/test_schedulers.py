@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from shardwise.schedulers.counts import Counts
 from shardwise.schedulers.formats import FORMS, export
 from shardwise.schedulers.goodput import Goodput
 from shardwise.schedulers.kueue import COMPLETIONS_FOLLOW, GPU, MIN_PARALLELISM
-from shardwise.schedulers.mixed import export_hosts
 
 
 def curve(times: list[float | None], per_node: int = 4, **more: Any) -> dict[str, Any]:
@@ -191,103 +188,3 @@ def test_malformed_curves_are_refused_by_field(document: dict[str, Any], field: 
     with pytest.raises(BadInput) as error:
         export(document, "gavel")
     assert error.value.field == field
-
-
-def mixed_plan() -> dict[str, Any]:
-    """What exporters read of a plan on two V100, four GTX 1080 Ti on two nodes and two P100."""
-    nodes = (("v", 0), ("g", 1), ("g", 2), ("p", 3))
-    kinds = {"v": "V100-PCIe-16GB", "g": "GTX1080Ti-11GB", "p": "P100-PCIe-12GB"}
-    figures = {"memory_limit_bytes": 1.0, "peak_bytes": 1, "compute_s": 1.0, "communication_s": 1.0}
-    places = [
-        {
-            "name": group,
-            "group": group,
-            "kind": kind,
-            "blocks": [n for n, (other, _) in enumerate(nodes) if other == group],
-            **figures,
-        }
-        for group, kind in kinds.items()
-    ]
-    cluster = {
-        "bundle": "v=2,g=4,p=2",
-        "block_size": 2,
-        "blocks": [{"group": group, "node": node} for group, node in nodes],
-        "proportions": [],
-        "places": places,
-    }
-    return {"graph_name": "vgg16", "gpus": 8, "cluster": cluster}
-
-
-STEP = """#!/bin/sh
-printf 'torchrun %s\\n' "$*" >> "$LOG"
-"""
-SRUN = """#!/bin/sh
-# Runs the step's command once for each node of the component, as srun does.
-part=${1#--het-group=}
-shift
-case $part in 1) nodes="0 1";; *) nodes=0;; esac
-for node in $nodes; do SLURM_NODEID=$node "$@" || exit 3; done
-[ "$part" != "$FAILS" ] || exit 7
-"""
-
-
-@pytest.mark.parametrize(("fails", "status"), [("none", 0), ("1", 7)])
-def test_a_heterogeneous_job_numbers_ranks_as_the_plan(
-    tmp_path: Path, fails: str, status: int
-) -> None:
-    """The script runs in a real shell, with stand-ins for Slurm's programs and torchrun."""
-    text = export_hosts(mixed_plan(), "sbatch", {"GTX1080Ti-11GB": "1080ti"})
-    asked = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    one, two = ["#SBATCH --nodes=1"], ["#SBATCH --nodes=2"]
-    rest = ["#SBATCH --ntasks-per-node=1"]
-    assert asked == [
-        "#SBATCH --job-name=vgg16",
-        *(one + rest + ["#SBATCH --gres=gpu:v100:2", "#SBATCH hetjob"]),
-        *(two + rest + ["#SBATCH --gres=gpu:1080ti:2", "#SBATCH hetjob"]),
-        *(one + rest + ["#SBATCH --gres=gpu:p100:2"]),
-    ]
-    programs = {"srun": SRUN, "scontrol": "#!/bin/sh\necho first\necho other\n", "torchrun": STEP}
-    for name, program in {**programs, "train.sbatch": text}.items():
-        (tmp_path / name).write_text(program)
-        (tmp_path / name).chmod(0o700)
-    log = tmp_path / "log"
-    done = subprocess.run(
-        [str(tmp_path / "train.sbatch"), "train.py", "--name", "two words"],
-        env={
-            "PATH": f"{tmp_path}:/usr/bin:/bin",
-            "LOG": str(log),
-            "FAILS": fails,
-            "SLURM_JOB_NODELIST_HET_GROUP_0": "first",
-        },
-        check=False,
-    )
-    assert done.returncode == status
-    common = "--nproc-per-node=2 --master-addr=first --master-port=29500 train.py --name two words"
-    assert sorted(log.read_text().splitlines()) == [
-        f"torchrun --nnodes=4 --node-rank={rank} {common}" for rank in range(4)
-    ]
-
-
-def test_ray_has_a_bundle_for_each_host() -> None:
-    document = json.loads(export_hosts(mixed_plan(), "ray", {"GTX1080Ti-11GB": "GeForce"}))
-    kinds = ["V100", "GeForce", "GeForce", "P100"]
-    assert document == {
-        "bundles": [{"GPU": 2, f"accelerator_type:{kind}": 0.001} for kind in kinds],
-        "strategy": "STRICT_SPREAD",
-    }
-
-
-def test_forms_of_one_kind_refuse_several() -> None:
-    for form in FORMS:
-        bundles = curve([1.0])
-        bundles["points"][0]["bundle"] = "v=1,p=1"
-        with pytest.raises(BadInput, match="bundles of several kinds") as caught:
-            export(bundles, form)
-        assert caught.value.field == "points"
-    for form in ("skypilot", "kueue", "gavel"):
-        with pytest.raises(BadInput, match="cannot ask for hosts of several kinds"):
-            export_hosts(mixed_plan(), form)
-    with pytest.raises(BadInput, match="one kind of device"):
-        export_hosts({"gpus": 2}, "sbatch")
-    with pytest.raises(BadInput, match="gpu-type: the plan has no"):
-        export_hosts(mixed_plan(), "sbatch", {"H100": "h100"})

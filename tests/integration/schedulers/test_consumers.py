@@ -11,11 +11,12 @@ import pytest
 
 from harness.answers import curve
 from harness.schedulers.environments import QUIET, Environment, skypilot
-from shardwise.advise import Options
+from shardwise.advise import Options, plan
 from shardwise.capture import shipped_graph
+from shardwise.documents.plan import Plan
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
-from shardwise.schedulers.formats import export
+from shardwise.schedulers.formats import export, export_plan
 
 pytestmark = pytest.mark.full
 
@@ -78,13 +79,17 @@ def test_adaptdls_policy_allocates_by_our_speedups(
     )
 
 
-def test_ray_takes_the_bounds(vgg: dict[str, Any], gpt: dict[str, Any], tmp_path: Path) -> None:
-    environment = Environment(
+def ray() -> Environment:
+    return Environment(
         "ray", "click==8.1.8", "filelock==3.16.1", "jsonschema==4.23.0", "msgpack==1.1.0",
         "packaging==24.2", "protobuf==5.29.3", "pyyaml==6.0.2", "requests==2.32.3",
         "pyarrow==18.1.0", "fsspec==2024.12.0", "pandas==2.2.3", "pydantic==2.10.4",
         bare=("ray==2.60.0",),
     )  # fmt: skip
+
+
+def test_ray_takes_the_bounds(vgg: dict[str, Any], gpt: dict[str, Any], tmp_path: Path) -> None:
+    environment = ray()
     documents = [json.loads(export(c, "ray")) for c in (vgg, gpt)]
     for document, (low, high, gpu) in zip(
         (vgg, gpt), environment.run("ray_scaling.py", documents, tmp_path), strict=True
@@ -103,3 +108,36 @@ def test_skypilot_parses_the_task(vgg: dict[str, Any], gpt: dict[str, Any], tmp_
             ((kind, count),) = wanted.items()
             assert kind == "V100"
             assert nodes * count in fitting(document)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Plan:
+    """On a host of 2 V100, one of 2 GTX 1080 Ti, one with one of them, and one of 2 P100."""
+    return plan(
+        read_graph(shipped_graph("vgg16")),
+        load_hardware("heterog-8"),
+        "v100=2,1080ti=3,p100=2",
+        options=Options(micro_batches=(1,), time_limit_s=5.0),
+    )
+
+
+def test_ray_holds_a_plans_hosts(mixed: Plan, tmp_path: Path) -> None:
+    """On nodes in another order, with what Ray itself calls GPUs of these names."""
+    names = "1080ti=GeForce-GTX-1080-Ti"
+    v100, ti, p100 = "Tesla V100-PCIE-16GB", "NVIDIA GeForce GTX 1080 Ti", "Tesla P100-PCIE-12GB"
+    given = {
+        "nodes": [(p100, 2), (ti, 2), (v100, 2), (ti, 2)],
+        "group": json.loads(export_plan(mixed, "ray", gpu_type=names)),
+    }
+    assert ray().run("ray_group.py", given, tmp_path) == [v100, ti, ti, p100]
+
+
+def test_jobsets_types_take_a_plans_hosts(mixed: Plan, tmp_path: Path) -> None:
+    environment = Environment("jobset", "kubeflow-trainer-api==2.3.0", "pydantic==2.10.4")
+    document = json.loads(export_plan(mixed, "kueue"))
+    read = environment.run("jobset_types.py", document, tmp_path)
+    # What JobSet's types do not know they leave out.
+    assert read == document
+    assert [job["template"]["spec"]["parallelism"] for job in read["spec"]["replicatedJobs"]] == [
+        1, 1, 1, 1,
+    ]  # fmt: skip
