@@ -45,7 +45,9 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.group_alone import fastest_alone
 from shardwise.search.mixed.incumbents import Wish, strategies
 from shardwise.search.mixed.search import MixedDraft, MixedSearch
+from shardwise.search.replayed import SEVERAL_KINDS_S
 from shardwise.search.search import Subject
+from shardwise.search.watch import Watch
 from shardwise.sharding.coarsen import Member
 from shardwise.sharding.names import sample_variables
 
@@ -193,8 +195,7 @@ def our_figures(question: Question, options: Options = OPTIONS) -> tuple[Figures
     started = time.process_time()
     with cpu_time():
         searches = search_fitting(subject, hardware, bundle, options)
-        usual = replace(options, time_limit_s=None)
-        alone = fastest_alone(subject, hardware, bundle, usual, quiet)
+        alone = fastest_alone(subject, hardware, bundle, options, Watch(quiet, SEVERAL_KINDS_S))
     together = fastest(searches)
     figures: Figures = {
         "cpu_seconds": round(time.process_time() - started, 1),

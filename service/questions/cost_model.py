@@ -35,7 +35,6 @@ from shardwise.hardware import (
     hardware_from_document,
     parts_of,
 )
-from shardwise.search.group_alone import SHARE
 from shardwise.search.replayed import SEVERAL_KINDS_S, time_limit_s
 
 START_S = 0.8
@@ -167,9 +166,9 @@ def _of_bundle(
     near = _near(question)
     one *= _factor(options, graph.get(BATCH_SIZE), near)
     limit_s = time_limit_s(bundle, options) or SEVERAL_KINDS_S
-    together = min(SEVERAL_KINDS * groups * one, limit_s)
-    alone = min(groups * one, groups * SHARE * limit_s) if near and groups > 1 else 0.0
-    return together + alone
+    together = SEVERAL_KINDS * groups * one
+    alone = groups * one if near and groups > 1 else 0.0
+    return min(together + alone, limit_s)
 
 
 def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms) -> float:

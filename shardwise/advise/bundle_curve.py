@@ -25,8 +25,7 @@ from shardwise.hardware import (
     read_offers,
 )
 from shardwise.search.chosen import fastest, time_gap, too_large
-from shardwise.search.fitting import search_fitting
-from shardwise.search.group_alone import fastest_alone
+from shardwise.search.group_alone import search_bundle
 from shardwise.search.search import Infeasible, Search, Subject
 
 _PER_BUNDLE = ("gpus", "nodes", "mesh", "device_memory_bytes", "memory_limit_bytes")
@@ -85,16 +84,14 @@ def bundle_point(
     """
     nodes = Blocks.of(hardware, bundle).nodes
     try:
-        searches = search_fitting(subject, hardware, bundle, options, progress)
+        searches, alone = search_bundle(subject, hardware, bundle, options, progress)
     except (Infeasible, NoSuchAxis) as reason:
         point = infeasible_point(
             bundle.gpus, nodes, confidence_of_bundle(hardware, bundle), str(reason)
         )
         return replace(point, bundle=str(bundle)), None
-    together = fastest(searches)
-    alone = fastest_alone(subject, hardware, bundle, options, progress)
-    chosen, by = together, searches
-    if alone is not None and (together is None or alone.best.ranking_s < together.ranking_s):
+    chosen, by = fastest(searches), searches
+    if alone is not None:
         chosen, by = alone.best, alone.searches
     if chosen is None:
         basis = confidence_of(searches[0])
@@ -117,7 +114,7 @@ def bundle_point(
         gap=time_gap(by, chosen),
         bundle=str(bundle),
         places=peaks_of(chosen),
-        alone=UNSET if alone is None or chosen is not alone.best else alone.name,
+        alone=UNSET if alone is None else alone.name,
     )
     return point, searches[0]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from shardwise.documents.plan import (
     PlannedCluster,
     Prediction,
 )
-from shardwise.errors import BadInput, NotFound, SolverError
+from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, devices_of
@@ -49,13 +48,11 @@ from shardwise.search.chosen import (
     too_large,
 )
 from shardwise.search.fitting import search_fitting, search_frontier
-from shardwise.search.group_alone import ALONE, TOGETHER, fastest_alone
+from shardwise.search.group_alone import search_bundle
 from shardwise.search.mixed.search import MixedSearch, Propose
 from shardwise.search.next_best import next_best
-from shardwise.search.replayed import check_replayed, time_limit_s
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
-from shardwise.search.watch import Watch
 
 PLAN_SCHEMA = documents.schema_of(Plan)
 OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
@@ -122,27 +119,10 @@ def _of_several_kinds(
 ) -> Plan:
     """Returns the fastest plan of a bundle, or that of one of its groups where that is faster.
 
-    Both are sought within the time limit. Raises `Infeasible` where nothing fits, and `SolverError`
-    where the limit passed before any strategy was replayed.
+    Raises as `search_bundle` does, and `Infeasible` where nothing fits.
     """
-    limit_s = time_limit_s(bundle, options) or inf
-    watch = Watch(progress, ALONE * limit_s)
-    several = len(bundle.counts) > 1
-    within = dataclasses.replace(options, time_limit_s=(TOGETHER if several else ALONE) * limit_s)
-    subject = Subject.of(graph)
-    searches: list[Search] = []
-    reason: SolverError | None = None
-    try:
-        searches = search_fitting(subject, hardware, bundle, within, progress, propose)
-        check_replayed(searches)
-    except SolverError as out_of_time:
-        if not several:
-            raise
-        reason = out_of_time
-    alone = fastest_alone(subject, hardware, bundle, options, watch, searches)
+    searches, alone = search_bundle(Subject.of(graph), hardware, bundle, options, progress, propose)
     if alone is None:
-        if reason is not None:
-            raise reason
         return plan_document(searches, choose(searches, objective), objective, order=order)
     answer = plan_document(alone.searches, alone.best, objective, order=order)
     idle = bundle.gpus - dict(bundle.counts)[alone.name]

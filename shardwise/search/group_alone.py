@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from shardwise.cost.options import Options
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import NotFound, SolverError
 from shardwise.hardware import Bundle, Hardware
 from shardwise.search.chosen import Chosen, fastest
-from shardwise.search.replayed import search_replayed
+from shardwise.search.fitting import search_fitting
+from shardwise.search.mixed.search import Propose
+from shardwise.search.replayed import check_replayed, search_replayed, time_limit_s
 from shardwise.search.search import Search, Subject
 from shardwise.search.watch import Watch
 
@@ -30,6 +32,39 @@ class Alone:
     name: str
     searches: list[Search]
     best: Chosen
+
+
+def search_bundle(
+    subject: Subject,
+    hardware: Hardware,
+    bundle: Bundle,
+    options: Options,
+    progress: Progress = quiet,
+    propose: Propose | None = None,
+) -> tuple[list[Search], Alone | None]:
+    """Returns the searches of all groups together near the limit, and the answer of one group where
+    that is faster.
+
+    Both are sought within the time limit; `propose` is as in `search_fitting`. Raises as that does,
+    and `SolverError` where the limit passed before any strategy was replayed.
+    """
+    limit_s = time_limit_s(bundle, options) or inf
+    watch = Watch(progress, ALONE * limit_s)
+    several = len(bundle.counts) > 1
+    within = replace(options, time_limit_s=(TOGETHER if several else ALONE) * limit_s)
+    searches: list[Search] = []
+    reason: SolverError | None = None
+    try:
+        searches = search_fitting(subject, hardware, bundle, within, progress, propose)
+        check_replayed(searches)
+    except SolverError as out_of_time:
+        if not several:
+            raise
+        reason = out_of_time
+    alone = fastest_alone(subject, hardware, bundle, options, watch, searches)
+    if alone is None and reason is not None:
+        raise reason
+    return searches, alone
 
 
 def fastest_alone(
