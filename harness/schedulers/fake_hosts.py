@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 _SRUN = """#!{python}
@@ -57,7 +57,7 @@ class FakeHosts:
         assert done.returncode == 0, done.stderr
 
     @property
-    def started(self) -> list[tuple[str, Mapping[str, str], list[str]]]:
+    def started(self) -> list[tuple[str, dict[str, str], list[str]]]:
         """The host of each torchrun, its options by name, and the other arguments."""
         found = []
         for line in self._log.read_text().splitlines():

@@ -80,8 +80,15 @@ class DeviceKinds:
 
 
 def kinds_in(inventory: dict[str, Any]) -> Counter[str]:
-    """Returns how many devices of each kind an inventory has, those without a name under ''."""
-    return Counter(str(device.get("kind") or "") for device in inventory.get("devices") or [])
+    """Returns how many devices of each kind an inventory has, those without a name under ''.
+
+    A host that says its `kind` itself has all its devices under that name, also if it has none.
+    """
+    devices = inventory.get("devices") or []
+    own = str(inventory.get("kind") or "")
+    if own:
+        return Counter({own: len(devices)})
+    return Counter(str(device.get("kind") or "") for device in devices)
 
 
 def _labelled(kinds: Counter[str], named: set[str]) -> Counter[str]:

@@ -325,14 +325,15 @@ class Count:
         if solved is None:
             return False
         choices, edge_choices, sums = solved
-        # Without a limit nothing has a price: sums are 0 and peaks infinitely larger.
+        # A strategy that holds nothing where memory is priced has sum 0 and an infinite ratio.
         with np.errstate(invalid="ignore"):
             away = np.abs(sums * self._ratio / limit_bytes - 1.0)
         nearest = np.argsort(away)[:MOST_POINTS]
         replayer = self._begun_search.replayer
         some = Pool.of(replayer, choices[nearest], edge_choices[nearest])
         self._add(some)
-        few = float(np.median(some.peak_bytes[:FEW] / sums[nearest[:FEW]]))
+        with np.errstate(divide="ignore"):
+            few = float(np.median(some.peak_bytes[:FEW] / sums[nearest[:FEW]]))
         moved = abs(few / self._ratio - 1.0) >= NEAR
         self._ratio = few
         return moved or self.time_within(limit_bytes) < before

@@ -11,6 +11,7 @@ from shardwise.peers import compare
 ROUNDING = 1e-9
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("seed", range(10))
 def test_our_answer_is_never_slower(seed: int) -> None:
     case = mixed_case(seed)

@@ -22,7 +22,7 @@ from harness.kinds import FAST, SLOW, profile
 from harness.schedulers.fake_hosts import FakeHosts
 from shardwise.advise import Options, plan
 from shardwise.cli.main import cli
-from shardwise.documents.plan import Plan, PlannedBlock
+from shardwise.documents.plan import Plan, PlannedBlock, PlannedCluster
 from shardwise.errors import BadInput, NotFound
 from shardwise.hardware import Blocks, Bundle, load_hardware
 from shardwise.outfiles import write_json
@@ -44,6 +44,7 @@ def plan_on(bundle: str) -> Plan:
     """A plan with the blocks of a bundle; what is trained is that of another one."""
     known = planned("v100=4,p100=4")
     blocks = Blocks.of(HARDWARE, Bundle.parse(bundle, HARDWARE))
+    assert isinstance(known.cluster, PlannedCluster)
     cluster = replace(
         known.cluster,
         block_size=blocks.size,

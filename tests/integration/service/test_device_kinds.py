@@ -95,6 +95,14 @@ def test_the_number_of_named_kinds_is_bounded(store: Store) -> None:
     assert there(found.hosts) == {(V100, "live"): 2, (TI, "live"): 1, ("other", "live"): 2}
 
 
+def test_a_host_may_say_its_kind_itself(store: Store) -> None:
+    store.agent("a", kind="slow")
+    store.agent("b", kind="fast", devices=devices(V100), cpu_only=False)
+    found = read(store, DeviceKinds(32))
+    assert there(found.devices) == {("fast", "live"): 1}
+    assert there(found.hosts) == {("fast", "live"): 1, ("slow", "live"): 1}
+
+
 def test_an_inventory_is_read_again_only_when_it_has_changed(store: Store) -> None:
     changed = agent(store, "a", V100)
     agent(store, "b", TI)
