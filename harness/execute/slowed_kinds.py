@@ -212,7 +212,13 @@ class RandomStrategies:
         )
         self._rough = self._problem(two_kinds(one, kinds), None)
         drawn = [drawn_strategy(self._rough, seed * 1000 + p)[0] for p in range(count)]
-        self._choices = np.array(drawn)
+        self._choices = np.array(drawn, dtype=np.int64).reshape(count, len(self._rough.costs))
+
+    def add_data_parallel(self, origin: str) -> None:
+        """Adds data parallelism with the proportion of this origin to the strategies."""
+        origins = [proportion.origin for proportion in self._rough.cluster.proportions]
+        choices = data_parallel(self._rough, origins.index(origin), gradient_sum=0, zero=0)
+        self._choices = np.concatenate([self._choices, [choices]])
 
     def _problem(self, hardware: Hardware, probed: Probed | None) -> MixedProblem:
         """Returns the problem with all configurations, so that they have the same numbers whatever
@@ -228,8 +234,11 @@ class RandomStrategies:
         )
         return replace(costed, keep_beaten=True).joined(quiet)
 
-    def measured(self, limit_s: float, flushed: bool = True) -> Measured:
-        """Measures all calls that the strategies make at any place, on ranks of one kind."""
+    def measured(self, limit_s: float, own_time: bool = False) -> Measured:
+        """Measures all calls that the strategies make at any place, on ranks of one kind.
+
+        `own_time` counts processor time, for machines that others use at the same time.
+        """
         needed: dict[OperatorItem, OperatorItem] = {}
         for place in self._rough.places:
             for item in operators_of(place, self._choices):
@@ -238,7 +247,11 @@ class RandomStrategies:
                 needed[item] = replace(item, expected_s=item.expected_s + more)
         items = sorted(needed.values(), key=lambda item: -item.expected_s)
         effort = Effort(
-            time_limit_s=limit_s, ranks=self.kinds.world, threads=1, flushed=flushed, kind=FAST
+            time_limit_s=limit_s,
+            ranks=self.kinds.world,
+            threads=1,
+            own_time=own_time,
+            kind=FAST,
         )
         return measure_operators(items, effort)
 

@@ -1,64 +1,58 @@
 """Predicted and measured steps of ranks that are slowed on purpose, a small part of
-benchmarks/bench_mixed_reality.py. Nothing here depends on how fast the machine is: only on which of
-two steps that are predicted to be far apart takes longer."""
+benchmarks/bench_mixed_reality.py. Nothing here depends on how fast the machine is, or on what else
+it does: only on which of steps that are predicted to be far apart takes longer."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from itertools import combinations
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from harness.execute.mixed import profile  # noqa: E402
 from harness.execute.ranks import Ranks  # noqa: E402
 from harness.execute.slowed_kinds import Kinds, RandomStrategies  # noqa: E402
-from harness.execute.slowed_run import kendall_tau, measured_step  # noqa: E402
+from harness.execute.slowed_run import measured_step  # noqa: E402
 from harness.execute.sources import captured_source  # noqa: E402
-from shardwise.hardware import hardware_from_document  # noqa: E402
+from shardwise.hardware import Hardware, hardware_from_document  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.full]
 
-SOURCE = ("zoo:mlp:layers=3,inputs=256,hidden=512,classes=16,batch=256", None, None)
-COUNT = 12
-APART = 1.6
-"""Times as long as another step is one that is surely longer."""
+SOURCE = ("zoo:mlp:layers=3,inputs=512,hidden=512,classes=16,batch=8192", None, None)
+"""Mostly products: what is communicated is little, on a busy machine too."""
+SLOWEST_FIRST = ("slow alone", "even", "proportional to peaks")
+APART = 1.4
+"""How many times as long as the next the steps are at least predicted to take."""
+RANDOM = 3
 
 
-def test_strategies_on_slowed_ranks_take_times_and_memory_in_the_predicted_order(
-    tmp_path: Path,
-) -> None:
-    kinds = Kinds((1.0, 4.0))
-    target = tmp_path / "profile.json"
-    subprocess.run(
-        [sys.executable, "-m", "shardwise.measure", "--ranks", "2", "--quiet", "--max-size", "4MiB",
-         "--time-limit", "15", "-o", str(target)],
-        check=True,
-    )  # fmt: skip
-    one = hardware_from_document(json.loads(target.read_text()))
-    random = RandomStrategies(captured_source(*SOURCE).graph, one, kinds, COUNT, seed=3)
-    tables = random.measured(30.0).tables
-    assert tables
-    drawn, ranks = random.predicted(tables), Ranks(2)
+def _one_kind() -> Hardware:
+    """Returns a profile of two CPU ranks whose links are made up, and hardly matter."""
+    document = profile()
+    del document["groups"]
+    document["devices"] = [{**document["devices"][0], "count": 2}]
+    document["levels"][1]["size"] = 1
+    return hardware_from_document(document)
+
+
+def test_steps_of_slowed_ranks_are_in_the_predicted_order_and_need_the_predicted_memory() -> None:
+    kinds, one = Kinds((1.0, 4.0)), _one_kind()
+    strategies = RandomStrategies(captured_source(*SOURCE).graph, one, kinds, RANDOM, seed=3)
+    for origin in SLOWEST_FIRST:
+        strategies.add_data_parallel(origin)
+    tables = strategies.measured(30.0, own_time=True).tables
+    drawn, ranks = strategies.predicted(tables), Ranks(2)
     measured = [
-        measured_step(ranks, SOURCE, d.plan, kinds.times, warm_up=2, steps=5, alone=1)
+        measured_step(ranks, SOURCE, d.plan, kinds.times, warm_up=1, steps=5, alone=1)
         for d in drawn
     ]
     ranks.stop()
-    clear = [
-        (a, b)
-        for a, b in combinations(range(COUNT), 2)
-        if max(drawn[a].time_s, drawn[b].time_s) > APART * min(drawn[a].time_s, drawn[b].time_s)
-    ]
-    assert len(clear) >= 5
-    right = [
-        (drawn[a].time_s - drawn[b].time_s) * (measured[a].step_s - measured[b].step_s) > 0
-        for a, b in clear
-    ]
-    assert sum(right) >= 0.9 * len(right), (right, drawn, measured)
-    assert kendall_tau([d.time_s for d in drawn], [m.step_s for m in measured]) > 0.3
     for d, m in zip(drawn, measured, strict=True):
-        assert m.peaks == pytest.approx(d.peaks, rel=0.1)
+        assert m.peaks == pytest.approx(d.peaks, rel=0.15, abs=1e5)
+    predicted_s = [d.time_s for d in drawn[RANDOM:]]
+    measured_s = [m.step_s for m in measured[RANDOM:]]
+    for longer, shorter in pairwise(predicted_s):
+        assert longer > APART * shorter, predicted_s
+    for longer, shorter in pairwise(measured_s):
+        assert longer > shorter, (predicted_s, measured_s)
