@@ -41,6 +41,11 @@ class BadInput(ShardwiseError):
         """Returns the same error, naming `file`."""
         return type(self)(self.problem, file=file, field=self.field, expected=self.expected)
 
+    def inside(self, field: str) -> BadInput:
+        """Returns the same error of a document that stands in a field of another."""
+        inner = field if self.field is None else f"{field}.{self.field}"
+        return type(self)(self.problem, file=self.file, field=inner, expected=self.expected)
+
 
 class CaptureError(BadInput):
     """A model that cannot be captured; the message names the cause and a way out."""

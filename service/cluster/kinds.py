@@ -34,23 +34,10 @@ def hosts_of(plan: Mapping[str, Any]) -> list[Host]:
     if plan.get("cluster") is None:
         return []
     cluster = convert(plan["cluster"], PlannedCluster, "plan.cluster")
-    of_block = {block: place.kind for place in cluster.places for block in place.blocks}
-    hosts: list[Host] = []
-    last = -1
-    for number, block in enumerate(cluster.blocks):
-        kind = of_block.get(number)
-        goes_on = block.node == last and hosts and hosts[-1].kind == kind
-        if kind is None or not (goes_on or block.node == last + 1):
-            raise BadInput(
-                f"block {number} on node {block.node}",
-                field="plan.cluster.blocks",
-                expected="blocks node by node, each node of one kind, and each in a place",
-            )
-        if goes_on:
-            hosts[-1] = Host(kind, hosts[-1].ranks + cluster.block_size)
-        else:
-            hosts.append(Host(kind, cluster.block_size))
-        last = block.node
+    try:
+        hosts = [Host(host.kind, host.ranks) for host in cluster.hosts()]
+    except BadInput as error:
+        raise error.inside("plan") from None
     ranks = sum(host.ranks for host in hosts)
     if ranks != plan["gpus"] or not 1 <= len(hosts) <= MOST_HOSTS:
         raise BadInput(

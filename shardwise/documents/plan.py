@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -15,6 +17,7 @@ from shardwise.documents.common import (
     SearchReport,
     Step,
 )
+from shardwise.errors import BadInput
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -206,6 +209,14 @@ class PlannedPlace(msgspec.Struct, frozen=True):
     communication_s: float
 
 
+class PlannedHost(NamedTuple):
+    """A host of a plan on several kinds: the group and kind of its devices, and how many ranks."""
+
+    group: str
+    kind: str
+    ranks: int
+
+
 class PlannedCluster(msgspec.Struct, frozen=True):
     """The devices of a plan on several kinds (docs/mixed.md).
 
@@ -228,6 +239,29 @@ class PlannedCluster(msgspec.Struct, frozen=True):
         return [
             of_block[block] for block in range(len(self.blocks)) for _ in range(self.block_size)
         ]
+
+    def hosts(self) -> list[PlannedHost]:
+        """Returns the hosts in the order of their ranks.
+
+        Ranks are numbered block by block, so hosts are nodes in the order of their blocks. Raises
+        `BadInput` for blocks that are not node by node, each node of one group, and each in a
+        place.
+        """
+        kinds = {block: place.kind for place in self.places for block in place.blocks}
+        hosts: list[PlannedHost] = []
+        last = -1
+        for number, block in enumerate(self.blocks):
+            goes_on = block.node == last and hosts[-1].group == block.group
+            if number not in kinds or not (goes_on or block.node == last + 1):
+                raise BadInput(
+                    f"block {number} of {block.group[:80]} on node {block.node}",
+                    field="cluster.blocks",
+                    expected="blocks node by node, each node of one group, and each in a place",
+                )
+            ranks = self.block_size + (hosts.pop().ranks if goes_on else 0)
+            hosts.append(PlannedHost(block.group, kinds[number], ranks))
+            last = block.node
+        return hosts
 
 
 class PlannedSchedule(msgspec.Struct, frozen=True):

@@ -94,18 +94,10 @@ def _of_one_kind(plan: Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:
 def _of(cluster: PlannedCluster, gpu_type: str | None) -> tuple[HostGroup, ...]:
     kinds = {place.group: place.kind for place in cluster.places}
     names = names_of(gpu_type, kinds)
-    if any(block.group not in kinds for block in cluster.blocks):
-        raise BadInput(
-            "a block of a group without a place", field="cluster.blocks", expected=", ".join(kinds)
-        )
-    nodes = [
-        (group, cluster.block_size * len(list(blocks)))
-        for (_, group), blocks in groupby(cluster.blocks, key=lambda b: (b.node, b.group))
-    ]
     groups: list[HostGroup] = []
     first = 0
-    for (group, per_node), alike in groupby(nodes):
+    for (group, kind, per_node), alike in groupby(cluster.hosts()):
         count = len(list(alike))
-        groups.append(HostGroup(group, kinds[group], names.get(group), first, count, per_node))
+        groups.append(HostGroup(group, kind, names.get(group), first, count, per_node))
         first += count
     return tuple(groups)

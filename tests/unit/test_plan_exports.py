@@ -45,10 +45,17 @@ def plan_on(bundle: str) -> Plan:
     known = planned("v100=4,p100=4")
     blocks = Blocks.of(HARDWARE, Bundle.parse(bundle, HARDWARE))
     assert isinstance(known.cluster, PlannedCluster)
+    of_group = {place.group: place for place in known.cluster.places}
     cluster = replace(
         known.cluster,
         block_size=blocks.size,
         blocks=[PlannedBlock(block.group, block.node) for block in blocks.blocks],
+        places=[
+            replace(
+                place, blocks=[n for n, block in enumerate(blocks.blocks) if block.group == group]
+            )
+            for group, place in of_group.items()
+        ],
     )
     return replace(known, cluster=cluster, gpus=blocks.gpus, nodes=blocks.nodes)
 
