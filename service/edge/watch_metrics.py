@@ -19,6 +19,7 @@ kinds has at most as many bundles as `MOST_BUNDLES`, and neither price nor knee.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +34,7 @@ from sqlalchemy.orm import Session
 
 from service.store.results import result_of
 from shardwise.documents.frontier import axes_of
-from shardwise.hardware import Hardware, Offer, on_demand_usd_per_hour, read_offers
+from shardwise.hardware import CollectiveTable, Hardware, Offer, on_demand_usd_per_hour, read_offers
 from shardwise.hardware.bandwidth import bus_bandwidth
 from shardwise.search.turning_point import turning_point
 
@@ -114,8 +115,7 @@ class _Curves(Collector):
         for hardware in {w.hardware.id: w.hardware for w, _ in self._watched}.values():
             for table in hardware.collectives:
                 ranks = table.nodes * table.ranks_per_node
-                group = f"{table.nodes}x{table.ranks_per_node}"
-                group += "" if table.consecutive else " strided"
+                group = group_label(table)
                 sizes = np.array(table.sizes_bytes)
                 nearest = {int(np.abs(np.log2(sizes / s)).argmin()) for s in SIZES_BYTES}
                 for i in sorted(nearest):
@@ -124,6 +124,19 @@ class _Curves(Collector):
                         (hardware.name, table.operation, group, str(int(size))),
                         bus_bandwidth(table.operation, ranks, size, seconds),
                     )
+
+
+def group_label(table: CollectiveTable) -> str:
+    """Returns the label of a table's group of ranks: no other table of an operation has it.
+
+    `2x8` are two nodes of eight ranks, `4x2x8` four units of these; `fast*2 slow` says on which
+    groups of devices three nodes are.
+    """
+    parts = ["x".join(map(str, reversed(table.counts)))]
+    parts += [] if table.consecutive else ["strided"]
+    for name, nodes in Counter(table.groups).items():
+        parts.append(name if nodes == 1 else f"{name}*{nodes}")
+    return " ".join(parts)
 
 
 def _add_bundles(

@@ -17,6 +17,7 @@ from service.base.logs import JOB_ID, REQUEST_ID, context
 from service.base.traces import current_parent, set_up_traces, span
 from service.edge.cache import AnswerCache
 from service.edge.rate import Buckets
+from service.edge.watch_metrics import group_label
 from service.questions.question import Limits, frontier_question
 from service.questions.search_options import (
     NAMES,
@@ -30,7 +31,7 @@ from service.store.results import Stored
 from shardwise.advise import Options
 from shardwise.documents import FrontierRequest
 from shardwise.errors import BadInput
-from shardwise.hardware import load_hardware
+from shardwise.hardware import CollectiveTable, load_hardware
 
 ROOT = Path(__file__).parents[3]
 
@@ -244,3 +245,23 @@ def test_an_answer_is_kept_though_the_database_fails_afterwards() -> None:
 
     afterwards(None, Result(after=[away, done.append]))  # type: ignore[arg-type]
     assert done == [None]
+
+
+def test_tables_of_collectives_have_labels_of_their_own() -> None:
+    def table(nodes: int, ranks: int, **more: Any) -> CollectiveTable:
+        consecutive = more.pop("consecutive", True)
+        return CollectiveTable("all_reduce", nodes, ranks, consecutive, (1.0,), (1.0,), **more)
+
+    tables = [
+        table(1, 2),
+        table(2, 4),
+        table(2, 4, consecutive=False),
+        table(8, 4, ranks_by_level=(4, 2, 4)),
+        table(8, 4, ranks_by_level=(4, 4, 2)),
+        table(3, 1, groups=("fast", "fast", "slow")),
+        table(3, 1, groups=("fast", "slow", "slow")),
+    ]
+    labels = [group_label(one) for one in tables]
+    assert labels == [
+        "1x2", "2x4", "2x4 strided", "4x2x4", "2x4x4", "3x1 fast*2 slow", "3x1 fast slow*2"
+    ]  # fmt: skip
