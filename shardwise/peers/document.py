@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shardwise.advise.frontier import certificate, heading
 from shardwise.advise.mixed import bundle_of
+from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import (
     ComparedMethod,
     ComparedPoint,
@@ -57,11 +58,13 @@ def compare_document(search: Search, rounds: Sequence[Round]) -> Comparison:
 
 
 def replayed_document(
-    searches: Sequence[Search], answers: Sequence[tuple[str, Answer]]
+    searches: Sequence[Search],
+    answers: Sequence[tuple[str, Answer]],
+    proof: Certificate | None = None,
 ) -> Comparison:
     """Returns a comparison by replayed steps: answers with their spaces, our answer the last.
 
-    `searches` are those of our answer.
+    `searches` are those of our answer, `proof` what is proven of it if they have not found it.
     """
     limit = searches[0].limit_bytes
     best = fastest_within(answers[-1][1].points, limit)
@@ -76,7 +79,7 @@ def replayed_document(
         data_parallel_over_mini_time={
             space: _ratio(batch, points, limit) for space, points in own.items()
         },
-        certificate=certificate(searches),
+        certificate=proof or certificate(searches),
         bundle=bundle_of(searches[0]),
     )
     fitting = [method.method for method, point in ranked(compared) if point.feasible]

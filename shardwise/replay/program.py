@@ -82,21 +82,21 @@ def step_program(
     tables: list[GroupTable] | None = None,
     *,
     order: OperatorOrder | None = None,
-    most: int = WRITTEN,
+    most: int | None = None,
     compute: Order = "program",
 ) -> StepProgram:
     """Writes the whole step to the structure's tape; `tables` are those of the groups.
 
-    Operators run in the graph's order and backward in the reverse of it, or as `order` says. At
-    most `most` micro-batches are written. Where `compute` is not the program's order, nothing waits
-    for what the program happens to have before it.
+    Operators run in the graph's order and backward in the reverse of it, or as `order` says. Only
+    `most` micro-batches are written where that is given. Where `compute` is not the program's
+    order, nothing waits for what the program happens to have before it.
     """
     step = StepStructure(problem, settings, tables or numbered_tables(problem), order)
     step.tape.resources[COMPUTE] = compute
     _write_lasting(step)
     update = Update(step)
     batches = problem.context.micro_batches
-    written = min(batches, most)
+    written = min(batches, most or WRITTEN)
     ends: list[tuple[int, int]] = []
     first = BEFORE
     passes = []
@@ -114,7 +114,7 @@ def step_program(
     update.write()
     updated = range(start, len(step.tape.holds))
     repeat = None
-    if batches > written == WRITTEN:
+    if most is None and batches > written:
         (begins, start), (middle, stop), _ = ends
         repeat = Repeat(range(start, stop), begins, middle, batches - written)
     return StepProgram(step, repeat, first, tuple(passes), updated)

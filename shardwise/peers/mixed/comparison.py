@@ -14,8 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from msgspec import UNSET
+from msgspec.structs import replace as replace_fields
+
+from shardwise.advise.frontier import certificate
 from shardwise.cost.options import ALWAYS, NEVER, Options, Progress
 from shardwise.documents import Comparison
+from shardwise.documents.common import Certificate
 from shardwise.errors import Cancelled
 from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks, RingLinks
 from shardwise.peers import flexflow as flexflow_of_one_kind
@@ -53,8 +58,14 @@ def compare_mixed(
     if 0 in options.zero and options.recomputation != ALWAYS:
         answers += [(SPLITS, one.answer(progress)) for one in asked.plain(proposals, seed)]
     answers += [(space, one.answer(progress)) for one in asked.of_one_kind()]
-    answers.append((space, _or_alone(_own_answer(ours), [answer for _, answer in answers], ours)))
-    return replayed_document(ours, [(of, _with_lacks(answer, ours)) for of, answer in answers])
+    together = _own_answer(ours)
+    own = _or_alone(together, [answer for _, answer in answers], ours)
+    answers.append((space, own))
+    return replayed_document(
+        ours,
+        [(of, _with_lacks(answer, ours)) for of, answer in answers],
+        None if own is together else _proof_of_alone(own, ours),
+    )
 
 
 @dataclass(frozen=True)
@@ -184,6 +195,17 @@ def _or_alone(own: Answer, others: Sequence[Answer], ours: Sequence[Search]) -> 
                     point,
                 )
     return own
+
+
+def _proof_of_alone(own: Answer, ours: Sequence[Search]) -> Certificate:
+    """Returns what is proven of the answer of one group alone: its own gap, and a bound on its
+    strategies and on those of all groups together."""
+    said = certificate(ours)
+    bound_s = said.time_lower_bound_s
+    if own.epsilon is None or not isinstance(bound_s, float):
+        return replace_fields(said, epsilon=own.epsilon, time_lower_bound_s=UNSET)
+    alone_s = own.points[0].ranking_s / (1.0 + own.epsilon)
+    return replace_fields(said, epsilon=own.epsilon, time_lower_bound_s=min(bound_s, alone_s))
 
 
 def _with_lacks(answer: Answer, ours: Sequence[Search]) -> Answer:

@@ -28,7 +28,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 def _job(agent: Agent) -> Job:
     meeting = Rendezvous("lnc_1", "127.0.0.1", 29500)
     assignment = Assignment(
-        "asg_1", "lnc_1", "token", "run", "program", (), {}, None, None, 1, 0, 1, meeting, 0, 0
+        "asg_1", "lnc_1", "token", "run", "program", (), {}, None, None, 1, 0, 1, meeting, 0, 0, 0
     )
     return Job(assignment, Program(("true",), {}, None, 0, 0), {}, agent.host)
 
