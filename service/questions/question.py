@@ -300,6 +300,8 @@ def _devices(gpus: Devices, hardware: Hardware, limits: Limits) -> int | str:
     if isinstance(gpus, int) and not hardware.groups:
         _count(gpus, "gpus", limits.max_gpus)
         return gpus
+    if isinstance(gpus, str) and not hardware.groups and "=" not in gpus:
+        raise BadInput(f"got the text {gpus[:40]!r}", field="gpus", expected="a number")
     devices = devices_of(gpus, hardware)
     number = devices.gpus if isinstance(devices, Bundle) else devices
     _count(number, "gpus", limits.max_gpus)

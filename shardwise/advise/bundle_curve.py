@@ -13,6 +13,7 @@ from shardwise.advise.frontier import confidence_of, confidence_of_bundle, headi
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit
+from shardwise.errors import SolverError
 from shardwise.graph import Graph
 from shardwise.hardware import (
     Blocks,
@@ -81,11 +82,12 @@ def bundle_point(
     """Returns the shortest time on a bundle, or why there is none, and the search.
 
     As in a plan, it is that of one of its groups where the devices of that group alone are faster.
+    Where the time limit passed before any strategy was replayed, that is the reason.
     """
     nodes = Blocks.of(hardware, bundle).nodes
     try:
         searches, alone = search_bundle(subject, hardware, bundle, options, progress)
-    except (Infeasible, NoSuchAxis) as reason:
+    except (Infeasible, NoSuchAxis, SolverError) as reason:
         point = infeasible_point(
             bundle.gpus, nodes, confidence_of_bundle(hardware, bundle), str(reason)
         )

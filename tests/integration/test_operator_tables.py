@@ -32,7 +32,7 @@ from shardwise.measure.operators import (
 from shardwise.measure.operators.bench import Bench, NoPeers
 from shardwise.measure.operators.clock import Timing, cache_bytes, standard_error, timing
 from shardwise.measure.operators.local_call import local_attributes
-from shardwise.measure.operators.measuring import _measure
+from shardwise.measure.operators.measuring import measure_with
 from shardwise.measure.operators.siblings import SiblingLost, Siblings
 from shardwise.measure.operators.tables import merged, tables_of
 from shardwise.search.chosen import merge_frontiers
@@ -295,7 +295,7 @@ class _Disturbed:
 
 def test_the_middle_of_three_rounds_counts() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
-    measured = _measure(items, QUICK, _Disturbed(len(items)), None)
+    measured = measure_with(_Disturbed(len(items)), items, QUICK)
     times = [time for table in measured.tables for time in table.times_s]
     assert sorted(times) == [1.09, 1.10, 1.11, 1.12]
     assert {n for table in measured.tables for n in table.repetitions} == {15}
@@ -304,7 +304,7 @@ def test_the_middle_of_three_rounds_counts() -> None:
 def test_of_two_rounds_the_faster_counts() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
     bench = _Disturbed(len(items))
-    measured = _measure(items, QUICK, bench, lambda *_: bench.asked < 2 * len(items))
+    measured = measure_with(bench, items, QUICK, lambda *_: bench.asked < 2 * len(items))
     times = [time for table in measured.tables for time in table.times_s]
     assert sorted(times) == [0.55, 0.56, 0.57, 0.58]
 

@@ -105,6 +105,7 @@ impl Program {
         self.inner.device_classes()
     }
 
+    #[allow(clippy::too_many_arguments)] // one per keyword of the Python function
     #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None, urgency="rank"))]
     fn replay(
         &self,

@@ -121,5 +121,5 @@ def test_hosts_of_other_kinds_are_not_taken(cluster: Cluster, plan: dict[str, An
         ({"device_kind": "fast"}, "device_kind"),
     ):
         answer = cluster.http.post("/v1/launches", json={"plan": plan, **body})
-        assert answer.status_code == 400, answer.text
+        assert answer.status_code == 422, answer.text
         assert field in answer.text
