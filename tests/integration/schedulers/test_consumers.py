@@ -117,7 +117,7 @@ def mixed() -> Plan:
         read_graph(shipped_graph("vgg16")),
         load_hardware("heterog-8"),
         "v100=2,1080ti=3,p100=2",
-        options=Options(micro_batches=(1,), time_limit_s=5.0),
+        options=Options(micro_batches=(1,), time_limit_s=40.0),
     )
 
 
