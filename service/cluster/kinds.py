@@ -61,10 +61,3 @@ def slots_of_kind(inventory: Mapping[str, Any], slots: int, kind: str) -> int:
         same_kind(kind, str(device["kind"])) and not device.get("used_by_others", False)
         for device in devices
     )
-
-
-def kinds_of(inventory: Mapping[str, Any]) -> list[str]:
-    """Returns the kinds of a host: its label, else the names of its devices, else `cpu`."""
-    label = str(inventory.get("kind") or "")
-    names = dict.fromkeys(str(device["kind"]) for device in inventory.get("devices", ()))
-    return [label] if label else list(names) or ["cpu"]

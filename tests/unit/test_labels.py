@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from service.cluster.kinds import Host, hosts_of, kinds_of, slots_of_kind
+from service.cluster.kinds import Host, hosts_of, slots_of_kind
+from service.store.device_kinds import kinds_in
 from shardwise.errors import BadInput
 from shardwise.measure.kinds.layout import Placed, groups_of, joint_shapes
 from shardwise.measure.labels import KIND_VARIABLE, SLOWED_VARIABLE, own_label, parse_kinds
@@ -170,5 +171,5 @@ def test_agents_of_a_kind() -> None:
     assert slots_of_kind({**gpus, "kind": "slow"}, 4, "V100-PCIe-16GB") == 0
     assert slots_of_kind({"kind": "slow"}, 4, "slow") == 4
     assert slots_of_kind({}, 4, "fast") == 0
-    assert kinds_of(gpus) == ["Tesla V100-PCIE-16GB", "NVIDIA L4"]
-    assert kinds_of({}) == ["cpu"]
+    assert list(kinds_in(gpus)) == ["Tesla V100-PCIE-16GB", "NVIDIA L4"]
+    assert not kinds_in({})
