@@ -5,11 +5,7 @@ The default is a subset by seeds; `python benchmarks/bench_equality.py` runs all
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +17,9 @@ pytestmark = pytest.mark.torch
 
 from harness.execute.bounds import equal  # noqa: E402
 from harness.execute.families import TOYS  # noqa: E402
+from harness.execute.swept import swept  # noqa: E402
 from harness.tiers import some  # noqa: E402
 
-ROOT = Path(__file__).parents[3]
 SEEDS = {4: range(1), 8: range(2, 3)}
 """Per number of ranks the strategies that are run by default."""
 
@@ -60,16 +56,7 @@ class Results:
 
 def sweep(ranks: int, seeds: range, families: Sequence[str]) -> list[dict[str, Any]]:
     cases = ["--cases", f"{ranks}:{seeds.start}:{seeds.stop}", "--steps", str(STEPS)]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.execute.sweep", "--trace", *cases, *families],
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return swept("--trace", *cases, *families, timeout_s=1800.0)
 
 
 @pytest.fixture(scope="module")

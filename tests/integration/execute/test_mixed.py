@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from harness.commands import shardwise  # noqa: E402
 from harness.execute.bounds import equal  # noqa: E402
 from harness.execute.mixed import profile  # noqa: E402
 from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.swept import swept  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.cost.mixed.proportions import Proportion  # noqa: E402
 from shardwise.execute import peers  # noqa: E402
@@ -31,7 +30,6 @@ from shardwise.sharding.layout import PARTIAL, REPLICATE  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-ROOT = Path(__file__).parents[3]
 SEEDS = {"MLP": 20, "GPT-2": 10, "WideResNet": 10, "ResNet": 10, "LSTM": 5, "DLRM": 5, "T5": 5}
 """How many strategies of each family are run."""
 ALWAYS = {"MLP": 10, "GPT-2": 5, "WideResNet": 5}
@@ -46,16 +44,7 @@ STEPS = 3
 def test_random_strategies_compute_what_one_device_computes(family: str, first: int) -> None:
     """Among them blocks of weight 0, servers, uneven shards, ZeRO, recomputation, micro-batches."""
     cases = ["--mixed", "--cases", f"4:{first}:{first + 5}", "--steps", str(STEPS), family]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.execute.sweep", *cases],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = swept(*cases)
     assert [line["seed"] for line in lines] == list(range(first, first + 5))
     for line in lines:
         assert equal(line), line

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +13,7 @@ import shardwise  # noqa: E402
 from harness.execute.bounds import equal  # noqa: E402
 from harness.execute.ranks import Ranks  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
+from harness.execute.swept import swept  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.errors import BadInput, ShardwiseError  # noqa: E402
@@ -24,7 +21,6 @@ from shardwise.execute.captured import capture_module  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-ROOT = Path(__file__).parents[3]
 FAMILIES = ("GPT-2", "DLRM", "T5", "WideResNet", "LSTM")
 CASES = [
     (kind, order, name)
@@ -45,16 +41,7 @@ ALWAYS = {
 def test_orders_compute_what_one_device_computes(mixed: bool, order: str, family: str) -> None:
     """Random strategies, uneven shares and servers among them, in random orders and by rank."""
     cases = ["--cases", "4:0:3", "--steps", "2", "--order", order, family]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.execute.sweep", *(["--mixed"] if mixed else []), *cases],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = swept(*(["--mixed"] if mixed else []), *cases)
     assert [line["seed"] for line in lines] == [0, 1, 2]
     for line in lines:
         assert equal(line), line
