@@ -42,6 +42,9 @@ KEPT_FOR_BOUNDS = 0.15
 """What is kept of the time limit for that, on devices of several kinds."""
 SEVERAL_KINDS_S = 60.0
 """The seconds of a search on devices of several kinds, where no limit is given."""
+FIRST_ANSWER_S = 10.0
+"""The seconds in which a first strategy of several kinds is costed and replayed, however short the
+limit: a late answer is worth more than none."""
 SHARE_OF_NUMBER = 0.6
 """Of the time that is left on devices of several kinds, what one number of micro-batches may take
 where others may be faster."""
@@ -67,11 +70,11 @@ def search_replayed(
     kinds of devices to begin with. Points are replayed strategies that none of the same search
     beats in peak and time; a search that was found to be hopeless at once has none, nor has one
     that is surely no faster than `cutoff_s`. Under a strict time limit, which devices of several
-    kinds have, none has any where the limit passed before a strategy was replayed. Raises as
-    `search` does.
+    kinds have, none has any where the limit and `FIRST_ANSWER_S` passed before a strategy was
+    replayed. Raises as `search` does.
     """
-    strict = strict or isinstance(gpus, Bundle)
-    watch = Watch(progress, time_limit_s(gpus, options), strict=strict)
+    watch = watch_of(gpus, options, progress, strict=strict)
+    strict = watch.strict
     searching = watch.within(1.0 - KEPT_FOR_BOUNDS) if isinstance(gpus, Bundle) else watch
     part = watch.part(0.0, DRAFTED)
     counts = drafted(subject, hardware, gpus, options, part, mesh, propose)
@@ -83,7 +86,8 @@ def search_replayed(
         if count.least_s < best.time_s:
             known = best.time_s < inf
             too_late = known and searching.left_s < WORTH_BEGINNING * beginning_s
-            if searching.is_over or too_late if strict else searching.is_over and known:
+            over = searching.is_over if known else searching.is_over_for_costs
+            if over or too_late if strict else searching.is_over and known:
                 count.status = "budget"
                 continue
             if strict and any(other.least_s < best.time_s for other in counts[place + 1 :]):
@@ -135,6 +139,20 @@ def _tighten(counts: list[Count], best_s: float, watch: Watch, limit_s: float | 
             count.watch = watch.part(1.0, 1.0)
             count.tighten(count.limit_bytes, best_s, min(left_s, watch.left_s))
             left_s -= count.watch.spent_s
+
+
+def watch_of(
+    gpus: int | Bundle, options: Options, progress: Progress, *, strict: bool = False
+) -> Watch:
+    """Returns the watch of a search; it is strict for devices of several kinds, which have
+    `FIRST_ANSWER_S` for a first strategy."""
+    several = isinstance(gpus, Bundle)
+    return Watch(
+        progress,
+        time_limit_s(gpus, options),
+        strict=strict or several,
+        least_costing_s=FIRST_ANSWER_S if several else 0.0,
+    )
 
 
 def time_limit_s(gpus: int | Bundle, options: Options) -> float | None:

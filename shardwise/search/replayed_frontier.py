@@ -19,7 +19,7 @@ from shardwise.hardware import Bundle, Hardware
 from shardwise.search.count import Count, Effort
 from shardwise.search.gaps import unbeaten
 from shardwise.search.mixed.search import Propose
-from shardwise.search.replayed import answered, check_replayed, drafted, time_limit_s
+from shardwise.search.replayed import answered, check_replayed, drafted, watch_of
 from shardwise.search.search import Search, Subject
 from shardwise.search.watch import OutOfTime, Watch
 
@@ -44,9 +44,10 @@ def search_replayed_frontier(
     """Returns one search for each number of micro-batches, with its proof.
 
     The unbeaten points of all of them are the frontier. Raises as `search` does, and `SolverError`
-    where the time limit passed before there was any.
+    where the time limit passed before there was any; devices of several kinds have `FIRST_ANSWER_S`
+    for it at least.
     """
-    watch = Watch(progress, time_limit_s(gpus, options), strict=isinstance(gpus, Bundle))
+    watch = watch_of(gpus, options, progress)
     part = watch.part(0.0, DRAFTS)
     counts = drafted(subject, hardware, gpus, options, part, propose=propose)
     try:
@@ -54,6 +55,8 @@ def search_replayed_frontier(
         _narrow(counts, options.epsilon, watch.part(ENDS, 1.0))
     except OutOfTime:
         _end(counts, "budget")
+        if watch.strict and not any(count.pool for count in counts):
+            counts[0].begin()
     except Cancelled:
         if not any(count.pool for count in counts):
             raise

@@ -16,18 +16,24 @@ class Watch:
     """Reports a stretch of a search, its first and last share of it all, within a time limit (s).
 
     All parts of one watch have the same end; each counts the seconds that pass in it. `strict`: the
-    limit ends the computation of costs too, otherwise what is sought with them.
+    limit ends the computation of costs too, though not before `least_costing_s`; otherwise it ends
+    what is sought with them.
     """
 
     def __init__(
-        self, progress: Progress, time_limit_s: float | None = None, *, strict: bool = False
+        self,
+        progress: Progress,
+        time_limit_s: float | None = None,
+        *,
+        strict: bool = False,
+        least_costing_s: float = 0.0,
     ) -> None:
         self._progress = progress
         self.strict = strict
         self._first, self._last = 0.0, 1.0
         self._started = monotonic()
         self._until = inf if time_limit_s is None else self._started + time_limit_s
-        self._costs_until = self._until
+        self._costs_until = max(self._until, self._started + least_costing_s)
 
     def part(self, first: float, last: float) -> Watch:
         """Returns the watch of a part of this stretch."""
@@ -60,7 +66,7 @@ class Watch:
     def costing(self, stage: str, fraction: float) -> bool:
         """Reports a fraction of computing costs; a strict watch raises `OutOfTime` too."""
         going = self.report(stage, fraction)
-        if self.strict and monotonic() > self._costs_until:
+        if self.strict and self.is_over_for_costs:
             raise OutOfTime
         return going
 
@@ -79,6 +85,11 @@ class Watch:
     def is_over(self) -> bool:
         """Whether the time limit has passed."""
         return monotonic() > self._until
+
+    @property
+    def is_over_for_costs(self) -> bool:
+        """Whether the time in which costs may be computed has passed."""
+        return monotonic() > self._costs_until
 
     @property
     def spent_share(self) -> float:

@@ -10,7 +10,7 @@ import pytest
 from harness.graph_builder import GraphBuilder, mlp
 from harness.kinds import FAST, SLOW, everything, mixed_search, profile
 from harness.strategies import random_strategies
-from shardwise.advise import Options, plan
+from shardwise.advise import Options, frontier, plan
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.options import Progress, quiet
 from shardwise.cost.space import EVEN
@@ -87,6 +87,15 @@ def test_whenever_the_limit_passes_there_is_an_answer_or_it_says_so(
             answered.append(True)
     assert answered == sorted(answered)
     assert answered[-1] and not answered[0]
+
+
+def test_a_first_strategy_is_replayed_however_short_the_limit(two_kinds: Hardware) -> None:
+    graph, options = layers(3, 16, 512), Options(micro_batches=(1, 2), time_limit_s=1e-6)
+    found = plan(graph, two_kinds, everything(two_kinds), options=options)
+    assert found.certificate.status == "budget"
+    assert found.predicted.replayed_time_s >= found.certificate.time_lower_bound_s
+    whole = frontier(graph, two_kinds, everything(two_kinds), options)
+    assert whole.points and whole.certificate.status == "budget"
 
 
 def test_costs_end_with_the_limit(monkeypatch: pytest.MonkeyPatch, two_kinds: Hardware) -> None:
