@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -143,6 +142,7 @@ def _measured(ranks: Any, name: str, plan: Plan) -> dict[str, float]:
 def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Drawn]:
     """Random configurations of every group, predicted with measured operators."""
     from harness.execute.plans import unsearched_plan
+    from harness.execute.sources import captured_source
     from shardwise.cost.assemble import assemble
     from shardwise.cost.options import Options, quiet
     from shardwise.cost.step_settings import StepSettings
@@ -151,7 +151,7 @@ def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Dr
     from shardwise.replay.replay import Replayer
     from shardwise.search.search import Subject
 
-    graph = _captured(name).graph
+    graph = captured_source(*MODELS[name]).graph
     options = Options(overlap=False, step=StepSettings("cpu", "for-loop", 64))
     effort = Effort(time_limit_s=OPERATORS_S, ranks=world, threads=1)
     document, _ = add_operators(profile, graph, world, options=options, of="all", effort=effort)
@@ -182,57 +182,16 @@ def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Dr
     return drawn
 
 
-@cache
-def _captured(name: str) -> Any:
-    import torch
-
-    from shardwise.capture.capture import build
-    from shardwise.capture.model import Model
-    from shardwise.capture.source import parse_source
-    from shardwise.execute.captured import capture_module
-
-    source, batch, seq = MODELS[name]
-    prepared = build(parse_source(source), batch, seq, "float32")
-    prepared.module.to_empty(device="cpu")
-    random = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for p in prepared.module.parameters():
-            p.copy_(torch.randn(p.shape, generator=random) * 0.02 + (0.5 if p.dim() < 2 else 0.0))
-        for b in prepared.module.buffers():
-            b.fill_(1)
-    inputs = tuple(
-        torch.randn(x.shape, generator=random)
-        if x.is_floating_point()
-        else torch.randint(0, 10, x.shape, generator=random)
-        for x in prepared.args
-    )
-    model = Model(prepared.module, inputs, prepared.kwargs, prepared.prefix, prepared.input_names)
-    return capture_module(model, name)
-
-
 def _on_rank(rank: int, name: str, plan: Plan) -> dict[str, float]:
     import torch
 
-    from shardwise.execute.master_weights import optimizer_of
-    from shardwise.execute.parallel import ParallelModule, mesh_of
+    from harness.execute.trained_rank import TrainedRank
     from shardwise.execute.timing import time_steps
 
-    captured = _captured(name)
-    model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu")
-    optimizer = optimizer_of(model.parameters(), plan.optimizer)
-    inputs, _ = model.share(*captured.model.args)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = model(*inputs)
-        (loss if isinstance(loss, torch.Tensor) else loss[0]).backward()
-        optimizer.step()
-
-    def live_tensors() -> Any:
-        state = [v for s in optimizer.state.values() for v in s.values()]
-        return [list(model.parameters()), list(model.buffers()), state, inputs]
-
-    timed = time_steps(step, live_tensors, torch.device("cpu"), warm_up=WARM_UP, steps=STEPS)
+    trained = TrainedRank(MODELS[name], plan, rank)
+    timed = time_steps(
+        trained.step, trained.live_tensors, torch.device("cpu"), warm_up=WARM_UP, steps=STEPS
+    )
     return {
         "iteration": median(timed.iterations_s),
         "compute": timed.compute_s,

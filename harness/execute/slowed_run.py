@@ -12,16 +12,10 @@ import torch
 import torch.distributed as dist
 
 from harness.execute.ranks import Ranks
-from harness.execute.sources import captured_source
+from harness.execute.trained_rank import Source, TrainedRank
 from shardwise.documents import Plan
-from shardwise.execute.allocation import AllocationTracker
 from shardwise.execute.communication import CommunicationClock
-from shardwise.execute.master_weights import optimizer_of
-from shardwise.execute.parallel import ParallelModule, mesh_of
 from shardwise.measure.slowed import Slowed
-
-Source = tuple[str, int | None, int | None]
-"""A model: source, batch and sequence length."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +56,16 @@ def _on_rank(
     steps: int,
     alone: int,
 ) -> tuple[list[float], float, float, int]:
-    captured, slowed = captured_source(*source), Slowed(times[rank])
-    module = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu", slowed=slowed)
-    optimizer = optimizer_of(module.parameters(), plan.optimizer)
-    inputs, _ = module.share(*captured.model.args)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = module(*inputs)
-        (loss if isinstance(loss, torch.Tensor) else loss[0]).backward()
-        optimizer.step()
+    slowed = Slowed(times[rank])
+    trained = TrainedRank(source, plan, rank, slowed)
 
     def seconds() -> float:
         began = perf_counter()
-        step()
+        trained.step()
         return perf_counter() - began
 
     for _ in range(warm_up):
-        step()
+        trained.step()
     dist.barrier()
     taken = [seconds() for _ in range(steps)]
     compute, communication = [], []
@@ -90,14 +76,10 @@ def _on_rank(
         communication.append(clock.seconds)
         compute.append(total - clock.seconds - clock.waited_s)
     slowed.active = False
-    step()
-    state = [value for known in optimizer.state.values() for value in known.values()]
-    tracker = AllocationTracker()
-    tracker.follow([*module.parameters(), *module.buffers(), *state, *inputs], "resident")
-    with tracker:
-        step()
+    trained.step()
+    peak_bytes = trained.followed_peak()
     dist.barrier()
-    return taken, median(compute), median(communication), tracker.peak_bytes
+    return taken, median(compute), median(communication), peak_bytes
 
 
 def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:

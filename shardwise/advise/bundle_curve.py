@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec import UNSET
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from shardwise.advise.curve_points import infeasible_point, least_bytes
-from shardwise.advise.frontier import confidence_of, confidence_of_bundle, heading, peaks_of
-from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.advise.curve_points import (
+    SearchesOfCurve,
+    feasible_point,
+    infeasible_point,
+    least_bytes,
+    point_progress,
+)
+from shardwise.advise.frontier import confidence_of, confidence_of_bundle, peaks_of
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit
 from shardwise.errors import SolverError
@@ -25,7 +30,7 @@ from shardwise.hardware import (
     parse_bundles,
     read_offers,
 )
-from shardwise.search.chosen import fastest, time_gap, too_large
+from shardwise.search.chosen import fastest, too_large
 from shardwise.search.group_alone import search_bundle
 from shardwise.search.search import Infeasible, Search, Subject
 
@@ -48,21 +53,18 @@ def bundle_curve(
     prices = group_prices(hardware, read_offers())
     subject = Subject.of(graph)
     points: list[CurvePoint] = []
-    head: dict[str, Any] = {}
-    seconds = 0.0
+    searches = SearchesOfCurve(_PER_BUNDLE)
     for place, bundle in enumerate(chosen):
-        watch = _one_of(progress, str(bundle), place, len(chosen))
-        go_on(watch, "", 0.0)
-        point, search = bundle_point(subject, hardware, bundle, options, watch)
-        if search is not None:
-            seconds += float(search.solution.seconds)
-            head = head or asdict(heading(search))
+        text = f"{bundle} ({place + 1} of {len(chosen)} bundles)"
+        one = point_progress(progress, text, place, len(chosen))
+        point, search = bundle_point(subject, hardware, bundle, options, one)
+        searches.add(search)
         points.append(_priced(point, bundle, prices))
     return Curve(
-        **{name: value for name, value in head.items() if name not in _PER_BUNDLE},
+        **searches.head,
         max_gpus=max(bundle.gpus for bundle in chosen),
         points=points,
-        search=CurveSearch(seconds),
+        search=CurveSearch(searches.seconds),
         does_not_fit=[
             does_not_fit(point, limit_of(hardware, bundle, options))
             for point, bundle in zip(points, chosen, strict=True)
@@ -99,21 +101,8 @@ def bundle_point(
         basis = confidence_of(searches[0])
         point = infeasible_point(bundle.gpus, nodes, basis, too_large(searches))
         return replace(point, least_bytes=least_bytes(searches), bundle=str(bundle)), searches[0]
-    batch, shares = subject.graph.batch_size, chosen.search.compute_shares(chosen.point)
-    point = CurvePoint(
-        gpus=bundle.gpus,
-        nodes=nodes,
-        feasible=True,
-        time_s=chosen.time_s,
-        replayed_time_s=chosen.replayed_time_s,
-        samples_per_s=None if batch is None else batch / chosen.ranking_s,
-        peak_bytes=round(chosen.peak_bytes),
-        memory_bytes=round(chosen.memory_bytes),
-        plan_id=chosen.search.plan_id(chosen.point),
-        compute_shares=shares.document(),
-        confidence=confidence_of(chosen.search, shares),
-        micro_batches=chosen.search.micro_batches,
-        gap=time_gap(by, chosen),
+    point = replace(
+        feasible_point(chosen, by, bundle.gpus, nodes),
         bundle=str(bundle),
         places=peaks_of(chosen),
         alone=UNSET if alone is None else alone.name,
@@ -144,12 +133,3 @@ def does_not_fit(point: CurvePoint, limit_bytes: float) -> DoesNotFit:
         reason=str(point.reason or ""),
         bundle=point.bundle,
     )
-
-
-def _one_of(progress: Progress, text: str, place: int, of: int) -> Progress:
-    """Returns progress of the search on one bundle as progress of the whole curve."""
-
-    def report(stage: str, fraction: float) -> bool:
-        return progress(f"{text} ({place + 1} of {of} bundles)", (place + fraction) / of)
-
-    return report

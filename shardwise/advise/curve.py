@@ -4,22 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from shardwise.advise.bundle_curve import bundle_curve
-from shardwise.advise.curve_points import infeasible_point, least_bytes
-from shardwise.advise.frontier import confidence, heading
+from shardwise.advise.curve_points import (
+    SearchesOfCurve,
+    feasible_point,
+    infeasible_point,
+    least_bytes,
+    point_progress,
+)
+from shardwise.advise.frontier import confidence
 from shardwise.advise.ranges import ranges_that_do_not_fit
-from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import USUAL, Bundle, Hardware, usual_bundles
 from shardwise.hardware.groups import groups_in_words
-from shardwise.search.chosen import fastest, time_gap, too_large
+from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 
@@ -57,27 +62,22 @@ def curve(
     assert max_gpus is not None
     subject = Subject.of(graph)
     points: list[CurvePoint] = []
-    head: dict[str, Any] = {}
-    seconds = 0.0
+    searches = SearchesOfCurve(_PER_COUNT)
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
-        watch = _one_of(progress, gpus, max_gpus)
-        go_on(watch, "", 0.0)
-        point, search = curve_point(subject, hardware, gpus, options, watch)
-        if search is not None:
-            seconds += float(search.solution.seconds)
-            head = head or asdict(heading(search))
+        one = point_progress(progress, f"{gpus} of {max_gpus} GPUs", gpus - 1, max_gpus)
+        point, search = curve_point(subject, hardware, gpus, options, one)
+        searches.add(search)
         ranked = ranking_time(point, options)
         if ranked is not None and (best is None or ranked < best[1]):
             best = (gpus, ranked)
         best_gpus, best_time_s = best or (None, None)
         points.append(replace(point, best_gpus=best_gpus, best_time_s=best_time_s))
-    of_all = {name: value for name, value in head.items() if name not in _PER_COUNT}
     return Curve(
-        **of_all,
+        **searches.head,
         max_gpus=max_gpus,
         points=points,
-        search=CurveSearch(seconds),
+        search=CurveSearch(searches.seconds),
         does_not_fit=ranges_that_do_not_fit(points, limit_bytes(hardware, options)),
     )
 
@@ -123,15 +123,6 @@ def ranking_time(point: CurvePoint, options: Options) -> float | None:
     return point.replayed_time_s if options.overlap else point.time_s
 
 
-def _one_of(progress: Progress, gpus: int, max_gpus: int) -> Progress:
-    """Returns progress of the search on one count as progress of the whole curve."""
-
-    def report(stage: str, fraction: float) -> bool:
-        return progress(f"{gpus} of {max_gpus} GPUs", (gpus - 1 + fraction) / max_gpus)
-
-    return report
-
-
 def curve_point(
     subject: Subject,
     hardware: Hardware,
@@ -149,22 +140,4 @@ def curve_point(
     if chosen is None:
         point = infeasible_point(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
         return replace(point, least_bytes=least_bytes(searches)), searches[0]
-    search = chosen.search
-    batch = subject.graph.batch_size
-    shares = search.compute_shares(chosen.point)
-    point = CurvePoint(
-        gpus=gpus,
-        nodes=mesh.nodes,
-        feasible=True,
-        time_s=chosen.time_s,
-        replayed_time_s=chosen.replayed_time_s,
-        samples_per_s=None if batch is None else batch / chosen.ranking_s,
-        peak_bytes=round(chosen.peak_bytes),
-        memory_bytes=round(chosen.memory_bytes),
-        plan_id=search.plan_id(chosen.point),
-        compute_shares=shares.document(),
-        confidence=confidence(hardware, search.mesh, shares),
-        micro_batches=search.micro_batches,
-        gap=time_gap(searches, chosen),
-    )
-    return point, search
+    return feasible_point(chosen, searches, gpus, mesh.nodes), chosen.search

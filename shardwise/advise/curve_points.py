@@ -1,14 +1,75 @@
-"""Points of curves on which nothing fits."""
+"""Points of curves, over counts of like devices and over bundles, and what these have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
+from shardwise.advise.frontier import confidence_of, heading
+from shardwise.cost.options import Progress, go_on
 from shardwise.documents.curve import CurvePoint
-from shardwise.search.chosen import lowest_peak
+from shardwise.search.chosen import Chosen, lowest_peak, time_gap
 from shardwise.search.search import Search
+
+
+class SearchesOfCurve:
+    """What the searches of a curve, one after another, add to its document.
+
+    `per_point` are the members of a heading that hold for one point only.
+    """
+
+    def __init__(self, per_point: Sequence[str]) -> None:
+        self._per_point = per_point
+        self.head: dict[str, Any] = {}
+        self.seconds = 0.0
+
+    def add(self, search: Search | None) -> None:
+        """Adds the search of a point; None where there was none."""
+        if search is None:
+            return
+        self.seconds += float(search.solution.seconds)
+        if not self.head:
+            every = asdict(heading(search))
+            self.head = {
+                name: value for name, value in every.items() if name not in self._per_point
+            }
+
+
+def point_progress(progress: Progress, text: str, place: int, of: int) -> Progress:
+    """Returns progress of the search of one point, of `of`, as progress of the whole curve.
+
+    Raises `Cancelled` where the curve was cancelled before it.
+    """
+
+    def report(stage: str, fraction: float) -> bool:
+        return progress(text, (place + fraction) / of)
+
+    go_on(report, "", 0.0)
+    return report
+
+
+def feasible_point(chosen: Chosen, searches: Sequence[Search], gpus: int, nodes: int) -> CurvePoint:
+    """Returns the point of devices of whose `searches` a strategy was `chosen`."""
+    search = chosen.search
+    batch, shares = search.subject.graph.batch_size, search.compute_shares(chosen.point)
+    return CurvePoint(
+        gpus=gpus,
+        nodes=nodes,
+        feasible=True,
+        time_s=chosen.time_s,
+        replayed_time_s=chosen.replayed_time_s,
+        samples_per_s=None if batch is None else batch / chosen.ranking_s,
+        peak_bytes=round(chosen.peak_bytes),
+        memory_bytes=round(chosen.memory_bytes),
+        plan_id=search.plan_id(chosen.point),
+        compute_shares=shares.document(),
+        confidence=confidence_of(search, shares),
+        micro_batches=search.micro_batches,
+        gap=time_gap(searches, chosen),
+    )
 
 
 def least_bytes(searches: Sequence[Search]) -> int | UnsetType:

@@ -14,12 +14,10 @@ pytest.importorskip("transformers")
 from harness.execute.mixed import MixedStrategies, data_parallel, drawn_strategy  # noqa: E402
 from harness.execute.ranks import Ranks  # noqa: E402
 from harness.execute.sources import captured_source  # noqa: E402
+from harness.execute.trained_rank import TrainedRank  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.cost.mixed.assemble import MixedProblem  # noqa: E402
-from shardwise.execute.allocation import AllocationTracker  # noqa: E402
-from shardwise.execute.master_weights import optimizer_of  # noqa: E402
-from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -36,28 +34,14 @@ SOURCES = {
 
 def peaks_of(rank: int, name: str, plan: dict[str, Any]) -> int:
     """Returns this rank's peak of a step, the least of three (`test_peaks.py` says why)."""
-    captured = captured_source(*SOURCES[name])
-    checked = documents.read(plan, documents.Plan)
-    model = ParallelModule(captured, checked, mesh_of(checked, rank), "cpu")
-    optimizer = optimizer_of(model.parameters(), "adam")
-    inputs, _ = model.share(*captured.model.args)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        outputs = model(*inputs)
-        (outputs if isinstance(outputs, torch.Tensor) else outputs[0]).backward()
-        optimizer.step()
+    trained = TrainedRank(SOURCES[name], documents.read(plan, documents.Plan), rank)
 
     def followed() -> int:
-        tracker = AllocationTracker()
-        state = [v for s in optimizer.state.values() for v in s.values()]
-        tracker.follow([*model.parameters(), *model.buffers(), *state, *inputs], "resident")
-        with tracker:
-            step()
+        peak_bytes = trained.followed_peak()
         torch.distributed.barrier()
-        return tracker.peak_bytes
+        return peak_bytes
 
-    step()
+    trained.step()
     return min(followed() for _ in range(3))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
@@ -11,15 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.sources import captured_source  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
+from harness.execute.trained_rank import TrainedRank  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise import documents  # noqa: E402
-from shardwise.capture.capture import build  # noqa: E402
-from shardwise.capture.model import Model  # noqa: E402
-from shardwise.capture.source import parse_source  # noqa: E402
-from shardwise.execute.captured import capture_module  # noqa: E402
-from shardwise.execute.master_weights import optimizer_of  # noqa: E402
-from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
 from shardwise.execute.timing import time_steps  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -42,41 +37,14 @@ def two() -> Iterator[Ranks]:
     ranks.stop()
 
 
-@cache
-def _captured(name: str) -> Any:
-    source, batch, seq = SOURCES[name]
-    prepared = build(parse_source(source), batch, seq, "float32")
-    prepared.module.to_empty(device="cpu")
-    with torch.no_grad():
-        for tensor in (*prepared.module.parameters(), *prepared.module.buffers()):
-            tensor.fill_(0.1 if tensor.is_floating_point() else 1)
-    inputs = tuple(torch.zeros(x.shape, dtype=x.dtype) for x in prepared.args)
-    return capture_module(
-        Model(prepared.module, inputs, prepared.kwargs, prepared.prefix, prepared.input_names), name
-    )
-
-
 def _peaks(rank: int, name: str, plan: dict[str, Any]) -> tuple[int, ...]:
-    captured = _captured(name)
-    checked = documents.read(plan, documents.Plan)
-    model = ParallelModule(captured, checked, mesh_of(checked, rank), "cpu")
-    optimizer = optimizer_of(model.parameters(), "adam")
-    inputs, _ = model.share(*captured.model.args)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        outputs = model(*inputs)
-        (outputs if isinstance(outputs, torch.Tensor) else outputs[0]).backward()
-        optimizer.step()
-
-    def live_tensors() -> Any:
-        state = [v for s in optimizer.state.values() for v in s.values()]
-        return [list(model.parameters()), list(model.buffers()), state, inputs]
-
+    trained = TrainedRank(SOURCES[name], documents.read(plan, documents.Plan), rank)
     # gloo's threads drop what they have sent a moment after the step goes on, on a busy machine
     # later than the next tensor is made. The least of three steps is the plan's own peak.
     peaks = [
-        time_steps(step, live_tensors, torch.device("cpu"), warm_up=1, steps=1).peak_bytes
+        time_steps(
+            trained.step, trained.live_tensors, torch.device("cpu"), warm_up=1, steps=1
+        ).peak_bytes
         for _ in range(3)
     ]
     return tuple(map(min, zip(*peaks, strict=True)))
@@ -95,7 +63,7 @@ CASES = [
 def test_no_random_strategy_needs_much_more_than_predicted(
     two: Ranks, name: str, recompute: str, count: int
 ) -> None:
-    strategies = Strategies(_captured(name).graph)
+    strategies = Strategies(captured_source(*SOURCES[name]).graph)
     off = {}
     for seed in range(count):
         plan, predicted = strategies.with_peak(2, seed, recompute)
