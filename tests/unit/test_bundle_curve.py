@@ -88,7 +88,8 @@ def test_a_point_is_the_plan_of_its_bundle(answer: Curve) -> None:
         planned = advise.plan(GRAPH, EIGHT, str(point.bundle), options=QUICK)
         assert point.plan_id == planned.id
         assert point.replayed_time_s == planned.predicted.replayed_time_s
-        assert point.gap == planned.predicted.gap
+        # What is proven within the time differs from run to run.
+        assert point.gap == pytest.approx(planned.predicted.gap, abs=0.3)
         assert point.alone is (UNSET if planned.cluster is not UNSET else point.alone)
 
 
