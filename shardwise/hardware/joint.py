@@ -23,6 +23,7 @@ none of all_reduce: what was measured need not be a ring.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from math import inf, log2
@@ -44,6 +45,7 @@ class JointLinks:
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._slowest: dict[tuple[int, ...], Hardware] = {}
+        self._nodes_of: dict[tuple[int, ...], dict[int, int]] = {}
 
     @cached_property
     def _views(self) -> list[Hardware]:
@@ -140,10 +142,9 @@ class JointLinks:
 
     def _nodes(self, support: tuple[int, ...]) -> dict[int, int]:
         """Returns how many blocks of the support each node has."""
-        nodes: dict[int, int] = {}
-        for block in support:
-            nodes[self.node(block)] = nodes.get(self.node(block), 0) + 1
-        return nodes
+        if support not in self._nodes_of:
+            self._nodes_of[support] = dict(Counter(map(self.node, support)))
+        return self._nodes_of[support]
 
     def _slowest_of(self, support: tuple[int, ...]) -> Hardware:
         """Returns a profile of nodes as slow as the slowest links of the support."""

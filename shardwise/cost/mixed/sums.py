@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,13 @@ class _Sum(ABC):
     def reaches(self, masks: NDArray[np.int64], proportions: NDArray[np.int8]) -> NDArray[np.bool_]:
         """Returns where replicas are in several blocks, the server's or those with shards too."""
         sizes = self.cluster.support_sizes[proportions]
-        allowed = np.array([self._allows(p) for p in self.cluster.proportions])
-        return np.asarray((masks & BLOCKS_BIT > 0) & (sizes > 1) & allowed[proportions])
+        allowed = self._allowed[proportions]
+        return np.asarray((masks & BLOCKS_BIT > 0) & (sizes > 1) & allowed)
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """Which proportions can sum their gradients so."""
+        return np.array([self._allows(p) for p in self.cluster.proportions])
 
     def one_way_s(
         self, sizes_bytes: Floats, masks: NDArray[np.int64], proportions: NDArray[np.int8]
@@ -46,8 +52,9 @@ class _Sum(ABC):
             support = self.cluster.proportions[p].support
             if not self._takes_part(support):
                 continue
-            for mask in np.unique(masks[reaches & (proportions == p)]).tolist():
-                chosen = reaches & (proportions == p) & (masks == mask)
+            of_proportion = reaches & (proportions == p)
+            for mask in np.unique(masks[of_proportion]).tolist():
+                chosen = of_proportion & (masks == mask)
                 ranks = self.cluster.ranks_inside(mask)
                 seconds[chosen] = self._seconds(sizes_bytes[chosen], support, ranks)
         return seconds
