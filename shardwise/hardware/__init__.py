@@ -32,7 +32,12 @@ from shardwise.hardware.offers import (
     read_offers,
     stale,
 )
-from shardwise.hardware.prices import GroupPrice, bundle_usd_per_hour, group_prices
+from shardwise.hardware.prices import (
+    GroupPrice,
+    bundle_usd_per_hour,
+    group_prices,
+    node_prices,
+)
 from shardwise.hardware.profiles import list_builtin, load_hardware
 
 __all__ = [
@@ -76,6 +81,7 @@ __all__ = [
     "linear_fit",
     "list_builtin",
     "load_hardware",
+    "node_prices",
     "on_demand_usd_per_hour",
     "parse_bundles",
     "parse_offers",

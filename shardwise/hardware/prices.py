@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from shardwise.errors import BadInput
 from shardwise.hardware.bundle import Bundle
-from shardwise.hardware.groups import DeviceGroup
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.offers import Offer
 from shardwise.hardware.profiles import load_hardware
@@ -47,11 +46,25 @@ def group_prices(
         if not 0 < usd < float("inf"):
             raise BadInput(f"{usd}", field=at, expected="a finite number above 0")
         prices[name] = GroupPrice(usd, 1)
-    offered = [offer for offer in offers if offer.hardware is not None and not offer.spot]
+    offered = node_prices(offers)
     for group in hardware.groups:
-        known = [_price(offer) for offer in offered if _is_of(offer, group)]
-        if known and group.name not in prices:
-            prices[group.name] = min(known, key=lambda price: price.usd_per_hour)
+        known = offered.get((group.kind, group.per_node))
+        if known is not None:
+            prices.setdefault(group.name, known)
+    return prices
+
+
+def node_prices(offers: Iterable[Offer]) -> dict[tuple[str, int], GroupPrice]:
+    """Returns the cheapest price on demand of a whole instance, by the kind of its devices and
+    their number. Offers without a profile are left out."""
+    prices: dict[tuple[str, int], GroupPrice] = {}
+    for offer in offers:
+        if offer.hardware is None or offer.spot:
+            continue
+        key = (load_hardware(offer.hardware).devices[0].kind, offer.gpus_per_instance)
+        known = prices.get(key)
+        if known is None or offer.usd_per_hour < known.usd_per_hour:
+            prices[key] = GroupPrice(offer.usd_per_hour, offer.gpus_per_instance, offer)
     return prices
 
 
@@ -60,14 +73,3 @@ def bundle_usd_per_hour(bundle: Bundle, prices: Mapping[str, GroupPrice]) -> flo
     if any(name not in prices for name, _ in bundle.counts):
         return None
     return sum(prices[name].of(count) for name, count in bundle.counts)
-
-
-def _price(offer: Offer) -> GroupPrice:
-    return GroupPrice(offer.usd_per_hour, offer.gpus_per_instance, offer)
-
-
-def _is_of(offer: Offer, group: DeviceGroup) -> bool:
-    if offer.hardware is None or offer.gpus_per_instance != group.per_node:
-        return False
-    device = load_hardware(offer.hardware).devices[0]
-    return device.kind == group.kind
