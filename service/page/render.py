@@ -104,8 +104,8 @@ def administers(request: Request) -> list[tuple[str, str]]:
 
 
 def breakable(name: str) -> Markup:
-    """Returns a long name with line breaks allowed after dots, underscores and hyphens."""
-    parts = re.split(r"(?<=[._-])", name)
+    """Returns a long name with line breaks allowed after dots, commas, underscores and hyphens."""
+    parts = re.split(r"(?<=[.,_-])", name)
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 

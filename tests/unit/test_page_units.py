@@ -16,8 +16,9 @@ from harness.page.rendered import rendered
 from harness.replayed_frontier import replayed_curve, replayed_frontier
 from service.page import units
 from service.page.forms import options_of, question_body
-from service.page.views.answers import curve_context, frontier_context, quote_context
+from service.page.views.answers import curve_context, frontier_context
 from service.page.views.plan_table import plan_context
+from service.page.views.quoted import quote_context
 from service.questions.search_options import (
     options_document,
     options_from_document,

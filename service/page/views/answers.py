@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from service.page.views.plan_table import plan_context
+from service.page.views.quoted import quote_context
 from shardwise import validation
 from shardwise.advise.ranges import range_counts, range_reason
 from shardwise.documents.curve import DoesNotFit
@@ -127,32 +128,6 @@ def _curve_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
         words = {"gpus": gpus, "reason": range_reason(run)}
         rows.append({"at": run.first, "point": None, **words})
     return sorted(rows, key=lambda row: int(row["at"]))
-
-
-def quote_context(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns the offers, and which columns they have."""
-    offers = result["offers"]
-    _, time = axes_of(bool(result.get("overlap")))
-    return {
-        "offers": offers,
-        "time": time,
-        "not_offered": _same_reasons(result.get("not_offered", [])),
-        "columns": {
-            name: any(row.get(name) is not None for row in offers)
-            for name in ("usd_total", "usd_per_million_samples", "meets_deadline", "total_s")
-        },
-    }
-
-
-def _same_reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row for an instance type with one reason, its regions together."""
-    reasons: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for row in rows:
-        key = (row["provider"], row["instance_type"], row["reason"])
-        entry = reasons.setdefault(key, {**row, "regions": []})
-        if row["region"] not in entry["regions"]:
-            entry["regions"].append(row["region"])
-    return list(reasons.values())
 
 
 CONTEXTS: Mapping[str, tuple[str, Prepare]] = {
