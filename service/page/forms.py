@@ -16,6 +16,7 @@ from service.base.problems import Problem
 from service.edge.body import read_body
 from service.edge.state import state_of
 from service.page.inner import page_caller
+from service.page.price_fields import prices_of
 from service.questions.search_options import NAMES
 from shardwise.errors import BadInput
 from shardwise.hardware import USUAL
@@ -75,12 +76,16 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
     if kind == "quote":
         set_if(body, values, "steps", whole)
         set_if(body, values, "budget_usd", number)
-        set_if(body, values, "max_instances", whole)
-        set_if(body, values, "combine", whole)
         if "deadline_h" in values:
             body["deadline_s"] = 3600 * number(values["deadline_h"], "deadline_h")
         if offers_csv is not None:
             body["offers_csv"] = offers_csv
+        if "parts" in values:
+            body["hardware"] = values["parts"]
+            body["prices"] = prices_of(values, number)
+        else:
+            set_if(body, values, "max_instances", whole)
+            set_if(body, values, "combine", whole)
     else:
         nodes = f"*{whole(values['nodes'], 'nodes')}" if "nodes" in values else ""
         body["hardware"] = _needed(values, "hardware", "a profile") + nodes

@@ -14,7 +14,8 @@ from service.handlers import hardware as hardware_handlers
 from service.handlers import jobs as job_handlers
 from service.page.forms import file_of, question_body, read_form, texts
 from service.page.inner import read, send
-from service.page.render import redirect, respond
+from service.page.price_fields import with_groups
+from service.page.render import in_thread, redirect, respond
 from service.page.views.job_rows import graph_names, rows_of
 from service.questions.search_options import NAMES
 from shardwise.advise import OBJECTIVES
@@ -29,7 +30,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "frontier": ("Frontier", "every strategy that no other beats in both memory and time"),
     "curve": ("Curve", "the shortest time for every number of GPUs"),
     "plan": ("Plan", "one strategy, operator by operator"),
-    "quote": ("Quote", "offers on which it fits, cheapest first"),
+    "quote": ("Quote", "offers, or parts of a profile, on which it fits, cheapest first"),
 }
 _ASK: Mapping[str, tuple[Handler, type[Any]]] = {
     "frontier": (job_handlers.ask_frontier, FrontierRequest),
@@ -42,6 +43,7 @@ _FIELDS = {
     "bundles": "gpus",
     "deadline_s": "deadline_h",
     "zero": "zero-0",
+    "offers_csv": "offers",
 }
 """The form's fields for those of a problem that have other names."""
 
@@ -91,18 +93,21 @@ async def _form(
     recent = await read(request, _recent, {"limit": RECENT})
     field = "" if problem is None else str(problem.extra.get("field") or "")
     field = field.removeprefix("options.").partition("[")[0].partition(":")[0]
+    if values.get("kind") == "quote" and field == "hardware":
+        field = "parts"
     return await respond(
         request,
         "ask.html",
         status=200 if problem is None else problem.status,
         values=values,
         problem=problem,
-        wrong=_FIELDS.get(field, {"offers_csv": "offers"}.get(field, field)),
+        wrong=_FIELDS.get(field, field),
         kinds=KINDS,
         graphs=graphs["items"],
         shipped=shipped_names(),
         hardware=hardware["items"],
         builtin=hardware["builtin"],
+        divisible=await in_thread(request, with_groups, [*hardware["items"], *hardware["builtin"]]),
         objectives=OBJECTIVES,
         has=frozenset(NAMES),
         optimizers=tuple(MOMENTS),

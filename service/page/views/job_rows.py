@@ -6,6 +6,7 @@ import json
 from typing import Any
 from urllib.parse import urlencode
 
+from service.page.price_fields import FIELD
 from service.page.units import short
 from service.questions.search_options import options_document
 from shardwise.advise import Options
@@ -58,7 +59,11 @@ def form_address(job: dict[str, Any]) -> str:
     """Returns the address of the form, filled in with this question."""
     asked, options = job["question"], dict(choices(job))
     values: dict[str, Any] = {"kind": job["kind"], "graph": asked["graph"]}
-    if job["kind"] != "quote":
+    if job["kind"] == "quote" and "hardware" in asked:
+        values["parts"] = values["hardware"] = asked["hardware"]
+        values["hardware_id"] = asked.get("hardware_id")
+        values |= {f"{FIELD}{group}": usd for group, usd in asked.get("prices", {}).items()}
+    elif job["kind"] != "quote":
         values["gpus"] = asked.get("gpus", asked.get("max_gpus"))
         if "bundles" in asked:
             values["gpus"] = " ".join(asked["bundles"])

@@ -12,14 +12,17 @@ import pytest
 pytest.importorskip("fastapi")
 
 from service.page.forms import question_body
+from service.page.price_fields import with_groups
 from service.page.render import environment
 from service.page.views.ask import DEFAULTS, KINDS
 from service.page.views.job_rows import choices, form_address
 from service.questions.search_options import NAMES, options_document, options_from_request
+from service.store.summaries import hardware_summary
 from shardwise.advise import OBJECTIVES, Options
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.errors import BadInput
+from shardwise.hardware import group_prices, load_hardware, read_offers
 from shardwise.sharding.precision import PRECISIONS
 
 NOWHERE: dict[str, Any] = {
@@ -28,6 +31,7 @@ NOWHERE: dict[str, Any] = {
 }  # fmt: skip
 CHOICES: dict[str, Any] = {
     "kinds": KINDS, "graphs": [], "shipped": ["gpt2"], "hardware": [], "objectives": OBJECTIVES,
+    "divisible": with_groups([hardware_summary(load_hardware("heterog-8"), builtin=True)]),
     "builtin": [{"name": "l4", "gpus_per_node": 1, "device": "L4", "memory_bytes": 24e9}],
     "has": frozenset(NAMES), "optimizers": tuple(MOMENTS), "stages": ZERO_STAGES,
     "recompute": RECOMPUTE, "precisions": tuple(PRECISIONS), "frameworks": tuple(FRAMEWORKS),
@@ -172,3 +176,66 @@ def test_a_stored_curve_over_bundles_is_asked_again() -> None:
     query = dict(parse_qsl(urlsplit(form_address(job)).query))
     body = json.loads(question_body(query, None))
     assert body["bundles"] == ["v100=2", "v100=2,p100=2"]
+
+
+PARTS = {"kind": "quote", "graph": "shipped:gpt2", "parts": "heterog-8"}
+
+
+def test_a_quote_over_parts_has_prices_by_group_and_no_instances() -> None:
+    form = {**PARTS, "prices.v100": "2.5", "steps": "1000", "max_instances": "4", "combine": "2"}
+    body = json.loads(question_body(form, None))
+    assert body["hardware"] == "heterog-8"
+    assert body["prices"] == {"v100": 2.5}
+    assert body["steps"] == 1000
+    assert not {"max_instances", "combine", "gpus"} & set(body)
+
+
+def test_a_quote_of_offers_has_no_profile() -> None:
+    body = json.loads(question_body(sent({"kind": "quote"}), None))
+    assert not {"hardware", "prices"} & set(body)
+
+
+def test_without_scripts_prices_are_one_text() -> None:
+    body = json.loads(question_body({**PARTS, "prices": "v100=2.5, p100=1.4"}, None))
+    assert body["prices"] == {"v100": 2.5, "p100": 1.4}
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ({"prices.v100": "much"}, "prices.v100"),
+        ({"prices.v100": "1,2"}, "prices.v100"),
+        ({"prices": "v100=much"}, "prices.v100"),
+        ({"prices": "v100=1e999"}, "prices.v100"),
+        ({"prices": "v100"}, "prices"),
+        ({"prices": "=2"}, "prices"),
+        ({"prices": "v100=1,v100=2"}, "prices"),
+    ],
+)
+def test_a_bad_price_names_its_field(typed: dict[str, str], field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        question_body({**PARTS, **typed}, None)
+    assert caught.value.field == field
+
+
+def test_a_stored_quote_over_parts_fills_the_form_in() -> None:
+    asked = {
+        "graph": "shipped:gpt2", "hardware": "heterog-8", "hardware_id": "sha256:0",
+        "prices": {"v100": 2.5}, "deadline_s": 5400, "options": {},
+    }  # fmt: skip
+    query = dict(parse_qsl(urlsplit(form_address({"kind": "quote", "question": asked})).query))
+    fields = sent(query)
+    assert fields.pop("prices") == "v100=2.5", "the text for browsers that run no script"
+    body = json.loads(question_body(fields, None))
+    assert (body["hardware"], body["prices"]) == ("heterog-8", {"v100": 2.5})
+    assert body["deadline_s"] == 5400
+
+
+def test_groups_say_what_the_shipped_offers_take() -> None:
+    profiles = [load_hardware(name) for name in ("l4", "h100-8+a100-8", "heterog-8")]
+    known = with_groups(hardware_summary(profile, builtin=True) for profile in profiles)
+    assert [profile["spec"] for profile in known] == ["h100-8+a100-8", "heterog-8"]
+    offered = group_prices(profiles[1], read_offers())
+    for group in known[0]["groups"]:
+        assert group["shipped"] == offered[group["name"]]
+    assert {group["shipped"] for group in known[1]["groups"]} == {None}
