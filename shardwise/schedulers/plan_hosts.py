@@ -76,19 +76,28 @@ class Hosts:
 
 
 def _of_one_kind(plan: Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:
+    # `Hardware.of_group` names one group of a profile so; a plan may be that group's alone.
+    _, _, group = plan.hardware.partition("/")
     if gpu_type and "=" in gpu_type:
-        raise BadInput(
-            f"{gpu_type[:80]!r}", field="gpu_type", expected="one name: the plan has one kind"
-        )
+        gpu_type = _name_of(group, gpu_type)
     per_node, rest = divmod(plan.gpus, max(plan.nodes, 1))
     if rest or not per_node:
         raise BadInput(
             f"{plan.gpus} GPUs on {plan.nodes} nodes", field="gpus", expected="as many on each"
         )
-    # `Hardware.of_group` names one group of a profile so; a plan may be that group's alone.
-    _, _, group = plan.hardware.partition("/")
     kind = group or accelerator(plan.hardware)
     return (HostGroup(group, kind, gpu_type, 0, plan.nodes, per_node),)
+
+
+def _name_of(group: str, gpu_type: str) -> str | None:
+    """Returns the name of the plan's only group among those of all groups of its question; those
+    that stay idle are of no use here, and no fault."""
+    if not group:
+        raise BadInput(
+            f"{gpu_type[:80]!r}", field="gpu_type", expected="one name: the plan has one kind"
+        )
+    named = [part.partition("=")[0].strip() for part in gpu_type.split(",")]
+    return names_of(gpu_type, named).get(group)
 
 
 def _of(cluster: PlannedCluster, gpu_type: str | None) -> tuple[HostGroup, ...]:

@@ -205,6 +205,16 @@ def test_a_plan_of_one_group_alone_asks_for_its_kind() -> None:
     }
     (one, *_) = json.loads(export_plan(document, "ray"))["bundles"]
     assert "accelerator_type:P100" in one
+    # Whoever names all kinds need not know which one the plan will take.
+    named = export_plan(document, "sbatch", gpu_type="v100=V,p100=P")
+    assert "#SBATCH --gres=gpu:P:2\n" in named
+    assert "#SBATCH --gres=gpu:p100:2\n" in export_plan(document, "sbatch", gpu_type="v100=V")
+    with pytest.raises(BadInput) as error:
+        export_plan(document, "sbatch", gpu_type="v100=V,p100=")
+    assert error.value.field == "gpu_type"
+    alike = plan(mlp(64, 64, 2), load_hardware("dgx-v100-16gb"), 4, options=QUICK)
+    with pytest.raises(BadInput, match="one name: the plan has one kind"):
+        export_plan(alike, "sbatch", gpu_type="v100=V")
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMS) - set(PLAN_FORMS)))
