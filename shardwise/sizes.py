@@ -1,4 +1,4 @@
-"""Sizes in bytes, read and written: `64MiB`, `8GB`, `1048576`."""
+"""Sizes in bytes, read and written: `64MiB`, `8GB`, `1048576`; rates: `400Gb/s`, `50GB/s`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ _OPTION = re.compile(
     r"(?P<number>[0-9]*\.?[0-9]+(E[0-9]+)?)\s*(?ai:((?P<letter>[KMGTP])(?P<binary>I?))?B)?", re.I
 )
 _AMOUNT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+_RATE = re.compile(
+    r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)\s*(?P<letter>[kKMGT])(?P<unit>bit|b|B)(/s|ps)"
+)
 _LETTERS = "KMGTP"
 
 
@@ -46,6 +49,23 @@ def parse_amount(text: str, field: str) -> float:
     except BadInput:
         problem = f"expected a number, or a size such as 64MiB, got {text[:40]!r}"
         raise BadInput(problem, field=field) from None
+
+
+def parse_rate(text: str, field: str) -> float:
+    """Returns the bytes a second of a link's rate: `400Gb/s`, `400Gbit/s` and `400Gbps` are bits,
+    `50GB/s` is bytes; decimal units.
+
+    Raises `BadInput`, naming the field, for anything else and for 0.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match and float(match["number"]) > 0:
+        per_s = float(match["number"]) * 1000.0 ** (_LETTERS.index(match["letter"].upper()) + 1)
+        return per_s if match["unit"] == "B" else per_s / 8
+    raise BadInput(
+        f"got {text[:40]!r}",
+        field=field,
+        expected="a rate such as 400Gb/s (bits) or 50GB/s (bytes)",
+    )
 
 
 def format_size(size_bytes: int) -> str:

@@ -22,6 +22,7 @@ from shardwise.hardware import (
     hardware_from_document,
     list_builtin,
     load_hardware,
+    unknown_hardware,
 )
 
 MAX_ROWS = 10_000
@@ -169,11 +170,7 @@ def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
     """
     if not spec.startswith("sha256:"):
         if spec.partition("*")[0] not in list_builtin():
-            raise BadInput(
-                f"unknown hardware {spec[:100]!r}",
-                field="hardware",
-                expected=f"the id of a profile or one of {', '.join(list_builtin())}",
-            )
+            raise unknown_hardware(spec, "the id of a profile")
         return load_hardware(spec)
     hardware_id, star, nodes = spec.partition("*")
     row = session.get(HardwareProfile, (tenant, hardware_id))

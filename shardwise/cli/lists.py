@@ -1,4 +1,4 @@
-"""hardware list|show|import|fit, offers list."""
+"""hardware list|show|import, offers list; the group of all hardware commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from shardwise.cli.arguments import json_option
 from shardwise.cli.hardware_fit import fit
+from shardwise.cli.hardware_new import new
 from shardwise.cli.output import emit, gib, say, table
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
@@ -23,6 +24,7 @@ def hardware() -> None:
 
 
 hardware.add_command(fit)
+hardware.add_command(new)
 
 
 @hardware.command(name="list")

@@ -12,6 +12,8 @@ from shardwise.hardware.collectives import (
 from shardwise.hardware.combined import Nodes, combined_profile, group_name
 from shardwise.hardware.device import Device
 from shardwise.hardware.document import hardware_from_document
+from shardwise.hardware.gpu_profile import usual_profile
+from shardwise.hardware.gpus import Gpu, find_gpu, gpu_table
 from shardwise.hardware.groups import DeviceGroup, GroupLink, GroupPath
 from shardwise.hardware.hardware import (
     CollectiveTable,
@@ -25,6 +27,7 @@ from shardwise.hardware.joint import JointLinks, RingLinks
 from shardwise.hardware.levels import Level
 from shardwise.hardware.linear_fit import linear_fit
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
+from shardwise.hardware.new_profile import new_profile, ways_inside
 from shardwise.hardware.offers import (
     Offer,
     on_demand_usd_per_hour,
@@ -38,7 +41,7 @@ from shardwise.hardware.prices import (
     group_prices,
     node_prices,
 )
-from shardwise.hardware.profiles import list_builtin, load_hardware
+from shardwise.hardware.profiles import list_builtin, load_hardware, unknown_hardware
 
 __all__ = [
     "OPERATIONS",
@@ -50,6 +53,7 @@ __all__ = [
     "Device",
     "DeviceGroup",
     "Estimate",
+    "Gpu",
     "GroupLink",
     "GroupPath",
     "GroupPrice",
@@ -73,6 +77,8 @@ __all__ = [
     "collective_times",
     "combined_profile",
     "devices_of",
+    "find_gpu",
+    "gpu_table",
     "group_name",
     "group_prices",
     "hardware_document",
@@ -81,6 +87,7 @@ __all__ = [
     "linear_fit",
     "list_builtin",
     "load_hardware",
+    "new_profile",
     "node_prices",
     "on_demand_usd_per_hour",
     "parse_bundles",
@@ -88,5 +95,8 @@ __all__ = [
     "parts_of",
     "read_offers",
     "stale",
+    "unknown_hardware",
     "usual_bundles",
+    "usual_profile",
+    "ways_inside",
 ]

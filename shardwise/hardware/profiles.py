@@ -12,7 +12,9 @@ from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.hardware.document import hardware_from_document
+from shardwise.hardware.gpus import gpu_within
 from shardwise.hardware.hardware import SCHEMA, Hardware
+from shardwise.hardware.near import did_you_mean, near
 
 
 def list_builtin() -> list[str]:
@@ -43,6 +45,25 @@ def load_hardware(spec: str) -> Hardware:
     return hardware.with_nodes(int(count))
 
 
+def unknown_hardware(spec: str, other: str) -> BadInput:
+    """Returns the error for a name that no built-in profile has: what is near, and how to make a
+    profile if the name has a GPU's in it.
+
+    `other` is what is taken besides names, such as `a profile file`.
+    """
+    close = near(spec, list_builtin())
+    gpu = gpu_within(spec)
+    names = (
+        "a name of 'shardwise hardware list'" if close else f"one of {', '.join(list_builtin())}"
+    )
+    made = "" if gpu is None else f", or what 'shardwise hardware new --gpu {gpu.name}' writes"
+    return BadInput(
+        f"unknown hardware {spec[:100]!r}{did_you_mean(close)}",
+        field="hardware",
+        expected=f"{other}, {names}{made}" if made else f"{other} or {names}",
+    )
+
+
 @cache
 def _builtin(name: str) -> Hardware:
     text = (resources.files("shardwise") / "data" / "hardware" / f"{name}.json").read_bytes()
@@ -53,10 +74,6 @@ def _one(spec: str) -> Hardware:
     if spec in list_builtin():
         return _builtin(spec)
     if not (os.sep in spec or spec.endswith(".json")):
-        raise BadInput(
-            f"unknown hardware {spec!r}",
-            field="hardware",
-            expected=f"a profile file or one of {', '.join(list_builtin())}",
-        )
+        raise unknown_hardware(spec, "a profile file")
     text = read_bounded(spec, f"a {SCHEMA} file")
     return hardware_from_document(validation.decode_any(text, file=spec), spec)
