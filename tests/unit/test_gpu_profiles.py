@@ -101,6 +101,14 @@ def test_names_are_unique_and_rows_say_where_figures_come_from() -> None:
             assert {"float32", "bfloat16"} <= set(gpu.peak_flops_per_s)
 
 
+@pytest.mark.parametrize("gpu", gpu_table(), ids=by_name)
+def test_the_device_is_the_one_that_the_name_says(gpu: Gpu) -> None:
+    kind = new_profile(gpu.name).devices[0].kind
+    family, *details = gpu.name.split("-")
+    assert kind.split("-")[0] == family
+    assert all(detail in kind for detail in details if detail != "WS")
+
+
 @pytest.mark.parametrize("gpu", BUILT_IN, ids=by_name)
 def test_a_device_of_a_built_in_profile_is_that_device(gpu: Gpu) -> None:
     built_in = part(gpu.device or "")
