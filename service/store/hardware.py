@@ -18,6 +18,7 @@ from service.store.tenants import lock_tenant
 from shardwise.errors import BadInput
 from shardwise.hardware import (
     Hardware,
+    builtin_name,
     hardware_document,
     hardware_from_document,
     list_builtin,
@@ -169,7 +170,7 @@ def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
     name or a node count out of range. A name is never taken for a file.
     """
     if not spec.startswith("sha256:"):
-        if spec.partition("*")[0] not in list_builtin():
+        if builtin_name(spec.partition("*")[0]) is None:
             raise unknown_hardware(spec, "the id of a profile")
         return load_hardware(spec)
     hardware_id, star, nodes = spec.partition("*")

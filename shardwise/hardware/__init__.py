@@ -41,7 +41,7 @@ from shardwise.hardware.prices import (
     group_prices,
     node_prices,
 )
-from shardwise.hardware.profiles import list_builtin, load_hardware, unknown_hardware
+from shardwise.hardware.profiles import builtin_name, list_builtin, load_hardware, unknown_hardware
 
 __all__ = [
     "OPERATIONS",
@@ -70,6 +70,7 @@ __all__ = [
     "RingLinks",
     "TooFewDevices",
     "Waiting",
+    "builtin_name",
     "bundle_usd_per_hour",
     "bus_bandwidth",
     "bus_factor",

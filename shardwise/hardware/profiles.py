@@ -16,6 +16,9 @@ from shardwise.hardware.gpus import gpu_within
 from shardwise.hardware.hardware import SCHEMA, Hardware
 from shardwise.hardware.near import did_you_mean, near
 
+SHORT_NAMES = {"a100": "dgx-a100-80gb", "b200": "b200-8", "h100": "dgx-h100", "h200": "h200-8"}
+"""GPUs whose name alone is that of the built-in profile of their nodes of eight."""
+
 
 def list_builtin() -> list[str]:
     """Returns the names of the built-in profiles."""
@@ -25,8 +28,15 @@ def list_builtin() -> list[str]:
     )
 
 
+def builtin_name(name: str) -> str | None:
+    """Returns the built-in profile that a name, or a GPU's short one, stands for; None if none."""
+    name = SHORT_NAMES.get(name.lower(), name)
+    return name if name in list_builtin() else None
+
+
 def load_hardware(spec: str) -> Hardware:
-    """Returns the profile of `--hardware`: a built-in name, a profile file, either with `*NODES`.
+    """Returns the profile of `--hardware`: a built-in name, a GPU's short one, or a profile file,
+    each with `*NODES` or without.
 
     Raises `BadInput` for an unknown name, a file that is refused, a node count that is out of range
     or that of a profile with groups.
@@ -71,8 +81,9 @@ def _builtin(name: str) -> Hardware:
 
 
 def _one(spec: str) -> Hardware:
-    if spec in list_builtin():
-        return _builtin(spec)
+    known = builtin_name(spec)
+    if known is not None:
+        return _builtin(known)
     if not (os.sep in spec or spec.endswith(".json")):
         raise unknown_hardware(spec, "a profile file")
     text = read_bounded(spec, f"a {SCHEMA} file")

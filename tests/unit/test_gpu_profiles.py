@@ -30,6 +30,7 @@ from shardwise.hardware import (
 )
 from shardwise.hardware.link_options import parse_network
 from shardwise.hardware.near import near, plain
+from shardwise.hardware.profiles import SHORT_NAMES
 
 ASKED_FOR = (
     "A10", "A10G", "A100", "A100-40GB", "A100-PCIe", "H20", "H100", "H100-PCIe", "H100-NVL", "H200",
@@ -276,9 +277,9 @@ def test_a_name_that_is_near_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "meant", "command"),
-    [("h100", "dgx-h100", "H100"), ("a100", "dgx-a100-80gb", "A100-80GB"), ("h20", "", "H20"),
-     ("B200", "b200-8", "B200"), ("dgx-h10", "dgx-h100", ""), ("mi325x-8", "mi300x-8", "MI325X"),
-     ("h100*2", "dgx-h100", "H100")],
+    [("8xh100", "dgx-h100", "H100"), ("a100-80gb", "dgx-a100-80gb", "A100-80GB"),
+     ("h20", "", "H20"), ("B200-4", "b200-8", "B200"), ("dgx-h10", "dgx-h100", ""),
+     ("mi325x-8", "mi300x-8", "MI325X"), ("h100-nvl*2", "", "H100-NVL")],
 )  # fmt: skip
 def test_an_unknown_profile_gives_near_ones_and_the_command(
     spec: str, meant: str, command: str
@@ -288,6 +289,13 @@ def test_an_unknown_profile_gives_near_ones_and_the_command(
     assert meant in refused.value.problem
     expected = refused.value.expected or ""
     assert f"hardware new --gpu {command}'" in expected if command else "new" not in expected
+
+
+def test_a_gpus_name_alone_is_its_node_of_eight() -> None:
+    for short, name in SHORT_NAMES.items():
+        assert load_hardware(short) is load_hardware(name)
+        assert load_hardware(short.upper()).per_node == 8
+        assert load_hardware(f"{short}*2").id == load_hardware(f"{name}*2").id
 
 
 def test_an_unknown_profile_that_is_near_nothing_lists_all() -> None:
