@@ -15,7 +15,7 @@ import msgspec
 
 from service.edge.curve_forms import BUNDLES, CURVE
 from service.edge.curve_forms import NAMES as FORM_NAMES
-from service.questions.search_options import NAMES, NUMBERS, PINS
+from shardwise.cost.named_options import NAMES, NUMBERS, PINS
 
 MOST_BYTES = 4096
 MOST_FIELDS = 100

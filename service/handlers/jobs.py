@@ -23,7 +23,7 @@ from service.questions.question import (
     plan_question,
     quote_question,
 )
-from service.questions.search_options import NAMES, options_from_query
+from service.questions.search_options import options_from_query
 from service.store.estimates import Estimate
 from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
@@ -42,6 +42,7 @@ from service.store.pages import by_creation, page
 from service.store.results import Stored, content_of_answer, result_of
 from service.store.summaries import job_item
 from service.store.tables import STATES, Job
+from shardwise.cost.named_options import NAMES
 from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from shardwise.errors import BadInput
 from shardwise.validation import convert

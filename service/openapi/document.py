@@ -30,11 +30,11 @@ from service.handlers.watches import WatchRequest
 from service.handlers.webhooks import WebhookRequest
 from service.openapi.examples import EXAMPLES
 from service.questions.fair_order import PRIORITIES
-from service.questions.search_options import NAMES, NUMBERS, PINS, STEP
 from service.questions.skypilot_task import UserRequest
 from service.store.jobs import COLLECTIONS
 from service.store.pages import CURSOR, DEFAULT_LIMIT, MAX_LIMIT
 from service.store.tables import STATES
+from shardwise.cost.named_options import NAMES, NUMBERS, PINS, STEP
 from shardwise.documents import (
     DOCUMENTS,
     CurveRequest,

@@ -17,7 +17,7 @@ from service.edge.body import read_body
 from service.edge.state import state_of
 from service.page.inner import page_caller
 from service.page.price_fields import prices_of
-from service.questions.search_options import NAMES
+from shardwise.cost.named_options import NAMES
 from shardwise.errors import BadInput
 from shardwise.hardware import USUAL
 from shardwise.sizes import parse_size

@@ -21,10 +21,11 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from service.questions.search_options import PINS, options_from_document
+from service.questions.search_options import options_from_document
 from shardwise.advise import Options
 from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
 from shardwise.cost.mixed.cluster import mesh_of_blocks
+from shardwise.cost.named_options import PINS
 from shardwise.cost.options import AUTO
 from shardwise.cost.space import assignments_of_group
 from shardwise.hardware import (

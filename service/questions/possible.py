@@ -11,8 +11,8 @@ from typing import Any
 from service.questions.cost_model import BATCH_SIZE
 from service.questions.graph_digest import Digests
 from service.questions.question import Question
-from service.questions.search_options import of_request
 from shardwise.cost.mixed.assemble import searched_mesh
+from shardwise.cost.named_options import of_request
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput

@@ -20,16 +20,13 @@ from msgspec import UNSET
 
 from service.questions.fair_order import PRIORITIES
 from service.questions.offers import offers_from_csv
-from service.questions.search_options import (
-    options_document,
-    options_from_document,
-    options_from_request,
-)
+from service.questions.search_options import options_document, options_from_document
 from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
 from shardwise.advise.curve import curve_takes_count
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds
+from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
     CurveRequest,

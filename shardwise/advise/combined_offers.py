@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from shardwise.advise.bundle_curve import bundle_point
 from shardwise.advise.curve import curve_point
+from shardwise.advise.curve_points import point_progress
 from shardwise.advise.quote_rows import Terms, offer_part, rank_of, row_of
 from shardwise.cost.options import Progress, go_on
 from shardwise.documents.curve import CurvePoint
@@ -149,8 +150,9 @@ def combined_rows(
     candidates.sort(key=lambda together: (together.usd_per_hour, together.gpus))
     tried: list[Combination] = []
     for place, together in enumerate(candidates[:MOST_TRIED]):
-        go_on(progress, str(together), place / MOST_TRIED)
-        row, outcome = _searched(subject, together, terms)
+        one = point_progress(progress, str(together), place, MOST_TRIED)
+        row, outcome = _searched(subject, together, terms, one)
+        go_on(one, "", 1.0)
         if row is not None and best is not None and rank_of(row, terms.options.overlap) >= best:
             row, outcome = None, f"{outcome}, not better than one kind"
         tried.append(
@@ -217,10 +219,12 @@ def _may_be_better(
     return best is None or best[0] or usd_total < best[1]
 
 
-def _searched(subject: Subject, together: _Together, terms: Terms) -> tuple[OfferRow | None, str]:
+def _searched(
+    subject: Subject, together: _Together, terms: Terms, progress: Progress
+) -> tuple[OfferRow | None, str]:
     """Returns the row of a combination, None where it is not enough, and the outcome in words."""
     hardware, bundle = together.hardware(), together.bundle()
-    point, _ = bundle_point(subject, hardware, bundle, terms.options)
+    point, _ = bundle_point(subject, hardware, bundle, terms.options, progress)
     if not point.feasible:
         return None, f"does not fit: {point.reason}"
     parts = [offer_part(offer, count) for offer, count in together.counts]

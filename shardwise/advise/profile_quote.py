@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from shardwise.advise.bundle_curve import bundle_point, does_not_fit, limit_of
+from shardwise.advise.curve_points import point_progress
 from shardwise.advise.quote_rows import Terms, over_budget, price_of, rank_of, row_of
 from shardwise.advise.ranges import range_reason
 from shardwise.cost.options import Progress, go_on
@@ -39,8 +40,9 @@ def profile_quote(
     left_out: list[NotOffered] = []
     bundles = parts_of(hardware)
     for place, bundle in enumerate(bundles):
-        go_on(progress, str(bundle), place / len(bundles))
-        point, _ = bundle_point(subject, hardware, bundle, terms.options)
+        one = point_progress(progress, str(bundle), place, len(bundles))
+        point, _ = bundle_point(subject, hardware, bundle, terms.options, one)
+        go_on(one, "", 1.0)
         if not point.feasible:
             ranges = [does_not_fit(point, limit_of(hardware, bundle, terms.options))]
             reason = range_reason(ranges[0])

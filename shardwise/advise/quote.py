@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from shardwise.advise.combined_offers import Known, combined_rows
 from shardwise.advise.curve import curve_point, limit_bytes
+from shardwise.advise.curve_points import point_progress
 from shardwise.advise.profile_quote import profile_quote
 from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
@@ -64,11 +65,12 @@ def quote(
     left_out: list[NotOffered] = []
     known: dict[tuple[str, int], CurvePoint] = {}
     for position, offer in enumerate(offers):
-        go_on(progress, f"{offer.provider} {offer.instance_type}", position / len(offers))
+        text = f"{offer.provider} {offer.instance_type}"
+        one = point_progress(progress, text, position, len(offers))
         if offer.hardware is None:
             left_out.append(_not_offered(offer, f"no hardware profile for {offer.gpu_kind}"))
             continue
-        fitting, tried = _instances(subject, offer, max_instances, options, known)
+        fitting, tried = _instances(subject, offer, max_instances, options, known, one)
         rows += [offer_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
             ranges = ranges_that_do_not_fit(tried, limit_bytes(offer.profile(), options))
@@ -130,10 +132,11 @@ def _instances(
     max_instances: int,
     options: Options,
     known: dict[tuple[str, int], CurvePoint],
+    progress: Progress,
 ) -> tuple[list[tuple[int, CurvePoint]], list[CurvePoint]]:
     """Returns the instance counts worth offering (the fewest that fits, then doublings).
 
-    If there is none, the points that were tried.
+    If there is none, the points that were tried. Raises `Cancelled` when `progress` returns False.
     """
     hardware = offer.profile()
 
@@ -141,7 +144,9 @@ def _instances(
         key = (hardware.id, instances)
         if key not in known:
             gpus = instances * offer.gpus_per_instance
-            known[key], _ = curve_point(subject, hardware, gpus, options)
+            known[key], _ = curve_point(subject, hardware, gpus, options, progress)
+            # A search that was ended early may have missed the strategy that counts.
+            go_on(progress, "", 1.0)
         return known[key]
 
     smallest = 1

@@ -31,6 +31,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "inspect": ("graphs", "Operators, parameters, activations, flops, and what is not described."),
     "launch": ("launches", "Run a plan on a service's agents."),
     "launches": ("launches", "The launches of a service."),
+    "mcp": ("mcp", "Answer an assistant over standard input and output, as its tools."),
     "measure": (
         "measure",
         "Measure this machine; under torchrun or srun, all machines of the job.",

@@ -320,5 +320,19 @@ def test_a_cancelled_search_stops(llama: Graph) -> None:
         curve(llama, load_hardware("dgx-h100"), 4, progress=stop)
 
 
+def test_a_quote_stops_within_an_offer(vgg16: Graph) -> None:
+    offer = next(offer for offer in read_offers() if offer.hardware == "dgx-v100-16gb")
+    told: list[tuple[str, float]] = []
+
+    def stop(stage: str, fraction: float) -> bool:
+        told.append((stage, fraction))
+        return len(told) < 5
+
+    with pytest.raises(Cancelled):
+        quote(vgg16, [offer], max_instances=1, progress=stop)
+    assert {stage for stage, _ in told} == {f"{offer.provider} {offer.instance_type}"}
+    assert 5 <= len(told) < 20
+
+
 def test_dtype_sizes_are_known() -> None:
     assert DTYPE_BYTES["bfloat16"] == 2

@@ -19,14 +19,11 @@ from service.page.forms import options_of, question_body
 from service.page.views.answers import curve_context, frontier_context
 from service.page.views.plan_table import plan_context
 from service.page.views.quoted import quote_context
-from service.questions.search_options import (
-    options_document,
-    options_from_document,
-    options_from_request,
-)
+from service.questions.search_options import options_document, options_from_document
 from shardwise import advise
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
+from shardwise.cost.named_options import options_from_request
 from shardwise.documents.common import MeshAxis, MeshDescription
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from harness.policy import FAMILY, cluster, joined, raw, task, untrained
-from service.questions.search_options import options_from_request
 from shardwise.advise import Options, curve, plan
 from shardwise.cli import policy_families
 from shardwise.cli.main import cli
 from shardwise.cli.policy_families import FAMILIES, HELD_OUT, training_names
 from shardwise.client.questions import options_document
+from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware

@@ -13,8 +13,8 @@ import msgspec
 from service.base.problems import FAILURES, MEDIA_TYPE, PREFIX, documentation
 from service.base.settings import Settings
 from service.host.app import create_app
-from service.questions.search_options import NAMES
 from shardwise.advise import Options
+from shardwise.cost.named_options import NAMES
 from tools.reference.command_line import linked
 
 _TITLES = {"skypilot": "SkyPilot", "operation": "Health and metrics"}

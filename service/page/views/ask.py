@@ -17,9 +17,9 @@ from service.page.inner import read, send
 from service.page.price_fields import with_groups
 from service.page.render import in_thread, redirect, respond
 from service.page.views.job_rows import graph_names, rows_of
-from service.questions.search_options import NAMES
 from shardwise.advise import OBJECTIVES
 from shardwise.capture.shipped import shipped_names
+from shardwise.cost.named_options import NAMES
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest

@@ -16,9 +16,10 @@ from service.page.price_fields import with_groups
 from service.page.render import environment
 from service.page.views.ask import DEFAULTS, KINDS
 from service.page.views.job_rows import choices, form_address
-from service.questions.search_options import NAMES, options_document, options_from_request
+from service.questions.search_options import options_document
 from service.store.summaries import hardware_summary
 from shardwise.advise import OBJECTIVES, Options
+from shardwise.cost.named_options import NAMES, options_from_request
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.errors import BadInput

@@ -20,15 +20,14 @@ from service.edge.rate import Buckets
 from service.edge.watch_metrics import group_label
 from service.questions.question import Limits, frontier_question
 from service.questions.search_options import (
-    NAMES,
     options_document,
     options_from_document,
     options_from_query,
-    options_from_request,
 )
 from service.store.pages import read_cursor, write_cursor
 from service.store.results import Stored
 from shardwise.advise import Options
+from shardwise.cost.named_options import NAMES, options_from_request
 from shardwise.documents import FrontierRequest
 from shardwise.errors import BadInput
 from shardwise.hardware import CollectiveTable, load_hardware

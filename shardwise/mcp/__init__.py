@@ -1,0 +1,1 @@
+"""Shardwise's answers as tools of the Model Context Protocol, for assistants: `shardwise mcp`."""

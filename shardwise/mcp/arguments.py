@@ -1,0 +1,211 @@
+"""Arguments of the tools, named as in the service's requests (`shardwise.documents.questions`).
+
+`gpus` is a number, or devices by group of a profile that has groups. All texts and numbers are
+bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from shardwise.advise import OBJECTIVES
+from shardwise.cost.named_options import options_schema
+from shardwise.documents import BundleText
+from shardwise.documents.questions import MOST_BUNDLES
+from shardwise.documents.schemas import without_indentation
+from shardwise.schedulers.formats import PLAN_FORMS
+
+MOST_GPUS = 2**20
+MOST_CURVE_GPUS = 1024
+MOST_NAME = 4096
+MOST_CSV = 4 * 2**20
+MOST_MEMBERS = 64
+
+GraphName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=MOST_NAME,
+        description="The model's training graph: shipped:NAME (list_graphs), or a file that "
+        "`shardwise capture` wrote.",
+        examples=["shipped:gpt2"],
+    ),
+]
+HardwareName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=MOST_NAME,
+        description="A built-in profile (list_hardware) or a profile file; NAME*NODES fixes the "
+        "number of nodes.",
+        examples=["dgx-h100", "dgx-v100-16gb*2"],
+    ),
+]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_GPUS)]
+Gpus: TypeAlias = Annotated[
+    Count | BundleText,
+    msgspec.Meta(
+        description="GPUs of the job: exactly this number is used. Of a profile with groups by "
+        "group: v100=2,1080ti=4."
+    ),
+]
+OptionsObject: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(max_length=MOST_MEMBERS)]
+Objective: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=40,
+        description="Which point of the frontier: the fastest, the smallest, the knee, the "
+        "cheapest.",
+    ),
+]
+PlanId: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+GivenPlan: TypeAlias = Annotated[
+    Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)] | dict[str, Any],
+    msgspec.Meta(
+        description="A plan: the `id` of one that the tool plan or explain made in this session, "
+        "a file, or the document itself."
+    ),
+]
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments of a tool; an argument that it does not have is refused."""
+
+
+class ListArguments(Arguments, frozen=True):
+    """A list takes no arguments."""
+
+
+class FrontierArguments(Arguments, frozen=True):
+    """A graph on a number of GPUs."""
+
+    graph: GraphName
+    hardware: HardwareName
+    gpus: Gpus
+    options: OptionsObject = {}
+
+
+class PlanArguments(FrontierArguments, frozen=True):
+    """As of a frontier, and which of its points."""
+
+    objective: Objective = OBJECTIVES[0]
+    point: Annotated[
+        PlanId | None,
+        msgspec.Meta(description="The plan_id of a point of the frontier, instead of an objective"),
+    ] = None
+
+
+class CurveArguments(Arguments, frozen=True):
+    """A graph on every number of GPUs up to `max_gpus`, or on bundles of devices."""
+
+    graph: GraphName
+    hardware: HardwareName
+    max_gpus: Annotated[int, msgspec.Meta(ge=1, le=MOST_CURVE_GPUS)] | None = None
+    bundles: Annotated[
+        list[BundleText],
+        msgspec.Meta(
+            max_length=MOST_BUNDLES,
+            description="Instead of max_gpus, of a profile with groups: v100=2,1080ti=4, or usual.",
+        ),
+    ] = []
+    options: OptionsObject = {}
+
+
+class QuoteArguments(Arguments, frozen=True):
+    """A graph on rented machines; a deadline or a budget needs `steps`."""
+
+    graph: GraphName
+    steps: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=10**12)] | None,
+        msgspec.Meta(description="Steps of the whole job."),
+    ] = None
+    deadline_s: Positive | None = None
+    budget_usd: Positive | None = None
+    max_instances: Annotated[
+        int, msgspec.Meta(ge=1, le=MOST_CURVE_GPUS, description="The most instances of one offer.")
+    ] = 16
+    combine: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=3, description="The most kinds of instances together in one answer."),
+    ] = 1
+    offers_csv: Annotated[
+        Annotated[str, msgspec.Meta(max_length=MOST_CSV)] | None,
+        msgspec.Meta(
+            description="Offers as CSV text with the SkyPilot catalog's columns; left out, the "
+            "shipped list prices."
+        ),
+    ] = None
+    hardware: HardwareName | None = None
+    prices: Annotated[
+        dict[str, Positive],
+        msgspec.Meta(
+            max_length=MOST_MEMBERS,
+            description="With hardware, whose parts are quoted: USD per hour of one device by "
+            "group.",
+        ),
+    ] = {}
+    options: OptionsObject = {}
+
+
+class CompareArguments(FrontierArguments, frozen=True):
+    """As of a frontier, and the random searches of the other systems."""
+
+    proposals: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=10**7)] | None,
+        msgspec.Meta(description="Of FlexFlow's random search."),
+    ] = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+
+
+class ExplainArguments(Arguments, frozen=True):
+    """A plan that is there, or the arguments of one to be made."""
+
+    plan: GivenPlan | None = None
+    graph: GraphName | None = None
+    hardware: HardwareName | None = None
+    gpus: Gpus | None = None
+    objective: Objective = OBJECTIVES[0]
+    options: OptionsObject = {}
+
+
+class ExportArguments(Arguments, frozen=True):
+    """A plan and what reads it."""
+
+    plan: GivenPlan
+    format: Annotated[str, msgspec.Meta(max_length=40, description="What reads it.")]
+    gpu_type: Annotated[
+        Annotated[str, msgspec.Meta(max_length=1000)] | None,
+        msgspec.Meta(
+            description="What the scheduler calls the GPUs; of several kinds by group: "
+            "v100=V100,p100=P100."
+        ),
+    ] = None
+
+
+_CHOICES = {"objective": OBJECTIVES, "format": PLAN_FORMS}
+
+
+def input_schema(kind: type[Arguments]) -> dict[str, Any]:
+    """Returns the JSON Schema of a tool's arguments: an object with everything in place."""
+    schema = object_schema(msgspec.json.schema(kind))
+    properties = schema["properties"]
+    for name, choices in _CHOICES.items():
+        if name in properties:
+            properties[name] = {**properties[name], "enum": list(choices)}
+    if "options" in properties:
+        properties["options"] = {**options_schema(), "description": "Of the search.", "default": {}}
+    return schema
+
+
+def object_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns a schema whose root is the object itself, which the protocol asks for, in place of a
+    reference to it."""
+    schema = without_indentation(schema)
+    root = schema.pop("$ref").removeprefix("#/$defs/")
+    others = {name: of for name, of in schema["$defs"].items() if name != root}
+    assert f'"#/$defs/{root}"' not in msgspec.json.encode(schema["$defs"]).decode()
+    rest = {name: value for name, value in schema.items() if name != "$defs"}
+    return {**rest, **schema["$defs"][root], **({"$defs": others} if others else {})}

@@ -1,0 +1,114 @@
+"""The protocol's server: lists the tools, and answers calls with documents or tool errors.
+
+What computes the answers is given: this process (`shardwise.mcp.local`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from shardwise import __version__
+from shardwise.errors import ShardwiseError
+from shardwise.mcp.calls import Report
+from shardwise.mcp.texts import text_of
+from shardwise.mcp.tools import TOOLS, Tool
+
+INSTRUCTIONS = (
+    "Shardwise advises on parallelism for training neural networks: how fast a model trains on a "
+    "number of GPUs and by which strategy (plan), how it scales (curve), where it is cheapest "
+    "(quote). Begin with list_graphs and list_hardware. Sizes are in bytes, times in seconds, "
+    "prices in USD. Times are predicted by a cost model unless the document says that they were "
+    "measured. Each answer has the whole document and a short text."
+)
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Compute: TypeAlias = Callable[[Tool, Mapping[str, Any], Report, Context], Awaitable[Any]]
+"""Returns the document of a tool for these arguments; raises `ShardwiseError`."""
+
+
+def make_server(compute: Compute) -> Server[Any]:
+    """Returns a server whose tools `compute` answers."""
+    listed = types.ListToolsResult(tools=[_listed(tool) for tool in TOOLS.values()])
+
+    async def list_tools(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return listed
+
+    async def call_tool(
+        context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"unknown tool {params.name[:80]!r} (expected {', '.join(TOOLS)})",
+            )
+
+        async def report(done: float, stage: str) -> None:
+            await context.session.report_progress(done, message=stage)
+
+        try:
+            document = await compute(tool, params.arguments or {}, report, context)
+            return _answered(document)
+        except Exception as error:
+            return _refused(error)
+
+    return Server(
+        "shardwise",
+        version=__version__,
+        title="Shardwise",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _listed(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema(),
+        output_schema=tool.output_schema(),
+        annotations=types.ToolAnnotations(
+            read_only_hint=True, idempotent_hint=True, open_world_hint=False
+        ),
+    )
+
+
+def _answered(document: Any) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(text=text_of(document))],
+        # As it is published: JSON has no infinities and no tuples.
+        structured_content=msgspec.json.decode(msgspec.json.encode(document)),
+    )
+
+
+def _refused(error: Exception) -> types.CallToolResult:
+    """Returns an error of the tool, which the model that called it can read and act on."""
+    return types.CallToolResult(content=[types.TextContent(text=error_text(error))], is_error=True)
+
+
+def error_text(error: Exception) -> str:
+    """Returns an error in one line; a defect's traceback goes to standard error if
+    `SHARDWISE_DEBUG` is 1."""
+    if isinstance(error, ShardwiseError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'file'}: {error.strerror.lower()}"
+    if os.environ.get("SHARDWISE_DEBUG") == "1":
+        traceback.print_exception(error, file=sys.stderr)
+    what = " ".join(str(error).split())
+    return f"a defect in Shardwise, please report it: {type(error).__name__}: {what}"

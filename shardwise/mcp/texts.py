@@ -1,0 +1,172 @@
+"""Answers in a few lines of text, beside the whole document: what an assistant says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from shardwise.advise import explain
+from shardwise.advise.ranges import range_text
+from shardwise.documents import Comparison, Curve, Explanation, Frontier, Plan, Quote
+from shardwise.documents.common import Certificate
+from shardwise.documents.comparison import ranked, strategy_of
+from shardwise.documents.quote import step_s
+from shardwise.mcp.lists import Export, Graphs, Profiles
+
+MOST_LINES = 12
+"""Rows of a text; the document has all of them."""
+
+
+def text_of(document: Any) -> str:
+    """Returns the text of a document that a tool returns."""
+    lines = [*_TEXTS[type(document)](document)]
+    warnings = getattr(document, "warnings", UNSET) or ()
+    return "\n".join([*lines, *(f"Note: {warning}" for warning in warnings[:MOST_LINES])])
+
+
+def _plan(document: Plan) -> list[str]:
+    return [*explain(document).text, f"Plan {document.id}."]
+
+
+def _explanation(document: Explanation) -> list[str]:
+    neighbours = document.neighbours or []
+    why = ["Why not:", *(neighbour.text for neighbour in neighbours)] if neighbours else []
+    return [*document.text, *why]
+
+
+def _frontier(document: Frontier) -> list[str]:
+    fitting = [point for point in document.points if point.feasible]
+    lines = [
+        f"{document.graph_name} on {_gpus(document.gpus)} of {document.hardware}: "
+        f"{len(document.points)} points, {len(fitting)} of them fit."
+    ]
+    knee = document.turning_point
+    for what, point in (
+        ("Least memory", document.points[0] if document.points else None),
+        ("Turning point", None if knee is None else document.points[knee]),
+        ("Fastest that fits", fitting[-1] if fitting else None),
+    ):
+        if point is not None:
+            step, peak = (
+                (point.replayed_time_s, point.replayed_peak_bytes)
+                if document.overlap
+                else (point.time_s, point.memory_bytes)
+            )
+            label = f": {point.label}" if point.label is not UNSET else ""
+            lines.append(f"{what}: {_seconds(step)} a step, {_gib(peak)}{label}.")
+    return [*lines, _proof(document.certificate)]
+
+
+def _curve(document: Curve) -> list[str]:
+    fitting = [point for point in document.points if point.feasible]
+    rows = []
+    for point in fitting:
+        where = point.bundle if point.bundle is not UNSET else _gpus(point.gpus)
+        step = point.replayed_time_s if document.overlap else point.time_s
+        rate = "" if point.samples_per_s is None else f", {point.samples_per_s:,.1f} samples/s"
+        rows.append(f"{where}: {_seconds(step)} a step{rate}, {_gib(point.peak_bytes)}")
+    misses = [range_text(run) for run in document.does_not_fit or ()]
+    name, hardware = document.graph_name or "The job", document.hardware or "this hardware"
+    fits = f"fits on {len(fitting)} of {len(document.points)} counts."
+    return [f"{name} on {hardware}: {fits}", *_few(misses), *_few(rows)]
+
+
+def _quote(document: Quote) -> list[str]:
+    fewest = document.minimum_gpus
+    fits = "fits on no offer" if fewest is None else f"fits on {_gpus(fewest)} at the fewest"
+    rows = []
+    for row in document.offers:
+        total = "" if row.usd_total is UNSET else f", {row.usd_total:,.2f} USD in total"
+        late = ", late" if row.meets_deadline is False else ""
+        rows.append(
+            f"{row.instances} x {row.provider} {row.instance_type} ({row.region}): "
+            f"{row.usd_per_hour:.2f} USD/h, {_seconds(step_s(row, document.overlap))} a step"
+            f"{total}{late}, price of {row.price_as_of}"
+        )
+    stale = ["Some prices are older than 90 days."] if document.stale else []
+    left_out = [f"Not offered: {row.instance_type}: {row.reason}" for row in document.not_offered]
+    return [
+        f"{document.graph_name} {fits}.",
+        *_few(rows),
+        *stale,
+        *(left_out[:MOST_LINES] if not rows else ()),
+    ]
+
+
+def _comparison(document: Comparison) -> list[str]:
+    rows = []
+    for method, point in ranked(document):
+        step = point.replayed_time_s or point.time_s
+        fits = "" if point.feasible else ", does not fit"
+        strategy = strategy_of(point)
+        rows.append(
+            f"{method.title}: {_seconds(step)} a step{fits}{f', {strategy}' if strategy else ''}"
+        )
+    heading = f"{document.graph_name} on {_gpus(document.gpus)} of {document.hardware}:"
+    proof = [] if document.certificate is UNSET else [_proof(document.certificate)]
+    return [heading, *_few(rows), *proof]
+
+
+def _export(document: Export) -> list[str]:
+    return document.text.splitlines()
+
+
+def _graphs(document: Graphs) -> list[str]:
+    return [
+        f"{one.graph}: {one.source}, batch {one.batch}"
+        + ("" if one.sequence is None else f", sequence {one.sequence}")
+        + f", {one.dtype}"
+        for one in document.graphs
+    ]
+
+
+def _profiles(document: Profiles) -> list[str]:
+    return [
+        f"{one.hardware}: "
+        + ", ".join(f"{of.per_node} x {of.kind} {_gib(of.memory_bytes)}" for of in one.devices)
+        for one in document.profiles
+    ]
+
+
+_TEXTS: Mapping[type, Callable[[Any], list[str]]] = {
+    Comparison: _comparison,
+    Curve: _curve,
+    Explanation: _explanation,
+    Export: _export,
+    Frontier: _frontier,
+    Graphs: _graphs,
+    Plan: _plan,
+    Profiles: _profiles,
+    Quote: _quote,
+}
+
+
+def _few(lines: Sequence[str]) -> list[str]:
+    """Returns at most `MOST_LINES` lines, both ends of a longer list, and how many there are."""
+    if len(lines) <= MOST_LINES:
+        return [*lines]
+    half = MOST_LINES // 2
+    return [*lines[:half], f"… {len(lines) - MOST_LINES} more …", *lines[-half:]]
+
+
+def _proof(certificate: Certificate) -> str:
+    if certificate.epsilon is None:
+        return "Nothing is proven of what was not found."
+    gap = max(certificate.epsilon, 0.0)
+    return f"Proven: no strategy of the searched space is better by more than {gap:.1%}."
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count:,} GPUs"
+
+
+def _gib(size_bytes: float | None) -> str:
+    return "-" if size_bytes is None else f"{size_bytes / 2**30:,.2f} GiB"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value * 1e3:.4g} ms" if abs(value) < 1 else f"{value:.4g} s"
