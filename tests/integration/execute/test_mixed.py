@@ -52,6 +52,7 @@ def test_random_strategies_compute_what_one_device_computes(family: str, first: 
 
 ASKED = ("plan", "graph.json", "--hardware", "hardware.json", "--time-limit", "5")
 SOURCE = "zoo:mlp:layers=4,inputs=64,hidden=128,classes=10,batch=32"
+RUN = ("run", "plan.json", "--source", SOURCE, "--steps", "3")
 
 
 @pytest.mark.full
@@ -61,7 +62,7 @@ def test_a_plan_of_the_search_runs(tmp_path: Path, taken: str) -> None:
     for words in (
         ["capture", SOURCE, "-o", "graph.json"],
         [*ASKED, "--gpus", taken, "-o", "plan.json"],
-        ["run", "plan.json", "--source", SOURCE, "--steps", "3", "-o", "run.json"],
+        [*RUN, "--kinds", taken, "-o", "run.json"],
     ):
         done = shardwise(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
