@@ -17,6 +17,7 @@ from shardwise.advise.communication_basis import (
 )
 from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.outline import outlines
+from shardwise.advise.precision_note import float32_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
@@ -135,6 +136,9 @@ def heading(search: Search) -> Heading:
     if undescribed:
         kinds = ", ".join(sorted({op.kind for op in undescribed}))
         warnings.append(f"operators without a description are replicated: {kinds}")
+    wide = float32_note(subject.graph, hardware, search.options.precision)
+    if wide is not None:
+        warnings.append(wide)
     if len(hardware.devices) > 1 and not hardware.groups:
         warnings.append(f"of several device kinds only {hardware.devices[0].kind} is used")
     if not hardware.collectives:

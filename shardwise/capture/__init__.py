@@ -5,10 +5,19 @@ from types import ModuleType
 from typing import Any
 
 from shardwise.capture.capture import capture
+from shardwise.capture.presets import preset_names
 from shardwise.capture.shipped import load_graph, shipped_graph, shipped_names
 from shardwise.capture.zoo import zoo_names, zoo_options
 
-__all__ = ["capture", "load_graph", "shipped_graph", "shipped_names", "zoo_names", "zoo_options"]
+__all__ = [
+    "capture",
+    "load_graph",
+    "preset_names",
+    "shipped_graph",
+    "shipped_names",
+    "zoo_names",
+    "zoo_options",
+]
 
 
 class _Callable(ModuleType):

@@ -35,13 +35,15 @@ def capture(
     """Returns the training graph of a model: its forward operators, including the loss.
 
     `source` is a `torch.nn.Module` whose forward returns the loss, with `example_inputs` for it (a
-    tensor, a sequence or a mapping of keyword arguments), or a string:
-    `hf:CONFIG_CLASS[:key=value,…]`, `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`,
-    `package.module:callable` or `FILE.onnx[:dimension=size,…]`. For a string `batch`
-    counts samples, `seq` tokens; `dtype` is that of the parameters (default float32; a callable's
-    module and an ONNX file keep their own). The graph is named `name`, or after the source. Needs
-    the torch extra (the onnx extra for ONNX files), no GPU and no weights. Raises CaptureError
-    saying what cannot be captured and what may help.
+    tensor, a sequence or a mapping of keyword arguments), or a string: a preset such as
+    `llama3-8b[:key=value,…]`, `hf:CONFIG_CLASS[:key=value,…]`, `hf:./config.json[:key=value,…]`,
+    `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`, `package.module:callable` or
+    `FILE.onnx[:dimension=size,…]`. For a string `batch` counts samples, `seq` tokens; `dtype` is
+    that of the parameters. Its default is float32; of a preset and of a config.json it is the
+    configuration's, else bfloat16 for language models; a callable's module and an ONNX file keep
+    their own. The graph is named `name`, or after the preset or the source. Needs the torch extra
+    (the onnx extra for ONNX files), no GPU and no weights. Raises CaptureError saying what cannot
+    be captured and what may help.
     """
     if not isinstance(source, str):
         return _of_module(source, example_inputs, name or type(source).__name__)
@@ -54,9 +56,9 @@ def capture(
         model = build(parsed, batch, seq, dtype)
         with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
             program = export(model, source)
-        return validate_graph(to_graph(program, model, name or source))
+        return validate_graph(to_graph(program, model, name or parsed.name))
     except CaptureError as error:
-        raise error.in_file(source) from None
+        raise error if parsed.origin == "file" else error.in_file(source) from None
     except BadInput as error:
         raise CaptureError(
             f"the captured graph is malformed: {error.problem}",
@@ -90,7 +92,7 @@ def _of_module(module: Any, example_inputs: Any, name: str) -> Graph:
 def build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
     """Returns the module of a source with its inputs, ready to be exported."""
     if source.kind == "hf":
-        return build_huggingface(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
+        return build_huggingface(source, batch=batch, seq=seq, dtype=dtype)
     if source.kind == "timm":
         return build_timm(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     if source.kind == "zoo":

@@ -1,4 +1,4 @@
-"""A transformers configuration from `hf:CLASS:key=value,…`: checks every key, fetches nothing."""
+"""The configuration of a transformers model with its `key=value,…`: checks every key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwise.capture.guard import foreign_code, quiet
+from shardwise.capture.hf_origin import Origin
 from shardwise.capture.source import Source, Value
 from shardwise.errors import CaptureError
 
@@ -16,33 +17,61 @@ IMPLEMENTATION_KEYS = ("attn_implementation", "experts_implementation")
 INPUT_KEYS = ("attention_mask",)
 """What the model is given; not part of the configuration either."""
 
+_PER_LAYER = ("layer_types", "mlp_layer_types")
+_FREE = "_token_id"
+"""Ends of names whose values may be a number or a list of numbers."""
 
-def make_config(source: Source) -> Any:
+
+def make_config(source: Source, origin: Origin) -> Any:
     """Returns the configuration object; a key may set part of it (`text_config.hidden_size`).
 
-    Raises CaptureError for a class, a key or a value that transformers does not know.
+    Raises CaptureError for a key or a value that the configuration class does not know.
     """
-    import transformers
-
-    config_class = getattr(transformers, source.target, None)
-    base = transformers.PretrainedConfig
-    if not (isinstance(config_class, type) and issubclass(config_class, base)):
-        known = [name for name in dir(transformers) if name.endswith("Config")]
-        raise CaptureError(
-            f"transformers has no configuration class {source.target!r}",
-            file=source.text,
-            expected=_suggestion(source.target, known) or "a class such as GPT2Config",
-        )
-    with foreign_code(f"{source.target} cannot be configured", source=source.text), quiet():
-        defaults = config_class()
+    defaults = plain_config(source, origin)
     arguments: dict[str, Any] = {}
     for key, value in source.options.items():
         if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS):
             _set_option(arguments, defaults, key, key, value, source)
-    with foreign_code(f"{source.target} cannot be configured", source=source.text), quiet():
-        config = config_class(**arguments)
+    fields = _merged(origin.fields, arguments)
+    _cut_lists_of_layers(fields, arguments)
+    where = origin.file or source.text
+    with foreign_code(f"{source.target} cannot be configured", source=where), quiet():
+        config = origin.config_class(**fields)
         config.use_cache = False
     return config
+
+
+def plain_config(source: Source, origin: Origin) -> Any:
+    """Returns the configuration without the options of the source."""
+    doing, where = f"{source.target} cannot be configured", origin.file or source.text
+    with foreign_code(doing, source=where), quiet():
+        usual = origin.config_class()
+    for key, value in origin.fields.items():
+        if not key.endswith(_FREE) and not isinstance(value, list | Mapping):
+            _check_type(key, value, getattr(usual, key, None), where)
+    with foreign_code(doing, source=where), quiet():
+        return origin.config_class(**origin.fields)
+
+
+def _merged(fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields with the arguments in their places, also inside parts."""
+    merged = dict(fields)
+    for key, value in arguments.items():
+        part = fields.get(key)
+        if isinstance(part, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(part, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _cut_lists_of_layers(fields: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Shortens lists with one item per layer to a smaller number of layers, if one is asked for."""
+    layers = arguments.get("num_hidden_layers")
+    if isinstance(layers, int):
+        for key in _PER_LAYER:
+            if isinstance(fields.get(key), list) and key not in arguments:
+                fields[key] = fields[key][:layers]
 
 
 def asks_for_mask(source: Source) -> bool:
@@ -81,23 +110,23 @@ def _set_option(
             field=path,
             expected=f"{path}.KEY={value}",
         )
-    _check_type(path, value, part, source)
+    _check_type(path, value, part, source.text)
     arguments[key] = value
 
 
-def _check_type(key: str, value: Value, default: Any, source: Source) -> None:
+def _check_type(key: str, value: Value, default: Any, file: str) -> None:
     wanted = type(default)
     fitting = (int, float) if wanted is float else (wanted,)
     if default is None or value is None or wanted not in (bool, int, float, str):
         return
     if wanted is int and isinstance(value, int) and value < 0 <= default:
         raise CaptureError(
-            f"{value} is negative", file=source.text, field=key, expected=f"a value like {default}"
+            f"{value} is negative", file=file, field=key, expected=f"a value like {default}"
         )
     if not isinstance(value, fitting) or (wanted is not bool and isinstance(value, bool)):
         raise CaptureError(
             f"{value!r} is not of type {wanted.__name__}",
-            file=source.text,
+            file=file,
             field=key,
             expected=f"a value like {default!r}",
         )

@@ -51,6 +51,11 @@ class Task:
     labels: str
     loss: Callable[[Any, Any], Any]
 
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether the loss is that of a language model: one class for every token."""
+        return self.loss is _token_loss
+
 
 def find_task(config: Any, name: str) -> Task:
     """Returns the first task that transformers has a model for; raises CaptureError if none."""
@@ -100,7 +105,7 @@ def trained(model: Any, task: Task, inputs: Inputs) -> tuple[Any, tuple[Any, ...
         return task.loss(out, labels)
 
     like = inputs[task.labels]
-    shape = like.shape if task.loss is _token_loss else like.shape[:1]
+    shape = like.shape if task.predicts_tokens else like.shape[:1]
     labels = torch.zeros(shape, dtype=torch.long, device="meta")
     return block(forward, model=model), (*inputs.values(), labels), (*names, "labels")
 

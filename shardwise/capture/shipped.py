@@ -1,4 +1,4 @@
-"""The graphs shipped with Shardwise: where they are and what they were captured from."""
+"""Graphs by name: those shipped with Shardwise, what they were captured from, and presets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwise.errors import NotFound
+from shardwise.capture.presets import near_presets
+from shardwise.capture.source import parse_preset
+from shardwise.errors import BadInput, NotFound
 from shardwise.graph import Graph, read_graph
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "graphs"
@@ -54,7 +56,19 @@ def shipped_graph(name: str) -> Path:
 
 
 def load_graph(spec: str | Path) -> Graph:
-    """Reads a graph file, or the graph of `shipped:NAME`."""
-    if str(spec).startswith(SHIPPED):
-        return read_graph(shipped_graph(str(spec).removeprefix(SHIPPED)))
+    """Reads a graph file or the graph of `shipped:NAME`, or captures a preset by its name.
+
+    A file of that name goes before the preset. Raises BadInput where there is neither.
+    """
+    text = str(spec)
+    if text.startswith(SHIPPED):
+        return read_graph(shipped_graph(text.removeprefix(SHIPPED)))
+    if not Path(spec).exists():
+        if parse_preset(text) is not None:
+            from shardwise.capture.capture import capture
+
+            return capture(text)
+        near = near_presets(text.removeprefix("preset:").partition(":")[0])
+        if near:
+            raise BadInput("no such file or preset", file=text, expected=", ".join(near))
     return read_graph(Path(spec))

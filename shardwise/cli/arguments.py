@@ -38,7 +38,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def load_graph(spec: str) -> Graph:
-    """Reads a graph file, or the graph of `shipped:NAME`."""
+    """Reads a graph file or the graph of `shipped:NAME`, or captures a preset."""
     from shardwise.capture.shipped import load_graph as load
 
     return load(spec)

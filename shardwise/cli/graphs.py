@@ -10,6 +10,8 @@ import click
 
 from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.output import console, emit, gib, note, table
+from shardwise.cost.options import Options
+from shardwise.graph.step import loss_name, step_of
 from shardwise.outfiles import check_output
 from shardwise.tdl import registry
 
@@ -20,8 +22,12 @@ MOST_KINDS = 20
 @click.argument("source")
 @click.option("--batch", type=click.IntRange(1), help="Samples of one step.")
 @click.option("--seq", type=click.IntRange(1), help="Sequence length.")
-@click.option("--dtype", help="float32, bf16, fp16, …")
-@click.option("--name", help="The graph's name.")
+@click.option(
+    "--dtype",
+    help="float32, bf16, fp16, …: of a preset or config.json unless named what it says, else bf16 "
+    "for language models; of others float32.",
+)
+@click.option("--name", help="The graph's name. [default: the preset's, else SOURCE]")
 @click.option("-o", "--output", required=True, help="graph.json or graph.json.gz")
 @json_option
 def capture(
@@ -33,7 +39,8 @@ def capture(
     output: str,
     as_json: bool,
 ) -> None:
-    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], timm:, zoo:, FILE.onnx."""
+    """Capture a model: a preset (llama3-8b), hf:./config.json, hf:CONFIG_CLASS, timm:, zoo:,
+    each with or without :key=value,…; package.module:callable, FILE.onnx."""
     from shardwise.capture import capture as take
     from shardwise.errors import CaptureWarning
     from shardwise.graph import graph_id, write_graph
@@ -44,6 +51,7 @@ def capture(
         graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
     notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
     write_graph(graph, output)
+    step = step_of(graph)
     summary = {
         "schema": "shardwise.captured/1",
         "graph": graph_id(graph),
@@ -51,6 +59,10 @@ def capture(
         "file": output,
         "operators": len(graph.operators),
         "parameters": graph.parameter_count,
+        "batch_size": step.batch,
+        "seq": step.seq,
+        "dtype": step.dtype,
+        "loss": step.loss,
         "notes": notes,
     }
     for text in notes:
@@ -62,6 +74,8 @@ def capture(
             f"wrote {output}: {graph.name}, {len(graph.operators):,} operators, "
             f"{graph.parameter_count:,} parameters"
         )
+        note(f"step: {step_text(step.batch, step.seq, step.dtype, step.loss)}")
+        note(f"optimizer: {_optimizer()}")
 
 
 @click.command()
@@ -88,11 +102,33 @@ def inspect(graph: str, plot: str | None, as_json: bool) -> None:
     _inspection(document)
 
 
+def step_text(batch: int | None, seq: int | None, dtype: str | None, loss: str | None) -> str:
+    """Returns `batch 64, sequence 1,024, bfloat16, cross entropy`, with what is not known."""
+    return ", ".join(
+        (
+            "unknown batch" if batch is None else f"batch {batch:,}",
+            *(() if seq is None else (f"sequence {seq:,}",)),
+            "no parameters" if dtype is None else dtype,
+            "no loss" if loss is None else loss_name(loss),
+        )
+    )
+
+
+def _optimizer() -> str:
+    """Returns what searches assume of the optimizer, which is not in a graph."""
+    options = Options()
+    usual = f"{options.optimizer} with {options.step.state} state"
+    return f"not in the graph; searches assume {usual} (--optimizer, --state)"
+
+
 def _inspection(document: dict[str, Any]) -> None:
     parameters, activations = document["parameters"], document["activations"]
     out = console()
     out.print(f"{document['name']} ({document['graph'][:19]}…)")
+    step = step_text(*(document[key] for key in ("batch_size", "seq", "dtype", "loss")))
     out.print(
+        f"step        {step}\n"
+        f"optimizer   {_optimizer()}\n"
         f"parameters  {parameters['elements']:,} ({gib(parameters['total_bytes'])} GiB)\n"
         f"activations {gib(activations['total_bytes'])} GiB, "
         f"{gib(activations['kept_for_backward_bytes'])} GiB kept for backward\n"

@@ -9,6 +9,7 @@ from typing import Any
 from shardwise.graph.document import graph_id
 from shardwise.graph.graph import Graph, Operator, Tensor
 from shardwise.graph.semantics import OperatorSemantics
+from shardwise.graph.step import step_of
 
 SCHEMA = "shardwise.inspect/1"
 Analyse = Callable[[Operator, Mapping[str, Tensor]], OperatorSemantics]
@@ -32,17 +33,22 @@ def inspect_graph(graph: Graph, analyse: Analyse) -> dict[str, Any]:
     some gradient needs once, and a view as the tensor that it looks at. Operators without a
     description have no flops and are listed in `undescribed_operators`. `matrix_flops` are the
     forward flops of products, convolutions and attention alone, with causal attention counted
-    whole: what `torch.utils.flop_counter` counts. `analyse` gives an operator's semantics, usually
+    whole: what `torch.utils.flop_counter` counts. `seq`, `dtype` and `loss` are those of `step_of`,
+    null where the graph does not say. `analyse` gives an operator's semantics, usually
     `shardwise.tdl.registry.analyse`.
     """
     semantics = {op.name: analyse(op, graph.tensors) for op in graph.operators}
     tensors = graph.tensors.values()
     activations = [t for t in tensors if t.role in ("activation", "output")]
+    step = step_of(graph)
     return {
         "schema": SCHEMA,
         "name": graph.name,
         "graph": graph_id(graph),
         "batch_size": graph.batch_size,
+        "seq": step.seq,
+        "dtype": step.dtype,
+        "loss": step.loss,
         "operators": {"count": len(graph.operators), "by_kind": _by_kind(graph, semantics)},
         "inputs": [_tensor(t) for t in tensors if t.role == "input"],
         "parameters": _total([t for t in tensors if t.role == "parameter"]),

@@ -32,7 +32,8 @@ ARGUMENTS: Mapping[str, str] = {
     "arguments": "After `--`: what goes to the entry point.",
     "file": "The backup or archive file.",
     "files": "What the other program wrote.",
-    "graph": "A file that `capture` wrote (`.json`, `.json.gz`), or `shipped:NAME`.",
+    "graph": "A file that `capture` wrote (`.json`, `.json.gz`), `shipped:NAME` or a "
+    "[preset](../presets.md).",
     "key_id": "A key's id, as `keys list` shows it.",
     "kind": "The word of a document's `schema` member, as `schema` lists them; `plan`, for one.",
     "launch_id": "A launch's id, as `launches list` shows it.",
@@ -42,7 +43,8 @@ ARGUMENTS: Mapping[str, str] = {
     "plan": "A file that `plan` wrote; of a service also a plan's id (`sha256:…`).",
     "plan_file": "A file that `plan` wrote; without it the plan of the agent's launch.",
     "problem": "A `shardwise.problem/1` file.",
-    "source": "`package.module:callable`, `hf:CONFIG[:key=value,…]`, `timm:NAME`, `zoo:NAME` "
+    "source": "A [preset](../presets.md), `package.module:callable`, `hf:CONFIG[:key=value,…]`, "
+    "`hf:./config.json`, `timm:NAME`, `zoo:NAME` "
     "([models](../models.md)) or `FILE.onnx[:dimension=size,…]` ([ONNX files](../onnx.md)).",
     "subject": "A person, by the identity provider's `sub`, as the audit shows it behind `oidc:`.",
     "tenant": "A tenant's name.",

@@ -1,0 +1,138 @@
+"""Where a transformers model comes from: a class, a preset, or a config.json on this machine.
+
+Each becomes a configuration class with the fields that its defaults do not have. Nothing is
+fetched, and no code beside a config.json is run (`auto_map` is left out).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardwise import validation
+from shardwise.capture.presets import presets
+from shardwise.capture.source import CONFIG_FILE, Source
+from shardwise.capture.torch_extra import DTYPES
+from shardwise.errors import BadInput, CaptureError
+from shardwise.files import read_bounded
+
+MAX_CONFIG_BYTES = 16 * 2**20
+"""Largest config.json that is read; the largest published ones list thousands of labels."""
+
+_KIND = "a config.json of transformers, or its folder"
+_NOT_OF_THE_MODEL = frozenset(
+    (
+        *("model_type", "architectures", "auto_map", "custom_pipelines", "quantization_config"),
+        *("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype"),
+    )
+)
+"""Keys of a config.json that say nothing about the operators of training."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`dtype` is what the configuration says of its parameters; `batch` and `seq` are defaults.
+
+    `file` is the config.json that was read.
+    """
+
+    config_class: Any
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str | None = None
+    batch: int | None = None
+    seq: int | None = None
+    file: str | None = None
+
+
+def find_origin(source: Source) -> Origin:
+    """Returns the class and the fields of a source; raises CaptureError if there are none."""
+    if source.origin == "file":
+        return read_config(source.target)
+    if source.origin == "preset":
+        preset = presets()[source.target]
+        chosen = _class_named(preset.config, source)
+        return Origin(chosen, preset.fields, preset.dtype, preset.batch, preset.seq)
+    return Origin(_class_named(source.target, source))
+
+
+def read_config(target: str) -> Origin:
+    """Returns what a config.json says, given its path or its folder's.
+
+    Raises CaptureError that names the file and the field.
+    """
+    from transformers import CONFIG_MAPPING
+
+    path = Path(target).expanduser()
+    if path.is_dir():
+        path = path / CONFIG_FILE
+    file = str(path)
+    try:
+        document = validation.decode_any(_content(path, file), file=file, expected=_KIND)
+    except BadInput as error:
+        raise CaptureError(error.problem, file=file, expected=error.expected) from None
+    if not isinstance(document, dict):
+        raise CaptureError("not a JSON object", file=file, expected=_KIND)
+    model_type = document.get("model_type")
+    if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
+        raise _unknown_type(model_type, list(CONFIG_MAPPING), file)
+    fields = {k: v for k, v in document.items() if k not in _NOT_OF_THE_MODEL}
+    return Origin(CONFIG_MAPPING[model_type], fields, _dtype(document, file), file=file)
+
+
+def _content(path: Path, file: str) -> bytes:
+    """Returns the bytes of a file within the limit; looks at its size before it is read."""
+    with contextlib.suppress(OSError):
+        _check_size(path.stat().st_size, file)
+    data = read_bounded(path, _KIND)
+    _check_size(len(data), file)
+    return data
+
+
+def _check_size(size: int, file: str) -> None:
+    if size > MAX_CONFIG_BYTES:
+        expected = f"at most {MAX_CONFIG_BYTES} bytes: {_KIND}"
+        raise BadInput(f"the file has {size} bytes", file=file, expected=expected)
+
+
+def _class_named(name: str, source: Source) -> Any:
+    import transformers
+
+    config_class = getattr(transformers, name, None)
+    if isinstance(config_class, type) and issubclass(config_class, transformers.PretrainedConfig):
+        return config_class
+    known = [known for known in dir(transformers) if known.endswith("Config")]
+    close = difflib.get_close_matches(name, known, n=3)
+    raise CaptureError(
+        f"transformers has no configuration class {name!r}",
+        file=source.text,
+        expected=", ".join(close) or "a class such as GPT2Config, or a preset such as gpt2",
+    )
+
+
+def _unknown_type(model_type: Any, known: list[str], file: str) -> CaptureError:
+    close = difflib.get_close_matches(model_type, known) if isinstance(model_type, str) else []
+    problem = "missing" if model_type is None else f"transformers has no model type {model_type!r}"
+    return CaptureError(
+        problem,
+        file=file,
+        field="model_type",
+        expected=", ".join(close) or "a model type of transformers, such as llama",
+    )
+
+
+def _dtype(document: Mapping[str, Any], file: str) -> str | None:
+    for key in ("dtype", "torch_dtype"):
+        value = document.get(key)
+        if value is None:
+            continue
+        name = str(value).removeprefix("torch.")
+        if name not in DTYPES:
+            raise CaptureError(
+                f"unknown dtype {value!r}", file=file, field=key, expected=", ".join(DTYPES)
+            )
+        return DTYPES[name]
+    return None
