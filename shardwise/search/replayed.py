@@ -42,7 +42,7 @@ KEPT_FOR_BOUNDS = 0.15
 """What is kept of the time limit for that, on devices of several kinds."""
 SEVERAL_KINDS_S = 60.0
 """The seconds of a search on devices of several kinds, where no limit is given."""
-FIRST_ANSWER_S = 10.0
+FIRST_ANSWER_S = 30.0
 """The seconds in which a first strategy of several kinds is costed and replayed, however short the
 limit: a late answer is worth more than none."""
 SHARE_OF_NUMBER = 0.6

@@ -19,7 +19,7 @@ from shardwise.errors import SolverError
 from shardwise.graph import Graph
 from shardwise.hardware import Blocks, Hardware
 from shardwise.replay.mixed.replay import MixedReplayer
-from shardwise.search import watch
+from shardwise.search import replayed, watch
 from shardwise.search.chosen import fastest
 from shardwise.search.group_alone import fastest_alone
 from shardwise.search.mixed.search import MixedDraft, MixedSearch, limits_of
@@ -70,6 +70,7 @@ def test_whenever_the_limit_passes_there_is_an_answer_or_it_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The limit passes at every stage in turn; later limits never find less than nothing."""
+    monkeypatch.setattr(replayed, "FIRST_ANSWER_S", 0.0)
     hardware, graph = profile([("a", "fast", 1, 1), ("b", "slow", 1, 1)], KINDS), mlp()
     best = plan(graph, hardware, "a=1,b=1", options=Options(micro_batches=(1, 2)))
     answered: list[bool] = []

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 MODEL = "mobilenet-v2"
-SHORT_S = 12.0
+SHORT_S = 30.0
 
 
 def test_mobilenet_on_8_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
