@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo packages test test-all test-of test-quarter check docs reference tables serve bench soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo packages test test-all test-of test-part check docs reference tables serve bench soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -65,9 +65,9 @@ test-of: $(VENV)/.torch packages
 	test "$(ROOM)" != solver || ($(CARGO_TEST))
 	$(PYTEST) -m "$(ROOM) and not full"
 
-# One fourth of what `make test` leaves out: make test-quarter QUARTER=0, to 3.
-test-quarter: $(VENV)/.torch packages
-	$(PYTEST) -m full --quarter $(QUARTER)
+# A part of what `make test` leaves out: make test-part PART=0/12, to 11/12; 0/4 is a fourth.
+test-part: $(VENV)/.torch packages
+	$(PYTEST) -m full --part $(PART)
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

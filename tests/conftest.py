@@ -1,8 +1,8 @@
-"""How tests are collected: rooms as markers, quarters of the long tests, missing packages.
+"""How tests are collected: rooms as markers, parts of the long tests, missing packages.
 
 - A module's rooms (`rooms.py`) become markers: `pytest -m service`.
-- `full` marks tests that only `make test-all` runs; `--quarter N` keeps those of every fourth
-  module.
+- `full` marks tests that only `make test-all` runs; `--part K/N` keeps those of every Nth module,
+  from the Kth on.
 - `needs("chromium")` skips a test if a system package (`packages.py`) is missing. Tests that were
   skipped for want of a package, of Python too, are counted at the end, with the command that
   installs it; `--complete` then fails the run.
@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 from collections import Counter
 from collections.abc import Generator
@@ -20,7 +21,7 @@ import packages
 import pytest
 from rooms import ROOMS, rooms_of
 
-QUARTERS = 4
+MOST_PARTS = 100
 WANT = "needs the package "
 PYTHON_WANTS = ("could not import", "needs shardwise[")
 """How the reason of a skip begins if one of our extras is missing."""
@@ -29,12 +30,21 @@ PYTHON_WANTS = ("could not import", "needs shardwise[")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("shardwise")
     group.addoption(
-        "--quarter", type=int, choices=range(QUARTERS), metavar="0..3",
-        help="of the tests marked full, only those of every fourth module, from this one on",
+        "--part", type=part_of_all, metavar="K/N",
+        help="of the tests marked full, only those of every Nth module, from the Kth on (0 to N-1)",
     )  # fmt: skip
     group.addoption(
         "--complete", action="store_true", help="fail if a test was skipped for want of a package"
     )
+
+
+def part_of_all(text: str) -> tuple[int, int]:
+    """Returns K and N of `K/N`."""
+    first, _, parts = text.partition("/")
+    known = first.isdigit() and parts.isdigit() and int(first) < int(parts) <= MOST_PARTS
+    if not known:
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N, such as 0/12")
+    return int(first), int(parts)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,22 +69,23 @@ def pytest_report_header() -> list[str]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    # Rooms before pytest looks at `-m`; quarters when every conftest has marked what is full.
+    # Rooms before pytest looks at `-m`; parts when every conftest has marked what is full.
     for item in items:
         for room in rooms_of(item.path):
             item.add_marker(room)
     yield
-    keep_quarter(config, items)
+    keep_part(config, items)
     items.sort(key=lambda item: cost_rank(item.path))
 
 
-def keep_quarter(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects the tests marked full that belong to another quarter."""
-    quarter = config.getoption("quarter")
-    if quarter is None:
+def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects the tests marked full that belong to another part."""
+    part = config.getoption("part")
+    if part is None:
         return
+    first, parts = part
     modules = sorted({item.path for item in items if item.get_closest_marker("full")})
-    mine = set(modules[quarter::QUARTERS])
+    mine = set(modules[first::parts])
     kept: list[pytest.Item] = []
     other: list[pytest.Item] = []
     for item in items:
