@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -165,12 +166,37 @@ def test_every_room_of_the_code_is_named() -> None:
     assert library | apps | {"solver", "deploy", "docs", "benchmarks", "tests"} == ROOMS.keys()
 
 
-def test_a_room_selects_its_tests() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    of_room = [*command, "-m", "sharding and not full", "tests/unit/test_coarsen.py"]
-    done = subprocess.run(of_room, cwd=TESTS.parent, capture_output=True, text=True, check=False)
+def pytest_of(*arguments: str) -> str:
+    """Returns what pytest with these arguments prints, which must be a success."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
-    assert "test_coarsen.py::" in done.stdout
+    return done.stdout
+
+
+def test_a_room_selects_its_tests() -> None:
+    selected = ("-m", "sharding and not full", "tests/unit/test_coarsen.py")
+    assert "test_coarsen.py::" in pytest_of("--collect-only", *selected)
+
+
+def test_what_there_is_no_time_for_is_counted() -> None:
+    printed = pytest_of("--minutes", "0", "tests/unit/test_sizes.py")
+    counted = re.search(r"(\d+) tests not started within 0 minutes", printed)
+    assert counted, printed
+    assert f"{counted[1]}: tests/unit/test_sizes.py" in printed
+    assert f"{counted[1]} skipped in" in printed
+
+
+def test_with_limited_time_each_part_begins_with_other_integration_tests() -> None:
+    named = ("unit/test_sizes.py", "integration/docs", "integration/deploy")
+    firsts = []
+    for part in ("0/2", "1/2"):
+        arguments = ("--collect-only", "--minutes", "60", "--part", part)
+        printed = pytest_of(*arguments, *(f"tests/{name}" for name in named))
+        modules = list(dict.fromkeys(line.split("::")[0] for line in printed.splitlines()))
+        assert modules[0] == "tests/unit/test_sizes.py"
+        firsts.append(modules[1])
+    assert firsts[0] != firsts[1]
 
 
 def test_packages_are_named_as_they_are_marked() -> None:
