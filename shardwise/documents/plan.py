@@ -17,6 +17,7 @@ from shardwise.documents.common import (
     SearchReport,
     Step,
 )
+from shardwise.documents.parallelism import PlannedTrainer
 from shardwise.errors import BadInput
 
 
@@ -309,7 +310,8 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
 
     `neighbours` are there where the replayed time was searched near the memory limit. `framework`
     launches the work, `kernels` says how light operators run (`--framework`, `--kernels`),
-    `execution` what else of running a step memory depends on. `cluster` is there for devices of
+    `execution` what else of running a step memory depends on. `trainer` is there for a plan that a
+    trainer can run as it is (`--space`). `cluster` is there for devices of
     several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
     the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
     order, or backward not the reverse.
@@ -345,5 +347,6 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     framework: str | UnsetType = UNSET
     kernels: str | UnsetType = UNSET
     execution: Execution | UnsetType = UNSET
+    trainer: PlannedTrainer | UnsetType = UNSET
     cluster: PlannedCluster | UnsetType = UNSET
     schedule: PlannedSchedule | UnsetType = UNSET
