@@ -1,4 +1,4 @@
-"""Parallelism of a whole model, in the terms that trainers take: degrees, a ZeRO stage, recomputation."""
+"""Parallelism of a whole model in the terms of trainers: degrees, ZeRO stage, recomputation."""
 
 from __future__ import annotations
 

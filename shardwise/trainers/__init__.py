@@ -1,0 +1,1 @@
+"""Trainers that people run: what each can express, its configuration files, plans for it."""
