@@ -29,7 +29,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DATABASE_VARIABLE = "SHARDWISE_TEST_DATABASE_URL"
 REDIS_VARIABLE = "SHARDWISE_TEST_REDIS_URL"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+"""How long a machine that does much else may take for an answer that it has in seconds."""
 
 
 def free_port() -> int:

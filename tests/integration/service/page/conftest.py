@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from harness.service.service_harness import Service, wait_until
+from harness.service.service_harness import PATIENCE_S, Service, wait_until
 
 pytest.importorskip("playwright", reason="needs shardwise[dev]")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-WITHIN_MS = 180_000
-"""How long a machine that does much else may take for an answer that it has in seconds."""
+WITHIN_MS = round(1000 * PATIENCE_S)
 
 expect.set_options(timeout=WITHIN_MS)
 
