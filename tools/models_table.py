@@ -99,8 +99,7 @@ Captured at real sizes from their configurations alone, without weights and GPU,
 
 *Parameters* equal the sum over the model's own (✓). *Forward Tflop* are those of products, \
 convolutions and attention, in brackets divided by what `torch.utils.flop_counter` counts on the \
-same model. *Capture* is seconds and peak memory of the whole process, torch included, before repeated \
-layers were traced once ([Presets](presets.md)). \
+same model. *Capture* is seconds and peak memory of the whole process, torch included. \
 *Undescribed* operators would be replicated; the share is of all activations' bytes. A frontier \
 has points, certified ε and seconds (costs and search), in TensorOpt's space of sums \
 (`--objective sum --zero 0`).
