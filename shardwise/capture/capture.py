@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from shardwise.capture.convert import to_graph
-from shardwise.capture.export import export
 from shardwise.capture.huggingface import build_huggingface, training_form
 from shardwise.capture.model import Model, arguments
 from shardwise.capture.onnx import capture_onnx
 from shardwise.capture.onnx.sizes import Sizes
+from shardwise.capture.repeated import Stages, trace, trace_whole
 from shardwise.capture.source import Source, parse_source
 from shardwise.capture.timm_models import build_timm
 from shardwise.capture.torch_extra import DTYPES, require
@@ -23,6 +21,10 @@ from shardwise.graph.validate import validate_graph
 DEFAULT_DTYPE = "float32"
 
 
+def _unseen(stage: str, fraction: float) -> None:
+    """Shows no progress."""
+
+
 def capture(
     source: Any,
     example_inputs: Any = None,
@@ -31,6 +33,7 @@ def capture(
     seq: int | None = None,
     dtype: str | None = None,
     name: str | None = None,
+    progress: Stages = _unseen,
 ) -> Graph:
     """Returns the training graph of a model: its forward operators, including the loss.
 
@@ -42,21 +45,25 @@ def capture(
     that of the parameters. Its default is float32; of a preset and of a config.json it is the
     configuration's, else bfloat16 for language models; a callable's module and an ONNX file keep
     their own. The graph is named `name`, or after the preset or the source. Needs the torch extra
-    (the onnx extra for ONNX files), no GPU and no weights. Raises CaptureError saying what cannot
-    be captured and what may help.
+    (the onnx extra for ONNX files), no GPU and no weights. `progress` is told each stage and the
+    share of the work done before it. Raises CaptureError saying what cannot be captured and what
+    may help.
     """
     if not isinstance(source, str):
-        return _of_module(source, example_inputs, name or type(source).__name__)
+        return _of_module(source, example_inputs, name or type(source).__name__, progress)
     parsed = parse_source(source)
     _check_sizes(batch, seq, dtype)
     if parsed.kind == "onnx":
         return capture_onnx(parsed.target, _onnx_sizes(parsed, batch, seq, dtype), name or source)
     require("torch")
     try:
+        progress("building the model", 0.0)
         model = build(parsed, batch, seq, dtype)
-        with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
-            program = export(model, source)
-        return validate_graph(to_graph(program, model, name or parsed.name))
+        called = name or parsed.name
+        if parsed.kind == "hf":
+            with training_form():
+                return validate_graph(trace(model, source, called, progress))
+        return validate_graph(trace_whole(model, source, called, progress))
     except CaptureError as error:
         raise error if parsed.origin == "file" else error.in_file(source) from None
     except BadInput as error:
@@ -68,7 +75,7 @@ def capture(
         ) from None
 
 
-def _of_module(module: Any, example_inputs: Any, name: str) -> Graph:
+def _of_module(module: Any, example_inputs: Any, name: str, progress: Stages) -> Graph:
     require("torch")
     import torch
 
@@ -79,7 +86,7 @@ def _of_module(module: Any, example_inputs: Any, name: str) -> Graph:
     args, kwargs = arguments(example_inputs)
     try:
         model = Model(module, args, kwargs)
-        return validate_graph(to_graph(export(model, name), model, name))
+        return validate_graph(trace_whole(model, name, name, progress))
     except BadInput as error:
         raise CaptureError(
             f"the captured graph is malformed: {error.problem}",

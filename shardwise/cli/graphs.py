@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from shardwise.cli.arguments import json_option, load_graph
-from shardwise.cli.output import console, emit, gib, note, table
+from shardwise.cli.arguments import json_option, load_graph, quiet_option
+from shardwise.cli.output import console, emit, gib, note, progress, table
 from shardwise.cost.options import Options
 from shardwise.graph.step import loss_name, step_of
 from shardwise.outfiles import check_output
@@ -29,6 +29,7 @@ MOST_KINDS = 20
 )
 @click.option("--name", help="The graph's name. [default: the preset's, else SOURCE]")
 @click.option("-o", "--output", required=True, help="graph.json or graph.json.gz")
+@quiet_option
 @json_option
 def capture(
     source: str,
@@ -37,6 +38,7 @@ def capture(
     dtype: str | None,
     name: str | None,
     output: str,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Capture a model: a preset (llama3-8b), hf:./config.json, hf:CONFIG_CLASS, timm:, zoo:,
@@ -46,11 +48,15 @@ def capture(
     from shardwise.graph import graph_id, write_graph
 
     check_output(output)
-    with warnings.catch_warnings(record=True) as caught:
+    with (
+        progress(quiet or as_json, stoppable=False) as listener,
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always", CaptureWarning)
-        graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
+        graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name, progress=listener)
+        listener("writing", 0.9)
+        write_graph(graph, output)
     notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
-    write_graph(graph, output)
     step = step_of(graph)
     summary = {
         "schema": "shardwise.captured/1",
