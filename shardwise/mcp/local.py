@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from shardwise import advise, documents
-from shardwise.advise import Infeasible, Options
-from shardwise.advise.curve import curve_takes_count
+from shardwise.advise import Options
+from shardwise.advise.curve import curve_takes_count, require_some_fit
 from shardwise.advise.quote import require_steps
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.named_options import options_from_request
@@ -27,8 +27,14 @@ from shardwise.mcp.arguments import (
     PlanArguments,
     QuoteArguments,
 )
-from shardwise.mcp.lists import Export, Graphs, Profiles, built_in_profiles, shipped_graphs
-from shardwise.schedulers.formats import FORMS, export_plan
+from shardwise.mcp.lists import (
+    Export,
+    Graphs,
+    Profiles,
+    built_in_profiles,
+    export_of,
+    shipped_graphs,
+)
 
 MOST_PLANS = 32
 """Plans of a session that are kept, to be named by their id."""
@@ -123,9 +129,7 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     curve = advise.curve(
         load_graph(ask.graph), hardware, ask.max_gpus, options, progress, bundles=ask.bundles
     )
-    if not any(point.feasible for point in curve.points):
-        reasons = [run.reason for run in curve.does_not_fit or ()]
-        raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
+    require_some_fit(curve)
     return curve
 
 
@@ -184,6 +188,4 @@ def explain_plan(desk: Desk, ask: ExplainArguments, progress: Progress) -> Expla
 
 def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:
     """Returns what starts the hosts of a plan."""
-    plan = desk.given(ask.plan)
-    text = export_plan(plan, ask.format, gpu_type=ask.gpu_type)
-    return Export(plan.id, ask.format, FORMS[ask.format].media_type, text)
+    return export_of(desk.given(ask.plan), ask.format, ask.gpu_type)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+import anyio.to_thread
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
@@ -38,6 +39,7 @@ Compute: TypeAlias = Callable[[Tool[A], Mapping[str, Any], Report, Context], Awa
 
 def make_server(tools: Mapping[str, Tool[A]], compute: Compute[A]) -> Server[Any]:
     """Returns a server of these tools, by name, which `compute` answers."""
+    schemas = {tool.name: tool.input_schema() for tool in tools.values()}
     listed = types.ListToolsResult(tools=[_listed(tool) for tool in tools.values()])
 
     async def list_tools(
@@ -60,7 +62,8 @@ def make_server(tools: Mapping[str, Tool[A]], compute: Compute[A]) -> Server[Any
 
         try:
             document = await compute(tool, params.arguments or {}, report, context)
-            return _answered(document)
+            # The words of a large plan take a while.
+            return await anyio.to_thread.run_sync(_answered, document)
         except Exception as error:
             return _refused(error)
 
@@ -71,6 +74,7 @@ def make_server(tools: Mapping[str, Tool[A]], compute: Compute[A]) -> Server[Any
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        get_tool_input_schema=schemas.get,
     )
 
 

@@ -13,7 +13,8 @@ from shardwise.documents import Comparison, Curve, Explanation, Frontier, Plan, 
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import ranked, strategy_of
 from shardwise.documents.quote import step_s
-from shardwise.mcp.lists import Export, Graphs, Profiles
+from shardwise.documents.stored import HardwarePage
+from shardwise.mcp.lists import Export, Graphs, GraphsPage, Profiles
 from shardwise.texts import counted, gib_with_unit, seconds
 
 MOST_LINES = 12
@@ -125,6 +126,24 @@ def _graphs(document: Graphs) -> list[str]:
     ]
 
 
+def _graphs_page(document: GraphsPage) -> list[str]:
+    lines = [
+        f"{one.id}: {one.name}, {one.parameters:,} parameters, {counted(one.operators, 'operator')}"
+        for one in document.items
+    ]
+    more = [] if document.next is None else [f"More with cursor {document.next}."]
+    return [*lines, *more, *_graphs(Graphs(document.shipped))]
+
+
+def _hardware_page(document: HardwarePage) -> list[str]:
+    lines = [
+        f"{one.name if one.builtin else f'{one.id}: {one.name}'}: {one.gpus_per_node} x "
+        f"{one.device} {gib_with_unit(one.memory_bytes)}"
+        for one in (*document.items, *document.builtin)
+    ]
+    return [*lines, *([] if document.next is None else [f"More with cursor {document.next}."])]
+
+
 def _profiles(document: Profiles) -> list[str]:
     return [
         f"{one.hardware}: "
@@ -142,6 +161,8 @@ _TEXTS: Mapping[type, Callable[[Any], list[str]]] = {
     Export: _export,
     Frontier: _frontier,
     Graphs: _graphs,
+    GraphsPage: _graphs_page,
+    HardwarePage: _hardware_page,
     Plan: _plan,
     Profiles: _profiles,
     Quote: _quote,

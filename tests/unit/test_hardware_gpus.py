@@ -310,6 +310,7 @@ def test_near_names_contain_the_word_first() -> None:
         "h100-superpod",
     ]
     assert near("", ["a"]) == [] and near("zz", ["a"]) == []
+    assert near("bert", ["bert-large"]) and not near("bert", ["bert-large"], least=0.7, parts=False)
 
 
 @pytest.mark.parametrize("name", ["T4", "H20", "B300", "Gaudi-3", "TPU-v6e"])
