@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.to_thread
 import httpx
 import httpx2
 import jsonschema
@@ -252,6 +253,14 @@ def test_a_body_that_is_too_large_is_refused(guarded: Guarded) -> None:
     check(httpx.post(where, content=pieces(), headers=headers), 413, "too-large")
 
 
+def test_a_web_page_elsewhere_cannot_ask_an_open_service(system: System) -> None:
+    asked = call("list_graphs", {})
+    for headers in ({"Origin": "http://elsewhere.example"}, {"Host": "elsewhere.example"}):
+        answer = system.client.post("/mcp", json=asked, headers={**ACCEPT, **OLD, **headers})
+        check(answer, 403, "foreign-origin")
+    assert system.client.post("/mcp", json=asked, headers={**ACCEPT, **OLD}).status_code == 200
+
+
 def test_only_posts_are_taken(guarded: Guarded) -> None:
     for method in ("GET", "DELETE"):
         answer = httpx.request(
@@ -269,29 +278,31 @@ def jobs_in(guarded: Guarded, state: str) -> list[dict[str, Any]]:
     return items
 
 
+async def cancel_quote_once(
+    client: Client, asked: dict[str, Any], holds: Callable[[list[float]], Any]
+) -> None:
+    """Asks for a quote and cancels the call once `holds` of the progress that was heard."""
+    heard: list[float] = []
+
+    async def hear(done: float, total: float | None, message: str | None) -> None:
+        heard.append(done)
+
+    async def ask() -> None:
+        await client.call_tool("quote", asked, progress_callback=hear)
+        raise AssertionError("the quote was answered")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await anyio.to_thread.run_sync(wait_until, lambda: holds(heard), "it may be cancelled")
+        tasks.cancel_scope.cancel()
+    assert heard == sorted(set(heard))
+
+
 def test_a_cancelled_call_cancels_its_job(guarded: Guarded) -> None:
-    seen: list[float] = []
-
     async def talk(client: Client) -> None:
-        begun = anyio.Event()
-
-        async def heard(done: float, total: float | None, message: str | None) -> None:
-            seen.append(done)
-            if len(seen) > 1:
-                begun.set()
-
-        async with anyio.create_task_group() as tasks:
-
-            async def ask() -> None:
-                await client.call_tool("quote", LONG, progress_callback=heard)
-                raise AssertionError("the quote was answered")
-
-            tasks.start_soon(ask)
-            await begun.wait()
-            tasks.cancel_scope.cancel()
+        await cancel_quote_once(client, LONG, lambda heard: len(heard) > 1)
 
     guarded.talk("alpha", talk)
-    assert seen == sorted(set(seen))
     wait_until(lambda: jobs_in(guarded, "cancelled"), "the job is cancelled")
     assert not jobs_in(guarded, "running") and not jobs_in(guarded, "queued")
 
@@ -314,12 +325,18 @@ def test_a_job_that_another_call_made_goes_on(guarded: Guarded) -> None:
     body = {**LONG, "max_instances": 14}
     made = guarded.service.client.post("/v1/quotes", json=body, headers=guarded.http("alpha"))
     location = made.headers["Location"]
+    before = len(jobs_in(guarded, "cancelled"))
+
+    def another(_: list[float]) -> bool:
+        return len(jobs_in(guarded, "running")) + len(jobs_in(guarded, "queued")) > 1
 
     async def talk(client: Client) -> None:
-        with anyio.move_on_after(2.0):
-            await client.call_tool("quote", body)
+        await cancel_quote_once(client, body, lambda heard: heard)
+        await cancel_quote_once(client, {**LONG, "max_instances": 13}, another)
 
     guarded.talk("alpha", talk)
+    # The call that was cancelled first would have cancelled its job by then.
+    wait_until(lambda: len(jobs_in(guarded, "cancelled")) > before, "the second is cancelled")
     read = guarded.service.client.get(location, headers=guarded.http("alpha")).json()
     assert read["state"] in ("queued", "running") and not read["cancel_requested"]
     guarded.service.client.delete(location, headers=guarded.http("alpha"))
