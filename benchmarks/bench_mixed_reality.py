@@ -2,7 +2,7 @@
 
 Ranks repeat their operators (`shardwise/measure/slowed.py`), so that computing takes 2 or 3 times
 as long and communication does not. Collectives, the device and all operators that the strategies
-need are measured on ranks of one kind; the slow kind's operators take so many times as long. Then
+need are measured on ranks of one kind; the slow kind's operators take longer. Then
 random strategies with uneven shares, servers and placements are predicted and run.
 
 `1:2` and `1:3` are two ranks with a core each. In `1:1:2:2` four ranks share two cores: a rank that

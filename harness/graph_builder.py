@@ -103,7 +103,7 @@ def mlp(batch: int = 8, width: int = 32, hidden: int = 128, name: str = "mlp") -
 
 
 def layers(count: int, batch: int, width: int) -> Graph:
-    """Returns a chain of so many linear layers, each with a ReLU."""
+    """Returns a chain of this number of linear layers, each with a ReLU."""
     builder = GraphBuilder(f"{count} layers")
     data = builder.input("x", batch, width)
     for i in range(count):

@@ -21,7 +21,7 @@ SLOW: Mapping[str, float] = {"memory": 11.0, "flops": 6e12, "bandwidth": 450e9}
 
 
 def device(kind: str, figures: Mapping[str, float]) -> dict[str, Any]:
-    """Returns the file form of a device with so much memory (GiB) and so many flops and bytes a
+    """Returns the file form of a device with this memory (GiB) and these flops and bytes a
     second."""
     return {
         "kind": kind,

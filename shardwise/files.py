@@ -12,6 +12,9 @@ from typing import BinaryIO
 
 from shardwise.errors import BadInput
 
+DATA = Path(__file__).resolve().parent / "data"
+"""What is shipped: graphs, profiles, tables."""
+
 MAX_FILE_BYTES = 256 * 2**20
 """Largest file that is read, before and after decompression, in bytes."""
 
@@ -32,14 +35,17 @@ def max_file_bytes() -> int:
     return int(text)
 
 
-def read_bounded(path: str | os.PathLike[str], kind: str) -> bytes:
+def read_bounded(path: str | os.PathLike[str], kind: str, most: int | None = None) -> bytes:
     """Returns the content of a file, decompressed; `kind` says in errors what was expected.
 
-    Raises `BadInput` for a file that cannot be read or is above the limit.
+    `most` is a limit in bytes below that of all files. Raises `BadInput` for a file that cannot be
+    read or is above the limit.
     """
     file = os.fspath(path)
     limit = max_file_bytes()
     expected = f"at most {limit} bytes; {LIMIT_VARIABLE} raises the limit"
+    if most is not None and most < limit:
+        limit, expected = most, f"at most {most} bytes: {kind}"
     try:
         with Path(path).open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size

@@ -80,7 +80,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_linear_fit.py", "unit/test_offers.py", "unit/test_operator_times.py",
         "unit/test_refit.py",
     ),
-    "mcp": ("end_to_end/test_mcp.py",),
+    "mcp": ("end_to_end/test_mcp.py", "integration/service/test_assistants.py"),
     "measure": (
         "integration/test_measure_gloo.py", "integration/test_measure_kinds.py",
         "integration/test_operator_tables.py",

@@ -39,7 +39,7 @@ def measured_step(
     steps: int,
     alone: int,
 ) -> MeasuredStep:
-    """Runs a plan on ranks that are so many `times` as slow: `warm_up` steps, `steps` timed ones,
+    """Runs a plan on ranks that are `times` times as slow: `warm_up` steps, `steps` timed ones,
     `alone` with communication apart, and two that are not slowed, of which one is followed."""
     every = ranks(_on_rank, source, plan, tuple(times), warm_up, steps, alone)
     taken, compute, communication, peaks = zip(*every, strict=True)

@@ -7,7 +7,7 @@ stream ends after the last one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from time import monotonic
 from typing import Any
 
@@ -40,6 +40,22 @@ async def job_events(state: State, call: Call, job_id: str, kind: str | None) ->
     return await _stream(state, call, find, state.watch, document, has_ended)
 
 
+async def follow_job(state: State, call: Call, job_id: str) -> AsyncGenerator[Job]:
+    """Yields a job as it is now and whenever it was read again, until it has ended, was deleted,
+    or the service stops. Raises `Problem` if the caller may not read it."""
+
+    def find(session: Session, tenant: str) -> Job:
+        return find_job(session, tenant, job_id[:80], None)
+
+    job = await _row(state, call, find, state.watch)
+    async with state.watch.on(job) as seen:
+        while (last := seen()) is not None:
+            yield last
+            if has_ended(last) or state.stopping.is_set():
+                return
+            await state.watch.changed(1.0)
+
+
 async def launch_events(state: State, call: Call, launch_id: str) -> Response:
     """Returns the event stream of a launch. Raises `Problem` if the caller may not read it."""
 
@@ -57,6 +73,18 @@ async def _stream(
     document: Callable[[Row], dict[str, Any]],
     is_over: Callable[[Row], bool],
 ) -> Response:
+    row = await _row(state, call, find, watch)
+    return StreamingResponse(
+        _events(state, watch, row, document, is_over),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _row(
+    state: State, call: Call, find: Callable[[Session, str], Row], watch: Watch[Row]
+) -> Row:
+    """Returns the row that a caller wants to watch. Raises `Problem` if there is no room."""
     principal = await state.gate.admit(call.caller, "read")
     require_text(call)
 
@@ -66,11 +94,7 @@ async def _stream(
 
     row = await state.pools.reads.run(principal.tenant, read)
     watch.require_room()
-    return StreamingResponse(
-        _events(state, watch, row, document, is_over),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return row
 
 
 async def _events(

@@ -28,6 +28,7 @@ from service.edge.state import State
 from service.edge.watch import Watch
 from service.handlers.curve_query import KnownCurves
 from service.host.asgi import Outermost
+from service.mcp.route import mcp_route
 from service.openapi.document import allowed_methods, complete
 from service.page.routes import router as page
 from service.routes import (
@@ -112,12 +113,15 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         queue=queue,
     )
 
+    tools_route, serving_tools = mcp_route(state)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if database.ballast is not None:
             database.ballast.lay()
         state.gate.uses.start()
-        yield
+        async with serving_tools():
+            yield
         state.gate.uses.stop()
         await state.gate.close()
         state.pools.close()
@@ -154,6 +158,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         reference.router,
     ):
         app.include_router(router)
+    app.router.routes.append(tools_route)
     app.include_router(page)
     app.add_exception_handler(ShardwiseError, _on_error)
     app.add_exception_handler(Exception, _on_defect)

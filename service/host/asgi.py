@@ -17,7 +17,7 @@ from service.edge.metrics import ANSWERED, Metrics
 log = logging.getLogger("service.access")
 _GIVEN = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-UNTIMED = ("/events", "/assignments")
+UNTIMED = ("/events", "/assignments", "/mcp")
 """Routes whose answers last as long as clients wait for them."""
 QUIET = frozenset(("/healthz", "/readyz", "/metrics"))
 

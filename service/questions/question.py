@@ -25,7 +25,7 @@ from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
 from shardwise.advise.curve import curve_takes_count
 from shardwise.advise.profile_quote import require_prices
-from shardwise.advise.quote import check_kinds
+from shardwise.advise.quote import check_kinds, require_steps
 from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
@@ -144,8 +144,7 @@ def quote_question(
         value = getattr(ask, name)
         if value is not None and not 0 < value < float("inf"):
             raise BadInput(f"{value}", field=name, expected="a finite number above 0")
-        if value is not None and ask.steps is None:
-            raise BadInput("needed with a deadline or a budget", field="steps", expected="steps")
+    require_steps(ask.steps, ask.deadline_s, ask.budget_usd)
     if ask.steps is not None:
         _count(ask.steps, "steps", 10**12)
     _count(ask.max_instances, "max_instances", limits.max_gpus)

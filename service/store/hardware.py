@@ -159,7 +159,7 @@ def base_of(
 
 
 def _is_with_nodes(hardware: Hardware, nodes: int, hardware_id: str | None) -> bool:
-    """Returns whether a profile with so many nodes has this id; one with groups has no such."""
+    """Returns whether a profile with this many nodes has this id; one with groups has no such."""
     return not hardware.groups and hardware.with_nodes(nodes).id == hardware_id
 
 

@@ -63,7 +63,7 @@ class Known:
     points: dict[tuple[str, int], CurvePoint]
 
     def point(self, subject: Subject, offer: Offer, instances: int, terms: Terms) -> CurvePoint:
-        """Returns the point of so many instances of an offer."""
+        """Returns the point of this many instances of an offer."""
         hardware = offer.profile()
         key = (hardware.id, instances)
         if key not in self.points:

@@ -82,6 +82,13 @@ def curve(
     )
 
 
+def require_some_fit(curve: Curve) -> None:
+    """Raises `Infeasible` with the first reasons if a curve has no count that fits."""
+    if not any(point.feasible for point in curve.points):
+        reasons = [run.reason for run in curve.does_not_fit or ()]
+        raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
+
+
 def curve_takes_count(
     hardware: Hardware, max_gpus: int | None, bundles: Sequence[str | Bundle]
 ) -> bool:

@@ -49,8 +49,8 @@ def quote(
     the batch size is unknown). `budget_usd` leaves out what costs more; `deadline_s` is for all
     steps and marks each offer.
 
-    With `combine` offers of so many kinds may be taken together (`combined_offers.py`). With
-    `hardware`, a profile with groups, its parts are quoted instead (`profile_quote.py`), at
+    With `combine` offers of up to that many kinds may be taken together (`combined_offers.py`).
+    With `hardware`, a profile with groups, its parts are quoted instead (`profile_quote.py`), at
     `prices` in USD per hour of one device by group. Raises `BadInput` that names the field for a
     `combine` out of range and for `hardware` and `prices` that do not go together.
     """
@@ -100,6 +100,14 @@ def quote(
         overlap=options.overlap,
         combinations=combinations,
     )
+
+
+def require_steps(steps: int | None, deadline_s: float | None, budget_usd: float | None) -> None:
+    """Raises `BadInput` for a deadline or a budget without the steps of the whole job."""
+    if steps is None and (deadline_s is not None or budget_usd is not None):
+        raise BadInput(
+            "a deadline or a budget is for a whole job", field="steps", expected="a number of steps"
+        )
 
 
 MOST_KINDS = 3

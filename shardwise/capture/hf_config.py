@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_origin import Origin
 from shardwise.capture.source import Source, Value
 from shardwise.errors import CaptureError
+from shardwise.near import near
 
 IMPLEMENTATION_KEYS = ("attn_implementation", "experts_implementation")
 """How transformers computes attention and experts; not part of the configuration."""
@@ -133,5 +133,5 @@ def _check_type(key: str, value: Value, default: Any, file: str) -> None:
 
 
 def _suggestion(word: str, known: list[str]) -> str | None:
-    close = difflib.get_close_matches(word, known, n=3)
+    close = near(word, known, most=3)
     return ", ".join(close) if close else None

@@ -6,8 +6,6 @@ fetched, and no code beside a config.json is run (`auto_map` is left out).
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from shardwise.capture.source import CONFIG_FILE, Source
 from shardwise.capture.torch_extra import DTYPES
 from shardwise.errors import BadInput, CaptureError
 from shardwise.files import read_bounded
+from shardwise.near import near
 
 MAX_CONFIG_BYTES = 16 * 2**20
 """Largest config.json that is read; the largest published ones list thousands of labels."""
@@ -71,7 +70,9 @@ def read_config(target: str) -> Origin:
         path = path / CONFIG_FILE
     file = str(path)
     try:
-        document = validation.decode_any(_content(path, file), file=file, expected=_KIND)
+        document = validation.decode_any(
+            read_bounded(path, _KIND, MAX_CONFIG_BYTES), file=file, expected=_KIND
+        )
     except BadInput as error:
         raise CaptureError(error.problem, file=file, expected=error.expected) from None
     if not isinstance(document, dict):
@@ -83,21 +84,6 @@ def read_config(target: str) -> Origin:
     return Origin(CONFIG_MAPPING[model_type], fields, _dtype(document, file), file=file)
 
 
-def _content(path: Path, file: str) -> bytes:
-    """Returns the bytes of a file within the limit; looks at its size before it is read."""
-    with contextlib.suppress(OSError):
-        _check_size(path.stat().st_size, file)
-    data = read_bounded(path, _KIND)
-    _check_size(len(data), file)
-    return data
-
-
-def _check_size(size: int, file: str) -> None:
-    if size > MAX_CONFIG_BYTES:
-        expected = f"at most {MAX_CONFIG_BYTES} bytes: {_KIND}"
-        raise BadInput(f"the file has {size} bytes", file=file, expected=expected)
-
-
 def _class_named(name: str, source: Source) -> Any:
     import transformers
 
@@ -105,7 +91,7 @@ def _class_named(name: str, source: Source) -> Any:
     if isinstance(config_class, type) and issubclass(config_class, transformers.PretrainedConfig):
         return config_class
     known = [known for known in dir(transformers) if known.endswith("Config")]
-    close = difflib.get_close_matches(name, known, n=3)
+    close = near(name, known, most=3)
     raise CaptureError(
         f"transformers has no configuration class {name!r}",
         file=source.text,
@@ -114,7 +100,7 @@ def _class_named(name: str, source: Source) -> Any:
 
 
 def _unknown_type(model_type: Any, known: list[str], file: str) -> CaptureError:
-    close = difflib.get_close_matches(model_type, known) if isinstance(model_type, str) else []
+    close = near(model_type, known, most=3) if isinstance(model_type, str) else []
     problem = "missing" if model_type is None else f"transformers has no model type {model_type!r}"
     return CaptureError(
         problem,

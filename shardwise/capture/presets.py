@@ -6,18 +6,18 @@ the fields that differ from the defaults of that class, and where the numbers ar
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shardwise import validation
+from shardwise.files import DATA
+from shardwise.near import near
 
-TABLE = Path(__file__).resolve().parent.parent / "data" / "presets.toml"
+TABLE = DATA / "presets.toml"
 NONE = "none"
 """How the table writes None, which TOML lacks."""
 
@@ -68,7 +68,8 @@ def find_preset(name: str) -> str | None:
 def near_presets(word: str) -> list[str]:
     """Returns up to three presets with a name or alias like `word`, the most similar first."""
     known = _by_any_name()
-    close = difflib.get_close_matches(word.lower(), known, n=8, cutoff=0.7)
+    # Without parts: a module of one's own may be called `bert`.
+    close = near(word, known, most=8, least=0.7, parts=False)
     return list(dict.fromkeys(known[name] for name in close))[:3]
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from shardwise.capture.presets import near_presets
 from shardwise.capture.source import parse_preset
 from shardwise.errors import BadInput, NotFound
+from shardwise.files import DATA
 from shardwise.graph import Graph, read_graph
 
-FOLDER = Path(__file__).resolve().parent.parent / "data" / "graphs"
-
-
+FOLDER = DATA / "graphs"
 SHIPPED = "shipped:"
 
 

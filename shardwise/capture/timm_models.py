@@ -6,7 +6,6 @@ size unless `img_size` says otherwise; the loss is the cross entropy.
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from shardwise.capture.guard import foreign_code, quiet
@@ -15,6 +14,7 @@ from shardwise.capture.source import Source
 from shardwise.capture.torch_extra import require, torch_dtype
 from shardwise.capture.zoo.blocks import PREFIX, with_loss
 from shardwise.errors import CaptureError
+from shardwise.near import near
 
 DEFAULT_BATCH = 64
 _NOT_OFFERED = frozenset({"pretrained", "checkpoint_path", "features_only"})
@@ -31,7 +31,7 @@ def build_timm(source: Source, *, batch: int | None, seq: int | None, dtype: str
     import torch
 
     if source.target not in timm.list_models():
-        close = difflib.get_close_matches(source.target, timm.list_models(), n=3)
+        close = near(source.target, timm.list_models(), most=3)
         raise CaptureError(
             f"timm has no model {source.target!r}",
             file=source.text,

@@ -20,19 +20,7 @@ from shardwise.cli.arguments import (
     other_search_options,
     search_options,
 )
-from shardwise.cli.output import (
-    counted,
-    emit,
-    gib,
-    note,
-    progress,
-    proven,
-    say,
-    seconds,
-    stop_if_cancelled,
-    table,
-    warn,
-)
+from shardwise.cli.output import emit, note, progress, proven, say, stop_if_cancelled, table, warn
 from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Frontier, FrontierPoint
@@ -43,6 +31,7 @@ from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.schedulers.formats import FORMS, export
+from shardwise.texts import counted, gib, seconds
 
 MOST_ROWS = 24
 MOST_OTHERS = 5
@@ -408,12 +397,10 @@ def quote(
     **search: Any,
 ) -> None:
     """The fewest GPUs on which the job fits; offers ranked by price."""
+    from shardwise.advise.quote import require_steps
     from shardwise.hardware import load_hardware, read_offers
 
-    if (deadline is not None or budget is not None) and steps is None:
-        raise BadInput(
-            "a deadline or a budget is for a whole job", field="steps", expected="--steps N"
-        )
+    require_steps(steps, deadline, budget)
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,

@@ -13,8 +13,9 @@ from shardwise.cli.arguments import (
     options_from,
     other_search_options,
 )
-from shardwise.cli.output import emit, progress, say, seconds
+from shardwise.cli.output import emit, progress, say
 from shardwise.outfiles import check_output, write_json
+from shardwise.texts import seconds
 
 
 @click.command()

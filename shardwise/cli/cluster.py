@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
-from shardwise.cli.output import counted, emit, note, progress, say, table
+from shardwise.cli.output import emit, note, progress, say, table
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.cluster import plot_cluster
 from shardwise.pictures.figure import check_suffix
 from shardwise.schedulers.counts import Counts
+from shardwise.texts import counted
 from shardwise.validation import decode_any
 
 GRAPHS = ("shipped:vgg16", "shipped:gpt2", "shipped:transformer")

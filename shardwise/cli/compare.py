@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardwise.cli.arguments import GPUS, json_option, load_graph, options_from, search_options
-from shardwise.cli.output import counted, emit, gib, note, progress, say, seconds, table, warn
+from shardwise.cli.output import emit, note, progress, say, table, warn
 from shardwise.documents.comparison import (
     ComparedMethod,
     ComparedPoint,
@@ -18,6 +18,7 @@ from shardwise.documents.comparison import (
 from shardwise.outfiles import check_output
 from shardwise.pictures.compare import plot_compare
 from shardwise.pictures.figure import check_suffix
+from shardwise.texts import counted, gib, seconds
 
 
 @click.command()

@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from shardwise.cli.arguments import json_option, load_graph, quiet_option
-from shardwise.cli.output import console, emit, gib, note, progress, table
+from shardwise.cli.output import console, emit, note, progress, table
 from shardwise.cost.options import Options
 from shardwise.graph.step import loss_name, step_of
 from shardwise.outfiles import check_output
 from shardwise.tdl import registry
+from shardwise.texts import gib
 
 MOST_KINDS = 20
 

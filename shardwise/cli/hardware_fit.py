@@ -8,8 +8,9 @@ import click
 import msgspec
 
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import counted, emit, note, say, table
+from shardwise.cli.output import emit, note, say, table
 from shardwise.outfiles import check_output, write_json
+from shardwise.texts import counted
 
 if TYPE_CHECKING:
     from shardwise.hardware.held_out import Comparison, HeldOut

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import emit, gib, note, say, table
+from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
+from shardwise.texts import gib
 
 SCHEMA = "shardwise.gpu-list/1"
 

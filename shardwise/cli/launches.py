@@ -10,9 +10,10 @@ import click
 
 from shardwise.cli.advisor import SERVER_VARIABLE, server_options, service
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import emit, gib, note, say, seconds, table
+from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput
 from shardwise.sizes import parse_option
+from shardwise.texts import counted, gib, seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EXIT = {"done": 0, "failed": 1, "lost": 1, "stopped": 1}
@@ -127,8 +128,7 @@ def token(
         emit(issued)
     else:
         say(issued["token"])
-        agents = "1 agent" if uses == 1 else f"{uses} agents"
-        note(f"it enrols {agents}, until {issued['expires_at']}")
+        note(f"it enrols {counted(uses, 'agent')}, until {issued['expires_at']}")
 
 
 @click.command()

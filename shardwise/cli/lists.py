@@ -9,10 +9,11 @@ import click
 from shardwise.cli.arguments import json_option
 from shardwise.cli.hardware_fit import fit
 from shardwise.cli.hardware_new import new
-from shardwise.cli.output import emit, gib, say, table
+from shardwise.cli.output import emit, say, table
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
+from shardwise.texts import gib
 
 if TYPE_CHECKING:
     from shardwise.hardware import Hardware
@@ -59,7 +60,7 @@ def _rows(profile: Hardware) -> list[tuple[str, ...]]:
 
 
 def _row(name: str, count: str, like: Hardware) -> tuple[str, ...]:
-    """Returns a row of the list: like devices, so many of them, and their links."""
+    """Returns a row of the list: like devices, how many, and their links."""
     device = like.devices[0]
     return (
         name,

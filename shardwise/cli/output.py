@@ -77,23 +77,6 @@ def warn(warnings: Iterable[str] | UnsetType) -> None:
         note(f"note: {warning}")
 
 
-def gib(size_bytes: float | None) -> str:
-    """Returns bytes as GiB for a table."""
-    return "-" if size_bytes is None else f"{size_bytes / 2**30:,.2f}"
-
-
-def seconds(value: float | None) -> str:
-    """Returns seconds with four significant digits, in ms below one."""
-    if value is None:
-        return "-"
-    return f"{value * 1e3:.4g} ms" if abs(value) < 1 else f"{value:.4g} s"
-
-
-def counted(count: int, noun: str) -> str:
-    """Returns `1 GPU`, `2 GPUs`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def proven(certificate: Certificate) -> str:
     """Returns a certificate in words."""
     if certificate.exact:

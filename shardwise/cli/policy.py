@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.cli.arguments import json_option, quiet_option
-from shardwise.cli.output import emit, progress, say, seconds, table
+from shardwise.cli.output import emit, progress, say, table
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
+from shardwise.texts import seconds
 
 if TYPE_CHECKING:
     from shardwise.policy.evaluation import Case, Evaluation

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shardwise.cli.output import console, counted, gib, note, seconds, table
+from shardwise.cli.output import console, note, table
 from shardwise.hardware import GroupLink, GroupPath, Hardware, Level
 from shardwise.hardware.device import Device
 from shardwise.hardware.verdict import verdict
+from shardwise.texts import counted, gib, seconds
 
 
 def show_profile(profile: Hardware) -> None:

@@ -26,6 +26,7 @@ from shardwise.errors import BadInput, ShardwiseError
 from shardwise.measure.labels import Label, own_label
 from shardwise.measure.world import JOIN_S, World, find_world
 from shardwise.outfiles import check_output, write_json
+from shardwise.texts import milliseconds
 
 RUN_DIR_VARIABLE = "SHARDWISE_RUN_DIR"
 GRACE_S = 30.0
@@ -121,11 +122,12 @@ def show(document: Mapping[str, Any]) -> None:
     """Prints predicted against measured, as a table."""
     predicted, errors = document["predicted"], document["errors"]
     rows = [
-        ("iteration time", "iteration", _ms(predicted["replayed_time_s"]),
-         _ms(document["iteration_s"]["median"])),
-        ("compute", "compute", _ms(predicted["compute_s"]), _ms(document["compute_s"])),
-        ("communication", "communication", _ms(predicted["communication_s"]),
-         _ms(document["communication_s"])),
+        ("iteration time", "iteration", milliseconds(predicted["replayed_time_s"]),
+         milliseconds(document["iteration_s"]["median"])),
+        ("compute", "compute", milliseconds(predicted["compute_s"]),
+         milliseconds(document["compute_s"])),
+        ("communication", "communication", milliseconds(predicted["communication_s"]),
+         milliseconds(document["communication_s"])),
         ("peak memory", "peak", _mib(predicted["peak_bytes"]), _mib(document["peak_bytes"]["max"])),
     ]  # fmt: skip
     table(
@@ -135,17 +137,13 @@ def show(document: Mapping[str, Any]) -> None:
         [(name, a, b, _percent(errors[key])) for name, key, a, b in rows],
     )
     spread = document["iteration_s"]
-    say(f"80 % of the steps took {_ms(spread['p10'])} to {_ms(spread['p90'])}.")
+    say(f"80 % of the steps took {milliseconds(spread['p10'])} to {milliseconds(spread['p90'])}.")
     for name, reason in document["fallbacks"].items():
         note(f"{name} ran whole, which the plan does not price: {reason}")
     if document["compiled_operators"]:
         note(f"torch.compile had {document['compiled_operators']} operators")
     if document["not_compiled"]:
         note(f"nothing was compiled, which the plan prices: {document['not_compiled']}")
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"
 
 
 def _mib(size: float) -> str:

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardwise.cli.output import counted, gib, note, say, seconds, table
+from shardwise.cli.output import note, say, table
 from shardwise.cost.options import NEVER
 from shardwise.cost.shares import SOURCES, shares_text
 from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
 from shardwise.documents.curve import DoesNotFit
 from shardwise.documents.quote import Combinations, OfferRow, step_s
+from shardwise.texts import counted, gib, seconds
 
 MOST_OFFERS = 24
 

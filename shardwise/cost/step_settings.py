@@ -55,7 +55,7 @@ class StepSettings:
             )
 
     def moment_bytes(self, parameter_bytes: int) -> int:
-        """Returns the bytes of one element of a moment, for a parameter of so many bytes."""
+        """Returns the bytes of one element of a moment, for a parameter of this many bytes."""
         return {FLOAT32: 4, CAPTURED: parameter_bytes, EIGHT_BITS: 1}[self.state]
 
     def has_master(self, parameter_bytes: int) -> bool:

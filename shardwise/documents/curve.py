@@ -32,7 +32,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     `best_gpus` and `best_time_s` are those of the fastest count up to this one. Where nothing
     fits, `least_bytes` is what the smallest strategy found needs per GPU. With devices of several
     kinds `bundle` says how many of which group, `places` the peaks where blocks do the same, and
-    `usd_per_hour` what so many devices cost where prices are known, and `alone` the group that is
+    `usd_per_hour` what these devices cost where prices are known, and `alone` the group that is
     faster without the others, which stay idle; `best_gpus` and `best_time_s` are null.
     """
 

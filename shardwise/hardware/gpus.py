@@ -7,12 +7,12 @@ has them already. `new_profile.py` makes profiles of rows.
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
 import msgspec
 
 from shardwise.errors import BadInput
-from shardwise.hardware.near import MOST, did_you_mean, near, plain
+from shardwise.files import DATA
+from shardwise.near import MOST, did_you_mean, near, plain
 
 LIST = "shardwise hardware new --list"
 """The command that lists the table."""
@@ -81,7 +81,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def _table() -> _Table:
-    text = (resources.files("shardwise") / "data" / "hardware" / "gpus.toml").read_text("utf-8")
+    text = (DATA / "hardware" / "gpus.toml").read_text("utf-8")
     return msgspec.toml.decode(text, type=_Table)
 
 

@@ -27,7 +27,7 @@ class Network:
     per_device: bool
 
     def of_node(self, devices: int) -> float:
-        """Returns the bytes a second, one way, of a node with so many devices."""
+        """Returns the bytes a second, one way, of a node with this many devices."""
         return self.bytes_per_s * devices if self.per_device else self.bytes_per_s
 
 

@@ -184,7 +184,7 @@ def _levels(
         raise BadInput(
             f"got {count}",
             field="per-node",
-            expected=f"a number that divides {below}: so many {gpu.name} are in one domain",
+            expected=f"a number that divides {below}, the {gpu.name} in one domain",
         )
     size = outer.size if nodes is None else -(-nodes * count // below)
     joined = replace(

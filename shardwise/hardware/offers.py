@@ -11,11 +11,10 @@ import csv
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from shardwise.errors import BadInput
-from shardwise.files import read_bounded
+from shardwise.files import DATA, read_bounded
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.profiles import load_hardware
 
@@ -66,8 +65,7 @@ class Offer:
 def read_offers(path: str | Path | None = None) -> list[Offer]:
     """Returns the offers of a file, or the shipped ones. `BadInput` names file, row and column."""
     if path is None:
-        text = (resources.files("shardwise") / "data" / "offers.csv").read_text("utf-8")
-        return parse_offers(text, "offers.csv")
+        return parse_offers((DATA / "offers.csv").read_text("utf-8"), "offers.csv")
     try:
         text = read_bounded(path, "a CSV file").decode("utf-8")
     except UnicodeDecodeError:

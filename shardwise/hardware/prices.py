@@ -24,7 +24,7 @@ class GroupPrice:
     offer: Offer | None = None
 
     def of(self, count: int) -> float:
-        """Returns USD an hour for so many devices."""
+        """Returns USD an hour for this many devices."""
         return -(-count // self.devices) * self.usd_per_hour
 
 

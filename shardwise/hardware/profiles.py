@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib import resources
 
 import msgspec
 
 from shardwise import validation
 from shardwise.errors import BadInput
-from shardwise.files import read_bounded
+from shardwise.files import DATA, read_bounded
 from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.gpus import gpu_within
 from shardwise.hardware.hardware import SCHEMA, Hardware
-from shardwise.hardware.near import did_you_mean, near
+from shardwise.near import did_you_mean, near
 
+FOLDER = DATA / "hardware"
 SHORT_NAMES = {"a100": "dgx-a100-80gb", "b200": "b200-8", "h100": "dgx-h100", "h200": "h200-8"}
 """GPUs whose name alone is that of the built-in profile of their nodes of eight."""
 
 
 def list_builtin() -> list[str]:
     """Returns the names of the built-in profiles."""
-    folder = resources.files("shardwise") / "data" / "hardware"
-    return sorted(
-        f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")
-    )
+    return sorted(file.stem for file in FOLDER.glob("*.json"))
 
 
 def builtin_name(name: str) -> str | None:
@@ -76,7 +73,7 @@ def unknown_hardware(spec: str, other: str) -> BadInput:
 
 @cache
 def _builtin(name: str) -> Hardware:
-    text = (resources.files("shardwise") / "data" / "hardware" / f"{name}.json").read_bytes()
+    text = (FOLDER / f"{name}.json").read_bytes()
     return hardware_from_document(msgspec.json.decode(text), f"built-in {name}")
 
 

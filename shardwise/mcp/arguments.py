@@ -6,6 +6,7 @@ bounded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -188,13 +189,20 @@ class ExportArguments(Arguments, frozen=True):
 _CHOICES = {"objective": OBJECTIVES, "format": PLAN_FORMS}
 
 
-def input_schema(kind: type[Arguments]) -> dict[str, Any]:
-    """Returns the JSON Schema of a tool's arguments: an object with everything in place."""
+def input_schema(
+    kind: type[msgspec.Struct], about: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Returns the JSON Schema of a tool's arguments: an object with everything in place.
+
+    `about` has descriptions by argument.
+    """
     schema = object_schema(msgspec.json.schema(kind))
     properties = schema["properties"]
     for name, choices in _CHOICES.items():
         if name in properties:
             properties[name] = {**properties[name], "enum": list(choices)}
+    for name, description in (about or {}).items():
+        properties[name] = {**properties[name], "description": description}
     if "options" in properties:
         properties["options"] = {**options_schema(), "description": "Of the search.", "default": {}}
     return schema

@@ -18,6 +18,24 @@ Report = Callable[[float, str], Awaitable[None]]
 A = TypeVar("A")
 
 
+class Growth:
+    """Progress that only grows: each stage of a search counts from 0 to 1, and stages add up."""
+
+    def __init__(self) -> None:
+        self._stages, self._stage, self._said = 0, "", -1.0
+
+    def of(self, stage: str, fraction: float) -> float | None:
+        """Returns how much is done; None if that is no more than before."""
+        if self._stage and stage != self._stage:
+            self._stages += 1
+        self._stage = stage
+        done = self._stages + min(max(fraction, 0.0), 1.0)
+        if done <= self._said:
+            return None
+        self._said = done
+        return done
+
+
 class Listener:
     """What a search in a thread says about itself, and what it is told."""
 
@@ -35,23 +53,13 @@ class Listener:
         self._stop.set()
 
     async def pass_on(self, report: Report) -> None:
-        """Reports progress until it is cancelled.
-
-        Each stage of a search counts from 0 to 1; stages add up, so that progress only grows.
-        """
-        stages, before, said = 0, self._latest, -1.0
+        """Reports progress until it is cancelled."""
+        growth = Growth()
         while True:
             await anyio.sleep(PERIOD_S)
-            latest = self._latest
-            if not latest[0]:
-                continue
-            if before[0] and latest[0] != before[0]:
-                stages += 1
-            before = latest
-            done = stages + min(max(latest[1], 0.0), 1.0)
-            if done > said:
-                said = done
-                await report(done, latest[0])
+            stage, fraction = self._latest
+            if stage and (done := growth.of(stage, fraction)) is not None:
+                await report(done, stage)
 
 
 async def computed(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from shardwise.capture.shipped import RECIPES, SHIPPED
+from shardwise.documents import Plan
+from shardwise.documents.stored import GraphSummary
 from shardwise.hardware import list_builtin, load_hardware
+from shardwise.schedulers.formats import FORMS, export_plan
 
 
 class ShippedGraph(msgspec.Struct, frozen=True):
@@ -25,6 +28,15 @@ class Graphs(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.shi
     """The graphs that Shardwise ships."""
 
     graphs: list[ShippedGraph]
+
+
+class GraphsPage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.page/1"):
+    """A page of a service's graphs; `next` is the cursor of the next one. The first page also has
+    the shipped ones."""
+
+    items: list[GraphSummary]
+    next: str | None
+    shipped: list[ShippedGraph]
 
 
 class Devices(msgspec.Struct, frozen=True):
@@ -71,6 +83,12 @@ def shipped_graphs() -> Graphs:
             for name, of in RECIPES.items()
         ]
     )
+
+
+def export_of(plan: Plan, form: str, gpu_type: str | None) -> Export:
+    """Returns what starts a plan's hosts. Raises `BadInput` that names the argument."""
+    text = export_plan(plan, form, gpu_type=gpu_type)
+    return Export(plan.id, form, FORMS[form].media_type, text)
 
 
 def built_in_profiles() -> Profiles:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from shardwise import advise, documents, validation
-from shardwise.advise import Infeasible, Options
-from shardwise.advise.curve import curve_takes_count
+from shardwise import advise, documents
+from shardwise.advise import Options
+from shardwise.advise.curve import curve_takes_count, require_some_fit
+from shardwise.advise.quote import require_steps
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
@@ -26,9 +27,14 @@ from shardwise.mcp.arguments import (
     PlanArguments,
     QuoteArguments,
 )
-from shardwise.mcp.lists import Export, Graphs, Profiles, built_in_profiles, shipped_graphs
-from shardwise.mcp.tools import TOOLS
-from shardwise.schedulers.formats import FORMS, export_plan
+from shardwise.mcp.lists import (
+    Export,
+    Graphs,
+    Profiles,
+    built_in_profiles,
+    export_of,
+    shipped_graphs,
+)
 
 MOST_PLANS = 32
 """Plans of a session that are kept, to be named by their id."""
@@ -36,134 +42,17 @@ PLAN_ID = "sha256:"
 
 
 class Desk:
-    """What one session asks, and the plans that it made. Threads may share it."""
+    """The plans that one session made. Threads may share it."""
 
     def __init__(self) -> None:
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._lock = threading.Lock()
 
-    def answer(self, name: str, values: Mapping[str, Any], progress: Progress) -> Any:
-        """Returns the document of a tool.
+    def given(self, plan: str | dict[str, Any]) -> Plan:
+        """Returns a plan of this session, of a file, or the one that is given.
 
-        Raises `BadInput` with the argument that is refused, `Infeasible` when nothing fits, and
-        `Cancelled` or a partial answer when `progress` returned False.
+        Raises `NotFound` for an id that is not among the last `MOST_PLANS`.
         """
-        arguments = validation.convert(values, TOOLS[name].arguments)
-        match arguments:
-            case ListArguments():
-                return self._lists(name)
-            case CompareArguments():
-                return self._compare(arguments, progress)
-            case PlanArguments():
-                return self._made(arguments, progress)
-            case FrontierArguments():
-                return self._frontier(arguments, progress)
-            case CurveArguments():
-                return self._curve(arguments, progress)
-            case QuoteArguments():
-                return self._quote(arguments, progress)
-            case ExplainArguments():
-                return self._explain(arguments, progress)
-            case ExportArguments():
-                return self._export(arguments)
-        raise AssertionError(name)
-
-    def _lists(self, name: str) -> Graphs | Profiles:
-        return shipped_graphs() if name == "list_graphs" else built_in_profiles()
-
-    def _frontier(self, ask: FrontierArguments, progress: Progress) -> Frontier:
-        options = options_from_request(ask.options)
-        hardware = load_hardware(ask.hardware)
-        devices = devices_of(ask.gpus, hardware)
-        return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress)
-
-    def _made(self, ask: PlanArguments, progress: Progress) -> Plan:
-        options = options_from_request(ask.options)
-        hardware = load_hardware(ask.hardware)
-        devices = devices_of(ask.gpus, hardware)
-        plan = advise.plan(
-            load_graph(ask.graph),
-            hardware,
-            devices,
-            objective=ask.objective,
-            point=ask.point,
-            options=options,
-            progress=progress,
-        )
-        self._keep(plan)
-        return plan
-
-    def _curve(self, ask: CurveArguments, progress: Progress) -> Curve:
-        options = options_from_request(ask.options)
-        hardware = load_hardware(ask.hardware)
-        curve_takes_count(hardware, ask.max_gpus, ask.bundles)
-        curve = advise.curve(
-            load_graph(ask.graph), hardware, ask.max_gpus, options, progress, bundles=ask.bundles
-        )
-        if not any(point.feasible for point in curve.points):
-            reasons = [run.reason for run in curve.does_not_fit or ()]
-            raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
-        return curve
-
-    def _quote(self, ask: QuoteArguments, progress: Progress) -> Quote:
-        if ask.steps is None and (ask.deadline_s is not None or ask.budget_usd is not None):
-            raise BadInput(
-                "a deadline or a budget is for a whole job", field="steps", expected="a number"
-            )
-        options: Options = options_from_request(ask.options)
-        offers = (
-            read_offers() if ask.offers_csv is None else parse_offers(ask.offers_csv, "offers_csv")
-        )
-        return advise.quote(
-            load_graph(ask.graph),
-            offers,
-            steps=ask.steps,
-            deadline_s=ask.deadline_s,
-            budget_usd=ask.budget_usd,
-            max_instances=ask.max_instances,
-            combine=ask.combine,
-            hardware=None if ask.hardware is None else load_hardware(ask.hardware),
-            prices=ask.prices,
-            options=options,
-            progress=progress,
-        )
-
-    def _compare(self, ask: CompareArguments, progress: Progress) -> Comparison:
-        from shardwise.peers import compare
-
-        options = options_from_request(ask.options)
-        return compare(
-            load_graph(ask.graph),
-            load_hardware(ask.hardware),
-            ask.gpus,
-            options,
-            progress,
-            proposals=ask.proposals,
-            seed=ask.seed,
-        )
-
-    def _explain(self, ask: ExplainArguments, progress: Progress) -> Explanation:
-        if ask.plan is not None:
-            return advise.explain(self._given(ask.plan))
-        if ask.graph is None or ask.hardware is None or ask.gpus is None:
-            missing = "graph" if ask.graph is None else "gpus" if ask.hardware else "hardware"
-            raise BadInput("missing", field=missing, expected="plan, or graph, hardware and gpus")
-        asked = PlanArguments(
-            graph=ask.graph,
-            hardware=ask.hardware,
-            gpus=ask.gpus,
-            objective=ask.objective,
-            options=ask.options,
-        )
-        return advise.explain(self._made(asked, progress))
-
-    def _export(self, ask: ExportArguments) -> Export:
-        plan = self._given(ask.plan)
-        text = export_plan(plan, ask.format, gpu_type=ask.gpu_type)
-        return Export(plan.id, ask.format, FORMS[ask.format].media_type, text)
-
-    def _given(self, plan: str | dict[str, Any]) -> Plan:
-        """Returns a plan of this session, of a file, or the one that is given."""
         if isinstance(plan, dict):
             try:
                 return documents.read(plan, Plan)
@@ -179,9 +68,124 @@ class Desk:
                 )
             return self._plans[plan]
 
-    def _keep(self, plan: Plan) -> None:
+    def keep(self, plan: Plan) -> None:
+        """Keeps a plan, and forgets the oldest beyond `MOST_PLANS`."""
         with self._lock:
             self._plans[plan.id] = plan
             self._plans.move_to_end(plan.id)
             while len(self._plans) > MOST_PLANS:
                 self._plans.popitem(last=False)
+
+
+Answer: TypeAlias = Callable[[Desk, Any, Progress], Any]
+"""Returns the document of a tool for its arguments.
+
+Raises `BadInput` with the argument that is refused, `Infeasible` when nothing fits, and `Cancelled`
+or a partial answer when `progress` returned False.
+"""
+
+
+def list_graphs(desk: Desk, ask: ListArguments, progress: Progress) -> Graphs:
+    """Returns the graphs that are shipped."""
+    return shipped_graphs()
+
+
+def list_profiles(desk: Desk, ask: ListArguments, progress: Progress) -> Profiles:
+    """Returns the profiles that are built in."""
+    return built_in_profiles()
+
+
+def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Frontier:
+    """Returns the frontier of a graph."""
+    options = options_from_request(ask.options)
+    hardware = load_hardware(ask.hardware)
+    devices = devices_of(ask.gpus, hardware)
+    return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress)
+
+
+def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Plan:
+    """Returns a plan; the session keeps it."""
+    options = options_from_request(ask.options)
+    hardware = load_hardware(ask.hardware)
+    devices = devices_of(ask.gpus, hardware)
+    plan = advise.plan(
+        load_graph(ask.graph),
+        hardware,
+        devices,
+        objective=ask.objective,
+        point=ask.point,
+        options=options,
+        progress=progress,
+    )
+    desk.keep(plan)
+    return plan
+
+
+def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
+    """Returns a curve. Raises `Infeasible` when no count fits."""
+    options = options_from_request(ask.options)
+    hardware = load_hardware(ask.hardware)
+    curve_takes_count(hardware, ask.max_gpus, ask.bundles)
+    curve = advise.curve(
+        load_graph(ask.graph), hardware, ask.max_gpus, options, progress, bundles=ask.bundles
+    )
+    require_some_fit(curve)
+    return curve
+
+
+def make_quote(desk: Desk, ask: QuoteArguments, progress: Progress) -> Quote:
+    """Returns offers by price."""
+    require_steps(ask.steps, ask.deadline_s, ask.budget_usd)
+    options: Options = options_from_request(ask.options)
+    offers = read_offers() if ask.offers_csv is None else parse_offers(ask.offers_csv, "offers_csv")
+    return advise.quote(
+        load_graph(ask.graph),
+        offers,
+        steps=ask.steps,
+        deadline_s=ask.deadline_s,
+        budget_usd=ask.budget_usd,
+        max_instances=ask.max_instances,
+        combine=ask.combine,
+        hardware=None if ask.hardware is None else load_hardware(ask.hardware),
+        prices=ask.prices,
+        options=options,
+        progress=progress,
+    )
+
+
+def compare_systems(desk: Desk, ask: CompareArguments, progress: Progress) -> Comparison:
+    """Returns other systems' strategies beside the best one that was found."""
+    from shardwise.peers import compare
+
+    options = options_from_request(ask.options)
+    return compare(
+        load_graph(ask.graph),
+        load_hardware(ask.hardware),
+        ask.gpus,
+        options,
+        progress,
+        proposals=ask.proposals,
+        seed=ask.seed,
+    )
+
+
+def explain_plan(desk: Desk, ask: ExplainArguments, progress: Progress) -> Explanation:
+    """Returns how a plan is split, one that is given or made here."""
+    if ask.plan is not None:
+        return advise.explain(desk.given(ask.plan))
+    if ask.graph is None or ask.hardware is None or ask.gpus is None:
+        missing = "graph" if ask.graph is None else "gpus" if ask.hardware else "hardware"
+        raise BadInput("missing", field=missing, expected="plan, or graph, hardware and gpus")
+    asked = PlanArguments(
+        graph=ask.graph,
+        hardware=ask.hardware,
+        gpus=ask.gpus,
+        objective=ask.objective,
+        options=ask.options,
+    )
+    return advise.explain(make_plan(desk, asked, progress))
+
+
+def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:
+    """Returns what starts the hosts of a plan."""
+    return export_of(desk.given(ask.plan), ask.format, ask.gpu_type)

@@ -1,6 +1,6 @@
 """The protocol's server: lists the tools, and answers calls with documents or tool errors.
 
-What computes the answers is given: this process (`shardwise.mcp.local`).
+Tools and what computes their answers are given: this process (`shardwise.mcp.tools`) or a service.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+import anyio.to_thread
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
@@ -21,7 +22,7 @@ from shardwise import __version__
 from shardwise.errors import ShardwiseError
 from shardwise.mcp.calls import Report
 from shardwise.mcp.texts import text_of
-from shardwise.mcp.tools import TOOLS, Tool
+from shardwise.mcp.tool import Tool
 
 INSTRUCTIONS = (
     "Shardwise advises on parallelism for training neural networks: how fast a model trains on a "
@@ -31,13 +32,15 @@ INSTRUCTIONS = (
     "measured. Each answer has the whole document and a short text."
 )
 Context: TypeAlias = ServerRequestContext[Any, Any]
-Compute: TypeAlias = Callable[[Tool, Mapping[str, Any], Report, Context], Awaitable[Any]]
+A = TypeVar("A")
+Compute: TypeAlias = Callable[[Tool[A], Mapping[str, Any], Report, Context], Awaitable[Any]]
 """Returns the document of a tool for these arguments; raises `ShardwiseError`."""
 
 
-def make_server(compute: Compute) -> Server[Any]:
-    """Returns a server whose tools `compute` answers."""
-    listed = types.ListToolsResult(tools=[_listed(tool) for tool in TOOLS.values()])
+def make_server(tools: Mapping[str, Tool[A]], compute: Compute[A]) -> Server[Any]:
+    """Returns a server of these tools, by name, which `compute` answers."""
+    schemas = {tool.name: tool.input_schema() for tool in tools.values()}
+    listed = types.ListToolsResult(tools=[_listed(tool) for tool in tools.values()])
 
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
@@ -47,11 +50,11 @@ def make_server(compute: Compute) -> Server[Any]:
     async def call_tool(
         context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        tool = TOOLS.get(params.name)
+        tool = tools.get(params.name)
         if tool is None:
             raise MCPError(
                 types.INVALID_PARAMS,
-                f"unknown tool {params.name[:80]!r} (expected {', '.join(TOOLS)})",
+                f"unknown tool {params.name[:80]!r} (expected {', '.join(tools)})",
             )
 
         async def report(done: float, stage: str) -> None:
@@ -59,7 +62,8 @@ def make_server(compute: Compute) -> Server[Any]:
 
         try:
             document = await compute(tool, params.arguments or {}, report, context)
-            return _answered(document)
+            # The words of a large plan take a while.
+            return await anyio.to_thread.run_sync(_answered, document)
         except Exception as error:
             return _refused(error)
 
@@ -70,10 +74,11 @@ def make_server(compute: Compute) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        get_tool_input_schema=schemas.get,
     )
 
 
-def _listed(tool: Tool) -> types.Tool:
+def _listed(tool: Tool[A]) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,

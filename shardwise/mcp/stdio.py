@@ -9,11 +9,13 @@ from typing import Any
 import anyio
 from mcp.server.stdio import stdio_server
 
+from shardwise import validation
 from shardwise.cost.options import Progress
 from shardwise.mcp.calls import Report, computed
-from shardwise.mcp.local import Desk
+from shardwise.mcp.local import Answer, Desk
 from shardwise.mcp.server import Context, make_server
-from shardwise.mcp.tools import Tool
+from shardwise.mcp.tool import Tool
+from shardwise.mcp.tools import TOOLS
 
 LISTS = 4
 """Calls without a search that run at the same time."""
@@ -35,13 +37,13 @@ async def _serve() -> None:
     searching, listing = anyio.CapacityLimiter(1), anyio.CapacityLimiter(LISTS)
 
     async def compute(
-        tool: Tool, values: Mapping[str, Any], report: Report, context: Context
+        tool: Tool[Answer], values: Mapping[str, Any], report: Report, context: Context
     ) -> Any:
         def answer(progress: Progress) -> Any:
-            return desk.answer(tool.name, values, progress)
+            return tool.answer(desk, validation.convert(values, tool.arguments), progress)
 
         return await computed(answer, report, searching if tool.searches else listing)
 
-    server = make_server(compute)
+    server = make_server(TOOLS, compute)
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

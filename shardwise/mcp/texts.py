@@ -13,7 +13,9 @@ from shardwise.documents import Comparison, Curve, Explanation, Frontier, Plan, 
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import ranked, strategy_of
 from shardwise.documents.quote import step_s
-from shardwise.mcp.lists import Export, Graphs, Profiles
+from shardwise.documents.stored import HardwarePage
+from shardwise.mcp.lists import Export, Graphs, GraphsPage, Profiles
+from shardwise.texts import counted, gib_with_unit, seconds
 
 MOST_LINES = 12
 """Rows of a text; the document has all of them."""
@@ -39,7 +41,7 @@ def _explanation(document: Explanation) -> list[str]:
 def _frontier(document: Frontier) -> list[str]:
     fitting = [point for point in document.points if point.feasible]
     lines = [
-        f"{document.graph_name} on {_gpus(document.gpus)} of {document.hardware}: "
+        f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware}: "
         f"{len(document.points)} points, {len(fitting)} of them fit."
     ]
     knee = document.turning_point
@@ -55,7 +57,7 @@ def _frontier(document: Frontier) -> list[str]:
                 else (point.time_s, point.memory_bytes)
             )
             label = f": {point.label}" if point.label is not UNSET else ""
-            lines.append(f"{what}: {_seconds(step)} a step, {_gib(peak)}{label}.")
+            lines.append(f"{what}: {seconds(step)} a step, {gib_with_unit(peak)}{label}.")
     return [*lines, _proof(document.certificate)]
 
 
@@ -63,10 +65,10 @@ def _curve(document: Curve) -> list[str]:
     fitting = [point for point in document.points if point.feasible]
     rows = []
     for point in fitting:
-        where = point.bundle if point.bundle is not UNSET else _gpus(point.gpus)
+        where = point.bundle if point.bundle is not UNSET else counted(point.gpus, "GPU")
         step = point.replayed_time_s if document.overlap else point.time_s
         rate = "" if point.samples_per_s is None else f", {point.samples_per_s:,.1f} samples/s"
-        rows.append(f"{where}: {_seconds(step)} a step{rate}, {_gib(point.peak_bytes)}")
+        rows.append(f"{where}: {seconds(step)} a step{rate}, {gib_with_unit(point.peak_bytes)}")
     misses = [range_text(run) for run in document.does_not_fit or ()]
     name, hardware = document.graph_name or "The job", document.hardware or "this hardware"
     fits = f"fits on {len(fitting)} of {len(document.points)} counts."
@@ -75,14 +77,16 @@ def _curve(document: Curve) -> list[str]:
 
 def _quote(document: Quote) -> list[str]:
     fewest = document.minimum_gpus
-    fits = "fits on no offer" if fewest is None else f"fits on {_gpus(fewest)} at the fewest"
+    fits = (
+        "fits on no offer" if fewest is None else f"fits on {counted(fewest, 'GPU')} at the fewest"
+    )
     rows = []
     for row in document.offers:
         total = "" if row.usd_total is UNSET else f", {row.usd_total:,.2f} USD in total"
         late = ", late" if row.meets_deadline is False else ""
         rows.append(
             f"{row.instances} x {row.provider} {row.instance_type} ({row.region}): "
-            f"{row.usd_per_hour:.2f} USD/h, {_seconds(step_s(row, document.overlap))} a step"
+            f"{row.usd_per_hour:.2f} USD/h, {seconds(step_s(row, document.overlap))} a step"
             f"{total}{late}, price of {row.price_as_of}"
         )
     stale = ["Some prices are older than 90 days."] if document.stale else []
@@ -102,9 +106,9 @@ def _comparison(document: Comparison) -> list[str]:
         fits = "" if point.feasible else ", does not fit"
         strategy = strategy_of(point)
         rows.append(
-            f"{method.title}: {_seconds(step)} a step{fits}{f', {strategy}' if strategy else ''}"
+            f"{method.title}: {seconds(step)} a step{fits}{f', {strategy}' if strategy else ''}"
         )
-    heading = f"{document.graph_name} on {_gpus(document.gpus)} of {document.hardware}:"
+    heading = f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware}:"
     proof = [] if document.certificate is UNSET else [_proof(document.certificate)]
     return [heading, *_few(rows), *proof]
 
@@ -122,10 +126,30 @@ def _graphs(document: Graphs) -> list[str]:
     ]
 
 
+def _graphs_page(document: GraphsPage) -> list[str]:
+    lines = [
+        f"{one.id}: {one.name}, {one.parameters:,} parameters, {counted(one.operators, 'operator')}"
+        for one in document.items
+    ]
+    more = [] if document.next is None else [f"More with cursor {document.next}."]
+    return [*lines, *more, *_graphs(Graphs(document.shipped))]
+
+
+def _hardware_page(document: HardwarePage) -> list[str]:
+    lines = [
+        f"{one.name if one.builtin else f'{one.id}: {one.name}'}: {one.gpus_per_node} x "
+        f"{one.device} {gib_with_unit(one.memory_bytes)}"
+        for one in (*document.items, *document.builtin)
+    ]
+    return [*lines, *([] if document.next is None else [f"More with cursor {document.next}."])]
+
+
 def _profiles(document: Profiles) -> list[str]:
     return [
         f"{one.hardware}: "
-        + ", ".join(f"{of.per_node} x {of.kind} {_gib(of.memory_bytes)}" for of in one.devices)
+        + ", ".join(
+            f"{of.per_node} x {of.kind} {gib_with_unit(of.memory_bytes)}" for of in one.devices
+        )
         for one in document.profiles
     ]
 
@@ -137,6 +161,8 @@ _TEXTS: Mapping[type, Callable[[Any], list[str]]] = {
     Export: _export,
     Frontier: _frontier,
     Graphs: _graphs,
+    GraphsPage: _graphs_page,
+    HardwarePage: _hardware_page,
     Plan: _plan,
     Profiles: _profiles,
     Quote: _quote,
@@ -156,17 +182,3 @@ def _proof(certificate: Certificate) -> str:
         return "Nothing is proven of what was not found."
     gap = max(certificate.epsilon, 0.0)
     return f"Proven: no strategy of the searched space is better by more than {gap:.1%}."
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count:,} GPUs"
-
-
-def _gib(size_bytes: float | None) -> str:
-    return "-" if size_bytes is None else f"{size_bytes / 2**30:,.2f} GiB"
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value * 1e3:.4g} ms" if abs(value) < 1 else f"{value:.4g} s"

@@ -1,16 +1,10 @@
-"""The tools: what each is for, what it takes, and which document it returns."""
+"""The tools of `shardwise mcp`, each with what answers it in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-import msgspec
-
-from shardwise.documents import json_schema
 from shardwise.mcp.arguments import (
-    Arguments,
     CompareArguments,
     CurveArguments,
     ExplainArguments,
@@ -19,40 +13,23 @@ from shardwise.mcp.arguments import (
     ListArguments,
     PlanArguments,
     QuoteArguments,
-    input_schema,
-    object_schema,
 )
 from shardwise.mcp.lists import Export, Graphs, Profiles
+from shardwise.mcp.local import (
+    Answer,
+    compare_systems,
+    explain_plan,
+    export_given,
+    list_graphs,
+    list_profiles,
+    make_curve,
+    make_frontier,
+    make_plan,
+    make_quote,
+)
+from shardwise.mcp.tool import Tool
 
-
-@dataclass(frozen=True)
-class Tool:
-    """A tool: its name, a title, a description for the model that chooses among tools, the type of
-    its arguments, and its document, by the word of `shardwise.documents` or as a type.
-
-    `searches` says that it may take long: it reports progress and can be cancelled.
-    """
-
-    name: str
-    title: str
-    description: str
-    arguments: type[Arguments]
-    document: str | type[msgspec.Struct]
-    searches: bool = True
-
-    def input_schema(self) -> dict[str, Any]:
-        """Returns the JSON Schema of the arguments."""
-        return input_schema(self.arguments)
-
-    def output_schema(self) -> dict[str, Any]:
-        """Returns the JSON Schema of the document, as `shardwise schema` prints it, with the object
-        at the root."""
-        if isinstance(self.document, str):
-            return object_schema(json_schema(self.document))
-        return object_schema(msgspec.json.schema(self.document))
-
-
-TOOLS: Mapping[str, Tool] = {
+TOOLS: Mapping[str, Tool[Answer]] = {
     tool.name: tool
     for tool in (
         Tool(
@@ -64,6 +41,7 @@ TOOLS: Mapping[str, Tool] = {
             "short. Its `id` names the plan for explain and export.",
             PlanArguments,
             "plan",
+            make_plan,
         ),
         Tool(
             "curve",
@@ -72,6 +50,7 @@ TOOLS: Mapping[str, Tool] = {
             "scales, and the fewest GPUs on which it fits.",
             CurveArguments,
             "curve",
+            make_curve,
         ),
         Tool(
             "quote",
@@ -80,6 +59,7 @@ TOOLS: Mapping[str, Tool] = {
             "their dates; for a whole job give steps, and a deadline or a budget.",
             QuoteArguments,
             "quote",
+            make_quote,
         ),
         Tool(
             "frontier",
@@ -88,6 +68,7 @@ TOOLS: Mapping[str, Tool] = {
             "GPUs.",
             FrontierArguments,
             "frontier",
+            make_frontier,
         ),
         Tool(
             "compare",
@@ -96,6 +77,7 @@ TOOLS: Mapping[str, Tool] = {
             "Mesh-TensorFlow next to the best one that was found, on one cost model.",
             CompareArguments,
             "compare",
+            compare_systems,
         ),
         Tool(
             "explain",
@@ -104,6 +86,7 @@ TOOLS: Mapping[str, Tool] = {
             "neighbouring strategy. Takes a plan, or graph, hardware and gpus to make one.",
             ExplainArguments,
             "explanation",
+            explain_plan,
         ),
         Tool(
             "export",
@@ -111,6 +94,7 @@ TOOLS: Mapping[str, Tool] = {
             "What starts a plan's hosts, for Slurm, Kueue, Ray or SkyPilot.",
             ExportArguments,
             Export,
+            export_given,
             searches=False,
         ),
         Tool(
@@ -119,6 +103,7 @@ TOOLS: Mapping[str, Tool] = {
             "The built-in hardware profiles: what `hardware` may be.",
             ListArguments,
             Profiles,
+            list_profiles,
             searches=False,
         ),
         Tool(
@@ -127,6 +112,7 @@ TOOLS: Mapping[str, Tool] = {
             "The shipped training graphs: what `graph` may be besides files of your own.",
             ListArguments,
             Graphs,
+            list_graphs,
             searches=False,
         ),
     )

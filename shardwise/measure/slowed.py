@@ -97,7 +97,7 @@ class _Repeated:
         return results
 
     def _rest(self, x: Sequence[Any], records: bool) -> list[Copy]:
-        """Returns the run of less than all rows, or of all in so many of the calls."""
+        """Returns the run of less than all rows, or of all in this many of the calls."""
         if self._by_rows:
             most = min(len(t) for t, cut in zip(x, self._cut, strict=False) if cut and t.dim())
             rows = -int(-most * self._part // 1)

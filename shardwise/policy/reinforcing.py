@@ -14,7 +14,7 @@ from shardwise.sharding.layout import Floats
 MOST_GOOD = 8
 """Strategies of a pool."""
 EVERY = 3
-"""Of so many rounds one learns from the pool (HeteroG's published code)."""
+"""One in this many rounds learns from the pool (HeteroG's published code)."""
 RECENT = 20
 FEW_BESTS = 5
 MORE_ENTROPY = 50.0

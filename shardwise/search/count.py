@@ -209,7 +209,7 @@ class Count:
         return self.watch.part(0.0, IMPROVING).report(stage, fraction)
 
     def tighten(self, limit_bytes: float, best_s: float, seconds: float) -> None:
-        """Raises the bound within a limit towards the time of the best answer, in so many seconds.
+        """Raises the bound within a limit towards the best answer's time, in at most `seconds`.
 
         On devices of one kind nothing is left to be done.
         """

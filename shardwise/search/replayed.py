@@ -49,7 +49,7 @@ SHARE_OF_NUMBER = 0.6
 """Of the time that is left on devices of several kinds, what one number of micro-batches may take
 where others may be faster."""
 WORTH_BEGINNING = 1.5
-"""Another number is begun where so many times as long is left as beginning one took at most."""
+"""Another number is begun while at least this many times as long is left as beginning one took."""
 
 
 def search_replayed(

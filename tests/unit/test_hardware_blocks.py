@@ -19,7 +19,7 @@ TWELVE = load_hardware("heterog-12")
 
 
 def hardware(*sizes: tuple[int, int]) -> Hardware:
-    """Returns groups `g0`, `g1`, … of so many nodes, and so many devices in a node."""
+    """Returns groups `g0`, `g1`, … with these numbers of nodes, and of devices in a node."""
     kinds = [device.kind for device in EIGHT.devices]
     groups = [
         DeviceGroup(f"g{i}", kinds[i % 3], nodes, per_node)

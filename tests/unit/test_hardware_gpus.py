@@ -29,8 +29,8 @@ from shardwise.hardware import (
     ways_inside,
 )
 from shardwise.hardware.link_options import parse_network
-from shardwise.hardware.near import near, plain
 from shardwise.hardware.profiles import SHORT_NAMES
+from shardwise.near import near, plain
 
 ASKED_FOR = (
     "A10", "A10G", "A100", "A100-40GB", "A100-PCIe", "H20", "H100", "H100-PCIe", "H100-NVL", "H200",
@@ -310,6 +310,7 @@ def test_near_names_contain_the_word_first() -> None:
         "h100-superpod",
     ]
     assert near("", ["a"]) == [] and near("zz", ["a"]) == []
+    assert near("bert", ["bert-large"]) and not near("bert", ["bert-large"], least=0.7, parts=False)
 
 
 @pytest.mark.parametrize("name", ["T4", "H20", "B300", "Gaudi-3", "TPU-v6e"])

@@ -194,7 +194,7 @@ def test_old_files_have_their_ids_and_documents(name: str) -> None:
 
 
 def split(profile: Hardware, number: int, first: int) -> Hardware:
-    """Returns the profile with one level as two alike: units of `first`, and so many of them."""
+    """Returns the profile with one level as two alike: units of `first`, and this many of them."""
     whole = profile.levels[number]
     inner = replace(whole, name=whole.name if number == 0 else "across a half", size=first)
     outer = replace(

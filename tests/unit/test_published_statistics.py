@@ -43,7 +43,7 @@ def result(
     project: str = "p",
     **changes: Any,
 ) -> Result:
-    """A run on A100 that was published at so many seconds, and its prediction."""
+    """A run on A100 that was published at this many seconds, and its prediction."""
     figures = {"figure": published_s, "unit": "s", "memory_figures": (), "memory_kind": ""}
     run: Run = msgspec.structs.replace(A_RUN, **{**figures, **changes})
     stored = Stored(

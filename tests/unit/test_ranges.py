@@ -20,7 +20,7 @@ LIMIT = 72.7 * GIB
 
 
 def point(gpus: int, need: float | str | None) -> CurvePoint:
-    """A count that fits (None), needs so many GiB, or was not searched for this reason."""
+    """A count that fits (None), needs this many GiB, or was not searched for this reason."""
     base = CurvePoint(
         gpus, 1, need is None, None, None, None, None, None, None, None, "", best_gpus=None
     )

@@ -8,7 +8,6 @@ Tofu (§7.1).
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,6 +25,7 @@ from shardwise.capture.zoo.transformer import transformer
 from shardwise.capture.zoo.unet import unet
 from shardwise.capture.zoo.vgg import vgg16
 from shardwise.errors import CaptureError
+from shardwise.near import near
 
 _ENTRIES: Mapping[str, Callable[..., Model]] = {
     "mlp": mlp,
@@ -98,7 +98,7 @@ def _check_value(key: str, value: Value, default: float | str, source: Source) -
 
 def _entry(name: str, source: str) -> Callable[..., Model]:
     if name not in _ENTRIES:
-        close = difflib.get_close_matches(name, _ENTRIES, n=3)
+        close = near(name, _ENTRIES, most=3)
         raise CaptureError(
             f"the zoo has no {name!r}", file=source, expected=", ".join(close or _ENTRIES)
         )

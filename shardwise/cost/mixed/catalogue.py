@@ -41,7 +41,7 @@ from shardwise.sharding.pattern import GroupPattern
 MOST = 24
 """Proportions of a catalogue."""
 MOST_STEPS = 120
-"""Parts of the samples whose times are computed; larger batches are balanced in so many."""
+"""Parts of the samples whose times are computed; larger batches are balanced in this many."""
 SCALE = 10**6
 """Real weights are rounded to multiples of 1 / SCALE before an extent is cut by them."""
 MOST_RATIO = 8

@@ -26,7 +26,7 @@ from shardwise.sharding.layout import Floats
 Choices = NDArray[np.uint32]
 
 BEYOND = 10.0
-"""A strategy beyond memory counts as so many times slower as it exceeds the limit, relative."""
+"""A strategy beyond memory counts as this many times slower as it exceeds the limit, relative."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class MixedKits:
     )
 
     def program(self, kit: Kit, places: int) -> MixedProgram:
-        """Returns the program of so many places, the same for all kits of one tape."""
+        """Returns the program of this many places, the same for all kits of one tape."""
         key = id(kit.tape), kit.repeat is None, places
         if key not in self._written:
             # With the kit, so that no other tape takes its place in memory.

@@ -36,7 +36,7 @@ def test_every_command_argument_and_option_says_what_it_is() -> None:
     for name, command in commands.items():
         assert command.help, name
         flags = {flag for part in command.params for flag in part.opts}
-        assert "--json" in flags or name in ("agent", "worker"), name
+        assert "--json" in flags or name in ("agent", "mcp", "worker"), name
         for part in command.params:
             if isinstance(part, click.Option):
                 assert part.help, f"{name} {part.opts}"

@@ -11,7 +11,7 @@ MOST = 5
 LONGEST = 100
 """Characters of a name that are looked at."""
 
-_LIKE = 0.55
+LEAST = 0.55
 """The likeness, 0 to 1, from which a name counts as near."""
 
 
@@ -20,17 +20,25 @@ def plain(name: str) -> str:
     return "".join(c for c in name[:LONGEST].lower() if c.isalnum())
 
 
-def near(name: str, names: Iterable[str], most: int = MOST) -> list[str]:
+def near(
+    name: str,
+    names: Iterable[str],
+    most: int = MOST,
+    *,
+    least: float = LEAST,
+    parts: bool = True,
+) -> list[str]:
     """Returns at most `most` of the names, nearest first: those that contain `name`, then those
     that begin alike or have most of their characters in common.
 
-    Case and punctuation do not count. Empty where none is near.
+    Case and punctuation do not count. `least` is the likeness, 0 to 1, from which a name is near;
+    without `parts` a name that contains `name` needs it too. Empty where none is near.
     """
     wanted = plain(name)
     if not wanted:
         return []
-    scored = [(_likeness(wanted, plain(other)), other) for other in dict.fromkeys(names)]
-    close = sorted((-score, other) for score, other in scored if score >= _LIKE)
+    scored = [(_likeness(wanted, plain(other), parts), other) for other in dict.fromkeys(names)]
+    close = sorted((-score, other) for score, other in scored if score >= least)
     return [other for _, other in close[:most]]
 
 
@@ -40,8 +48,9 @@ def did_you_mean(names: Iterable[str]) -> str:
     return f": did you mean {listed}?" if listed else ""
 
 
-def _likeness(wanted: str, other: str) -> float:
-    """Returns 0 to 2: above 1 where one contains the other, the more of it the more."""
-    if wanted in other:
+def _likeness(wanted: str, other: str, parts: bool) -> float:
+    """Returns 0 to 2: above 1 where `parts` count and `wanted` is one of `other`, the more of it
+    the more."""
+    if parts and wanted in other:
         return 1 + len(wanted) / len(other) + other.startswith(wanted) / LONGEST
     return SequenceMatcher(None, wanted, other, autojunk=False).ratio()

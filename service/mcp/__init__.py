@@ -1,0 +1,1 @@
+"""The service's answers as tools of the Model Context Protocol, under its keys: `/mcp`."""

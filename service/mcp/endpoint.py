@@ -1,0 +1,89 @@
+"""`POST /mcp`: the protocol over streamable HTTP, one request at a time, without sessions.
+
+Any process of a service answers any request. A caller is admitted, and the body read within limits,
+before the protocol sees anything of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from service.base.pools import expected_bytes
+from service.base.problems import Problem, problem_of
+from service.edge.body import read_body
+from service.edge.http import caller_of
+from service.edge.state import State
+from service.mcp.asking import Answer, Asking
+from service.mcp.tools import TOOLS
+from shardwise import validation
+from shardwise.errors import ShardwiseError
+from shardwise.mcp.calls import Report
+from shardwise.mcp.server import Context, make_server
+from shardwise.mcp.tool import Tool
+
+log = logging.getLogger(__name__)
+MOST_BYTES = 4 * 2**20
+"""Largest body of a request: the arguments of one call."""
+
+
+class Endpoint:
+    """The ASGI application of `/mcp`; `running` has to be entered once, around all requests."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._manager = StreamableHTTPSessionManager(
+            make_server(TOOLS, self._compute), stateless=True, max_request_body_size=MOST_BYTES
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answers requests until the block ends."""
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request. Raises `Problem` if its caller or its body is refused."""
+        request, state = Request(scope, receive), self._state
+        settings = state.settings
+        principal = await state.gate.admit(caller_of(request), "read")
+        most = expected_bytes(request, MOST_BYTES, settings.max_gzip_ratio)
+        with state.pools.bodies.take(principal.tenant, most) as resize:
+            body = await read_body(request, settings, MOST_BYTES)
+            resize(len(body))
+            await self._manager.handle_request(_plain(scope), _replayed(body, receive), send)
+
+    async def _compute(
+        self, tool: Tool[Answer], values: Mapping[str, Any], report: Report, context: Context
+    ) -> Any:
+        assert context.request is not None, "HTTP brought the call"
+        try:
+            arguments = validation.convert(values, tool.arguments)
+            return await tool.answer(Asking(self._state, context.request, report), arguments)
+        except ShardwiseError as error:
+            raise problem_of(error) from None
+        except Exception as error:
+            log.exception("a defect in the tool %s", tool.name)
+            raise Problem("defect", "a defect of the service, please report it") from error
+
+
+def _plain(scope: Scope) -> Scope:
+    """Returns a request's scope without what its body was encoded and measured by."""
+    ours = (b"content-encoding", b"content-length", b"transfer-encoding")
+    return {**scope, "headers": [(k, v) for k, v in scope["headers"] if k not in ours]}
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Returns what receives a body that was read already, and then what else comes."""
+    whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return replay

@@ -1,0 +1,32 @@
+"""Numbers in the words of tables and answers: sizes, times, counts."""
+
+from __future__ import annotations
+
+MISSING = "-"
+
+
+def gib(size_bytes: float | None) -> str:
+    """Returns bytes as a number of GiB, for a column that names the unit."""
+    return MISSING if size_bytes is None else f"{size_bytes / 2**30:,.2f}"
+
+
+def gib_with_unit(size_bytes: float | None) -> str:
+    """Returns bytes as `13.50 GiB`."""
+    return MISSING if size_bytes is None else f"{gib(size_bytes)} GiB"
+
+
+def seconds(value: float | None) -> str:
+    """Returns seconds with four significant digits, in ms below one."""
+    if value is None:
+        return MISSING
+    return milliseconds(value) if abs(value) < 1 else f"{value:.4g} s"
+
+
+def milliseconds(value: float | None) -> str:
+    """Returns seconds as ms with four significant digits."""
+    return MISSING if value is None else f"{value * 1e3:.4g} ms"
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns `1 GPU`, `2 GPUs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
