@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -43,6 +44,7 @@ from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.schedulers.formats import FORMS, export
+from shardwise.trainers.spaces import ANY, SPACES
 
 MOST_ROWS = 24
 MOST_OTHERS = 5
@@ -235,6 +237,13 @@ def curve(
     help="In which order operators run: the program's, by upward rank, or the better one (unless "
     "named the program's on devices of one kind, the better one on several kinds).",
 )
+@click.option(
+    "--space",
+    type=click.Choice((ANY, *SPACES)),
+    default=ANY,
+    show_default=True,
+    help="Of which strategies: of any kind, or those that a trainer can run (docs/trainers.md).",
+)
 @click.option("-o", "--output", help="Write the plan here.")
 @other_search_options
 @question_options
@@ -245,6 +254,7 @@ def plan(
     gpus: str,
     objective: str,
     order: str | None,
+    space: str,
     output: str | None,
     server: str | None,
     key_file: str | None,
@@ -257,6 +267,10 @@ def plan(
     from shardwise.hardware import devices_of, load_hardware
 
     check_output(output)
+    if server and space != ANY:
+        raise BadInput(
+            "a service plans strategies of any kind", field="--space", expected="no --server"
+        )
     if server and order is not None:
         raise BadInput(
             "a service chooses the order itself", field="--order", expected="no --server"
@@ -267,7 +281,12 @@ def plan(
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         profile = load_hardware(hardware)
-        document = advise.plan(
+        ask = advise.plan
+        if space != ANY:
+            from shardwise.trainers.plan import plan_for
+
+            ask = partial(plan_for, trainer=space)
+        document = ask(
             load_graph(graph),
             profile,
             devices_of(gpus, profile),
