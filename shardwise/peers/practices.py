@@ -94,7 +94,7 @@ class Practices:
 
     def marked(self, allowed: Allowed) -> Iterator[Named]:
         """Yields the allowed strategies: every factorisation, stage, extent of shards and
-        recomputation."""
+        recomputation; what tensor parallelism can split it does."""
         space = MegatronSpace(self._problem)
         for grid in space.grids():
             go_on(self._progress, STAGE, 0.0)
@@ -102,7 +102,7 @@ class Practices:
             if not (wanted and self._has_samples_for(grid.shares)):
                 continue
             if any(grid.tp):
-                splits = self._least_sum(space, grid)
+                splits = self._least_sum(space, grid, divided=True)
             else:
                 splits = data_parallel_rows(self._problem).choices
             if splits is not None:
@@ -169,12 +169,17 @@ class Practices:
                 label = grid.label + (f"·zero-{stage}" if stage else "")
                 yield from self._under(splits, MEGATRON, label, stage, grid=grid)
 
-    def _least_sum(self, space: MegatronSpace, grid: Grid) -> Choices | None:
+    def _least_sum(
+        self, space: MegatronSpace, grid: Grid, *, divided: bool = False
+    ) -> Choices | None:
         """Returns the factorisation's strategy of the least sum, under the least ZeRO stage and
-        recomputation; None where a group cannot follow the factorisation."""
+        recomputation; None where a group cannot follow the factorisation.
+
+        `divided` as in `MegatronSpace.masks`.
+        """
         stage, recompute = min(self._options.zero), self._recomputations[0]
         masks = []
-        for g, mask in enumerate(space.masks(grid)):
+        for g, mask in enumerate(space.masks(grid, divided=divided)):
             rows = self._rows[id(self._problem.costs[g])]
             of_splits = rows.by_split(stage, False, bool(self._recomputing[recompute][g]))
             only = np.zeros(len(mask), dtype=bool)
