@@ -208,8 +208,8 @@ def plan(
 
     Arguments are those of `frontier`; `order` is that of execution: `program`, `rank` or `auto`
     (docs/replay.md). With the name of a trainer as `space` it is the fastest that the trainer can
-    run (docs/trainers.md). Raises as `shardwise.advise.plan` and `shardwise.trainers.plan_for` do,
-    `Infeasible` when nothing fits.
+    run (docs/trainers.md). Raises as `shardwise.advise.plan` does, for a trainer as
+    `shardwise.trainers.plan.plan_for` does, and `Infeasible` when nothing fits.
     """
     made = _options(options, choices)
     of, on = _graph(graph), _hardware(hardware)

@@ -309,13 +309,45 @@ def plan(
 
 @click.command()
 @click.argument("plan")
+@click.option(
+    "--like",
+    metavar="FILE",
+    help="A trainer's configuration: PLAN is then a graph, and the answer is what the "
+    "configuration takes and what to change (docs/trainers.md).",
+)
+@click.option("--hardware", help="With --like: built-in name, profile file, NAME*NODES.")
+@click.option("--gpus", help="With --like: GPUs of the job.")
+@other_search_options
 @server_options
 @json_option
-def explain(plan: str, server: str | None, key_file: str | None, as_json: bool) -> None:
-    """Which operator is split how, and what it costs. PLAN: a file, or with --server an id."""
+def explain(
+    plan: str,
+    like: str | None,
+    hardware: str | None,
+    gpus: str | None,
+    server: str | None,
+    key_file: str | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Which operator is split how, and what it costs.
+
+    PLAN: a file, or with --server an id; with --like a graph.
+    """
     from shardwise.advise import explain as why
     from shardwise.advise import read_plan
 
+    if like is not None:
+        if hardware is None or gpus is None:
+            raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
+        if server:
+            raise BadInput("is priced here", field="--like", expected="no --server")
+        from shardwise.cli.pricing import explain_like
+
+        explain_like(plan, like, hardware, gpus, as_json, search)
+        return
+    if hardware is not None or gpus is not None:
+        raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:
             document = client.plan_of(plan)

@@ -39,7 +39,7 @@ class TrainerSpace:
     `zero` are its ZeRO stages, `hybrid` those of which shards may have several copies (HSDP).
     `tensor` are the stages beside tensor parallelism over several shares of samples, none where it
     has no tensor parallelism; `sequence` says whether positions may, must or must not be split with
-    it. `sources` are pages or files of the trainer that say so.
+    it. `sources` are where the trainer says so.
     """
 
     zero: tuple[int, ...]
@@ -72,9 +72,9 @@ SPACES: Mapping[str, TrainerSpace] = {
         sequence=(True,),
         recompute=EVERY_RECOMPUTATION,
         sources=(
-            "torchtitan/config/job_config.py: data_parallel_replicate_degree, "
+            "torchtitan's job configuration (JobConfig): data_parallel_replicate_degree, "
             "data_parallel_shard_degree, fsdp_reshard_after_forward, activation_checkpoint.mode",
-            "torchtitan/models/llama3/infra/parallelize.py: sequence parallelism in apply_tp, "
+            "torchtitan's parallelize_llama: sequence parallelism in apply_tp, "
             '"DDP has not supported > 1D parallelism"',
         ),
     ),
@@ -86,7 +86,7 @@ SPACES: Mapping[str, TrainerSpace] = {
         sequence=(False, True),
         recompute=EVERY_RECOMPUTATION,
         sources=(
-            "megatron/training/arguments.py: --use-distributed-optimizer, "
+            "Megatron-LM's arguments: --use-distributed-optimizer, "
             "--num-distributed-optimizer-instances, --sequence-parallel, "
             "--recompute-granularity",
         ),
@@ -138,10 +138,9 @@ SPACES: Mapping[str, TrainerSpace] = {
         sequence=(False, True),
         recompute=ALL_OR_NOTHING,
         sources=(
-            "src/nanotron/config/parallelism_config.py: dp, tp, tp_mode (reduce_scatter is "
+            "nanotron's ParallelismArgs: dp, tp, tp_mode (reduce_scatter is "
             "sequence parallelism), recompute_layer",
-            "src/nanotron/config/config.py: optimizer.zero_stage, "
-            "tokens.batch_accumulation_per_replica",
+            "nanotron's Config: optimizer.zero_stage, tokens.batch_accumulation_per_replica",
         ),
     ),
 }

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import json
 from math import prod
+from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from harness.models.comparison_models import residual_block
 from harness.strategies import problem_of
 from shardwise import documents
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
+from shardwise.cli.advice import explain as explain_command
 from shardwise.cli.pricing import check_step, pricing_page
 from shardwise.documents.parallelism import Parallelism
 from shardwise.documents.pricing import Pricing
 from shardwise.errors import BadInput
-from shardwise.graph import read_graph
+from shardwise.graph import read_graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
@@ -150,6 +153,33 @@ def test_the_document_and_its_page(priced: Pricing, capsys: pytest.CaptureFixtur
     assert shown.out.startswith("deepspeed: dp_shard 8, full recomputation, 4 micro-batches\n")
     assert "no recomputation instead of full" in shown.out
     assert "not read: offload" in shown.err
+
+
+def test_the_command_prices_a_file(tmp_path: Path) -> None:
+    graph, file = tmp_path / "graph.json", tmp_path / "deepspeed.json"
+    write_graph(BLOCK, graph)
+    said = {
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 3},
+    }
+    file.write_text(json.dumps(said), "utf-8")
+    where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "1,2,4"]
+    asked = [str(graph), "--like", str(file)]
+    runner = CliRunner()
+    result = runner.invoke(explain_command, [*asked, *where, "--json"])
+    assert result.exit_code == 0, result.output
+    pricing = documents.read(json.loads(result.stdout), Pricing)
+    assert pricing.trainer == "deepspeed"
+    assert pricing.parallelism == Parallelism(shards=8, zero=3, micro_batches=4)
+    for wrong, problem in (
+        (asked, "--hardware and --gpus"),
+        ([*asked, *where, "--server", "http://127.0.0.1:1"], "no --server"),
+        ([str(graph), *where], "a plan has its own"),
+    ):
+        refused = runner.invoke(explain_command, wrong).exception
+        assert isinstance(refused, BadInput) and problem in str(refused)
 
 
 def test_a_configuration_is_of_the_graphs_step() -> None:
