@@ -24,6 +24,8 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
 from shardwise.pictures.plots import curve_picture, frontier_picture
+from shardwise.trainers.plan import plan_for
+from shardwise.trainers.spaces import ANY
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -198,23 +200,34 @@ def plan(
     objective: str = "mini-time",
     point: str | None = None,
     order: str | None = None,
+    space: str = ANY,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Plan:
     """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
     Arguments are those of `frontier`; `order` is that of execution: `program`, `rank` or `auto`
-    (docs/replay.md). Raises as `shardwise.advise.plan` does, `Infeasible` when
-    nothing fits.
+    (docs/replay.md). With the name of a trainer as `space` it is the fastest that the trainer can
+    run (docs/trainers.md). Raises as `shardwise.advise.plan` does, for a trainer as
+    `shardwise.trainers.plan.plan_for` does, and `Infeasible` when nothing fits.
     """
+    made = _options(options, choices)
+    of, on = _graph(graph), _hardware(hardware)
+    if space != ANY:
+        if point is not None:
+            raise BadInput("a trainer's space has no frontier", field="point", expected="none")
+        answer = plan_for(
+            of, on, gpus, space, objective=objective, order=order, options=made, progress=progress
+        )
+        return _with_views(answer, Plan)
     answer = advise.plan(
-        _graph(graph),
-        _hardware(hardware),
+        of,
+        on,
         gpus,
         objective=objective,
         point=point,
         order=order,
-        options=_options(options, choices),
+        options=made,
         progress=progress,
     )
     return _with_views(answer, Plan)

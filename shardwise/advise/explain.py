@@ -26,6 +26,7 @@ from shardwise.documents.explanation import (
     Explanation,
     Totals,
 )
+from shardwise.documents.parallelism import trainer_text
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
     Choice,
@@ -209,6 +210,8 @@ def _text(
         *(_of_replayed if plan.overlap else _of_sums)(plan, totals),
         f"Compute time: {shares_text(predicted.compute_shares)}.",
     ]
+    if plan.trainer is not UNSET:
+        lines.append(f"{trainer_text(plan.trainer)}.")
     if groups:
         slowest = max(groups, key=_time_s)
         others = f" and {slowest.repeats - 1} groups like it" if slowest.repeats > 1 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -32,6 +33,7 @@ from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.schedulers.formats import FORMS, export
 from shardwise.texts import counted, gib, seconds
+from shardwise.trainers.spaces import ANY, SPACES
 
 MOST_ROWS = 24
 MOST_OTHERS = 5
@@ -224,6 +226,13 @@ def curve(
     help="In which order operators run: the program's, by upward rank, or the better one (unless "
     "named the program's on devices of one kind, the better one on several kinds).",
 )
+@click.option(
+    "--space",
+    type=click.Choice((ANY, *SPACES)),
+    default=ANY,
+    show_default=True,
+    help="Of which strategies: of any kind, or those that a trainer can run (docs/trainers.md).",
+)
 @click.option("-o", "--output", help="Write the plan here.")
 @other_search_options
 @question_options
@@ -234,6 +243,7 @@ def plan(
     gpus: str,
     objective: str,
     order: str | None,
+    space: str,
     output: str | None,
     server: str | None,
     key_file: str | None,
@@ -246,6 +256,10 @@ def plan(
     from shardwise.hardware import devices_of, load_hardware
 
     check_output(output)
+    if server and space != ANY:
+        raise BadInput(
+            "a service plans strategies of any kind", field="--space", expected="no --server"
+        )
     if server and order is not None:
         raise BadInput(
             "a service chooses the order itself", field="--order", expected="no --server"
@@ -256,7 +270,12 @@ def plan(
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         profile = load_hardware(hardware)
-        document = advise.plan(
+        ask = advise.plan
+        if space != ANY:
+            from shardwise.trainers.plan import plan_for
+
+            ask = partial(plan_for, trainer=space)
+        document = ask(
             load_graph(graph),
             profile,
             devices_of(gpus, profile),
@@ -279,13 +298,45 @@ def plan(
 
 @click.command()
 @click.argument("plan")
+@click.option(
+    "--like",
+    metavar="FILE",
+    help="A trainer's configuration: PLAN is then a graph, and the answer is what the "
+    "configuration takes and what to change (docs/trainers.md).",
+)
+@click.option("--hardware", help="With --like: built-in name, profile file, NAME*NODES.")
+@click.option("--gpus", help="With --like: GPUs of the job.")
+@other_search_options
 @server_options
 @json_option
-def explain(plan: str, server: str | None, key_file: str | None, as_json: bool) -> None:
-    """Which operator is split how, and what it costs. PLAN: a file, or with --server an id."""
+def explain(
+    plan: str,
+    like: str | None,
+    hardware: str | None,
+    gpus: str | None,
+    server: str | None,
+    key_file: str | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Which operator is split how, and what it costs.
+
+    PLAN: a file, or with --server an id; with --like a graph.
+    """
     from shardwise.advise import explain as why
     from shardwise.advise import read_plan
 
+    if like is not None:
+        if hardware is None or gpus is None:
+            raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
+        if server:
+            raise BadInput("is priced here", field="--like", expected="no --server")
+        from shardwise.cli.pricing import explain_like
+
+        explain_like(plan, like, hardware, gpus, as_json, search)
+        return
+    if hardware is not None or gpus is not None:
+        raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:
             document = client.plan_of(plan)

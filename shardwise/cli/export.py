@@ -1,4 +1,4 @@
-"""export: what starts a plan's hosts, in a scheduler's form."""
+"""export: what starts a plan's hosts, or the configuration of the trainer that runs it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import click
 
 from shardwise.cli.advisor import server_options, service
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import emit
+from shardwise.cli.output import emit, note
+from shardwise.documents import Plan
+from shardwise.errors import BadInput
+from shardwise.files import write_whole
+from shardwise.outfiles import check_output
 from shardwise.schedulers.formats import FORMS, JSON, PLAN_FORMS, export_plan
+from shardwise.trainers.formats import TRAINERS, write_for
 
 PLAN_ID = "sha256:"
 
@@ -17,8 +22,12 @@ PLAN_ID = "sha256:"
 @click.command()
 @click.argument("plan")
 @click.option(
-    "--format", "form", required=True, type=click.Choice(PLAN_FORMS), help="What reads it."
+    "--format", "form", type=click.Choice(PLAN_FORMS), help="The scheduler that reads it."
 )
+@click.option(
+    "--to", "trainer", type=click.Choice(list(TRAINERS)), help="The trainer that runs the plan."
+)
+@click.option("-o", "--output", help="The file to write. Without it the text is printed.")
 @click.option(
     "--gpu-type",
     help="What the scheduler calls the GPUs; of several kinds by group, such as "
@@ -28,22 +37,55 @@ PLAN_ID = "sha256:"
 @json_option
 def export(
     plan: str,
-    form: str,
+    form: str | None,
+    trainer: str | None,
+    output: str | None,
     gpu_type: str | None,
     server: str | None,
     key_file: str | None,
     as_json: bool,
 ) -> None:
-    """Write what starts a plan's hosts. PLAN: a file, or with --server an id."""
+    """Write what starts a plan's hosts, or a trainer's configuration.
+
+    PLAN: a file, or with --server an id.
+    """
+    if (form is None) == (trainer is None):
+        raise BadInput("give one of --format and --to", field="to", expected="one of them")
+    check_output(output)
+    document = _plan(plan, server, key_file)
+    if trainer is not None:
+        _to_trainer(document, trainer, output, as_json)
+        return
+    assert form is not None
+    text = export_plan(document, form, gpu_type=gpu_type)
+    if output is not None:
+        write_whole(output, text.encode())
+    elif as_json and FORMS[form].media_type != JSON:
+        emit({"script": text})
+    else:
+        sys.stdout.write(text)
+
+
+def _to_trainer(plan: Plan, trainer: str, output: str | None, as_json: bool) -> None:
+    """Writes or prints a trainer's configuration, and notes what it cannot say."""
+    written = write_for(plan, trainer)
+    if output is not None:
+        write_whole(output, written.text.encode())
+    if as_json:
+        emit({"trainer": trainer, "text": written.text, "unsaid": written.unsaid})
+        return
+    if output is None:
+        sys.stdout.write(written.text)
+    for sentence in written.unsaid:
+        note(f"not in the file: {sentence}")
+
+
+def _plan(plan: str, server: str | None, key_file: str | None) -> Plan:
+    """Returns the plan of a file, or of an id with a server."""
     from shardwise.advise import read_plan
 
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:
-            document = client.plan_of(plan)
-    else:
-        document = read_plan(plan)
-    text = export_plan(document, form, gpu_type=gpu_type)
-    if as_json and FORMS[form].media_type != JSON:
-        emit({"script": text})
-    else:
-        sys.stdout.write(text)
+            planned: Plan = client.plan_of(plan)
+            return planned
+    return read_plan(plan)

@@ -12,6 +12,7 @@ from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.infeasible import Infeasible
 from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
 from shardwise.documents.plan import Plan
+from shardwise.documents.pricing import Pricing
 from shardwise.documents.questions import (
     QUESTIONS,
     BundleText,
@@ -43,6 +44,7 @@ __all__ = [
     "LaunchRequest",
     "Plan",
     "PlanRequest",
+    "Pricing",
     "Quote",
     "QuoteRequest",
     "json_schema",

@@ -50,3 +50,36 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     sequence_length: int | None
     any_time_s: float | None
     slower: float | None
+
+
+def text_of(parallelism: Parallelism) -> str:
+    """Returns text such as `dp_shard 8 × tp 8 with sequence parallelism, full recomputation`."""
+    parts = [_degrees(parallelism)]
+    if parallelism.recompute != "none":
+        parts.append(f"{parallelism.recompute} recomputation")
+    if parallelism.micro_batches > 1:
+        parts.append(f"{parallelism.micro_batches} micro-batches")
+    return ", ".join(parts)
+
+
+def _degrees(parallelism: Parallelism) -> str:
+    """Returns the degrees that are above 1, with the ZeRO stage where it is not 3."""
+    stage = f" (ZeRO-{parallelism.zero})" if parallelism.zero in (1, 2) else ""
+    sequence = " with sequence parallelism" if parallelism.sequence else ""
+    degrees = [
+        (parallelism.replicas, "dp_replicate" if parallelism.zero else "dp", ""),
+        (parallelism.shards, "dp_shard", stage),
+        (parallelism.tensor, "tp", sequence),
+    ]
+    return " × ".join(f"{name} {n}{more}" for n, name, more in degrees if n > 1) or "one GPU"
+
+
+def trainer_text(trainer: PlannedTrainer) -> str:
+    """Returns a plan's trainer, its strategy, and what its space costs, in one line."""
+    if trainer.slower is None:
+        than = ""
+    elif trainer.slower == 0.0:
+        than = "; as fast as the fastest strategy of any kind that was found"
+    else:
+        than = f"; {trainer.slower:.1%} slower than the fastest strategy of any kind"
+    return f"{trainer.name}: {text_of(trainer.parallelism)}{than}"

@@ -15,6 +15,7 @@ from shardwise.documents.explanation import Explanation
 from shardwise.documents.frontier import Frontier
 from shardwise.documents.infeasible import Infeasible
 from shardwise.documents.plan import Plan
+from shardwise.documents.pricing import Pricing
 from shardwise.documents.quote import Quote
 from shardwise.documents.service import SERVICE_DOCUMENTS
 from shardwise.errors import BadInput
@@ -26,6 +27,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "frontier": Frontier,
     "infeasible": Infeasible,
     "plan": Plan,
+    "pricing": Pricing,
     "quote": Quote,
 }
 """By the word in the `schema` member: `plan` for `shardwise.plan/1`."""

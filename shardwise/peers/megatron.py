@@ -101,12 +101,32 @@ class MegatronSpace:
                 label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
                 yield Grid(dp, tp, sequence, shares, label)
 
-    def masks(self, grid: Grid) -> list[NDArray[np.bool_]]:
-        """Returns per group the configurations that a factorisation allows."""
-        return [
+    def masks(self, grid: Grid, *, divided: bool = False) -> list[NDArray[np.bool_]]:
+        """Returns per group the configurations that a factorisation allows.
+
+        With `divided` groups with a matrix are split along tp wherever they can be, as programs
+        that are written for tensor parallelism have it, even where to repeat them takes less.
+        """
+        masks = [
             self._mask(group, grid.dp, grid.tp, sequence=grid.sequence)
             for group in self._problem.coarsened.groups
         ]
+        if not divided:
+            return masks
+        return [
+            self._divided(group, mask, grid.tp)
+            for group, mask in zip(self._problem.coarsened.groups, masks, strict=True)
+        ]
+
+    def _divided(self, group: Group, mask: NDArray[np.bool_], tp: Bundle) -> NDArray[np.bool_]:
+        """Returns those of a group's configurations that split along tp; all where none does."""
+        if not any(member.semantics.category == "heavy" for member in group.members):
+            return mask
+        split = np.zeros_like(mask)
+        for v in range(len(group.variables)):
+            split |= self._bundles.has(group.index, v, tp)
+        split &= mask
+        return split if split.any() else mask
 
     def _mask(self, group: Group, dp: Bundle, tp: Bundle, *, sequence: bool) -> NDArray[np.bool_]:
         g = group.index

@@ -30,15 +30,10 @@ from shardwise.peers.answer import Answer, pareto, proven
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.document import ALL, OURS, SPLITS, replayed_document
 from shardwise.peers.evaluate import Point, Step, point_of, with_steps
+from shardwise.peers.methods import MEGATRON, METHODS, STAGE
 from shardwise.peers.papers import Peer, papers
-from shardwise.peers.practitioners import (
-    MEGATRON,
-    METHODS,
-    STAGE,
-    Practised,
-    best_of_counts,
-    is_offered,
-)
+from shardwise.peers.practices import is_offered
+from shardwise.peers.practitioners import Practised, best_of_counts
 from shardwise.peers.restrict import solve
 from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen, fastest, lowest_peak, time_gap
@@ -77,7 +72,7 @@ def _practitioners(ours: Sequence[Search], progress: Progress) -> Iterator[Answe
     replayers = []
     for place, one in enumerate(ours):
         go_on(progress, STAGE, place / len(ours))
-        replayers.append(_replayer(one, progress))
+        replayers.append(replayer_of_whole(one, progress))
     for methods in ([name for name in METHODS if name != MEGATRON], [MEGATRON]):
         started = monotonic()
         best: list[Practised] = []
@@ -93,7 +88,7 @@ def _practitioners(ours: Sequence[Search], progress: Progress) -> Iterator[Answe
                 yield replace(_method(name, practised, reason), seconds=seconds)
 
 
-def _replayer(search: Search, progress: Progress) -> Replayer:
+def replayer_of_whole(search: Search, progress: Progress) -> Replayer:
     """Returns the replayer of a search's whole problem, which a hopeless count has not built."""
     if len(search.time_s):
         return search.own_replayer

@@ -27,8 +27,8 @@ from shardwise.peers import compare
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.evaluate import evaluate, steps_of
 from shardwise.peers.megatron import megatron
+from shardwise.peers.methods import METHODS
 from shardwise.peers.practitioners import (
-    METHODS,
     Practice,
     best_of_counts,
     practitioners,

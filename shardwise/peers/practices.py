@@ -1,0 +1,247 @@
+"""The choices of what practitioners run in one problem (`practitioners.py` says which they are)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import Progress, go_on
+from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.peers.data_parallel import data_parallel_rows
+from shardwise.peers.megatron import Grid, MegatronSpace
+from shardwise.peers.methods import (
+    FULL,
+    HYBRID,
+    MEGATRON,
+    METHODS,
+    NONE,
+    RECOMPUTATIONS,
+    RECOMPUTED,
+    SELECTIVE,
+    STAGE,
+)
+from shardwise.peers.restrict import least_time
+from shardwise.peers.rows_by_split import RowsBySplit
+from shardwise.sharding.layout import shard_fits
+
+Choices = NDArray[np.uint32]
+Allowed = Callable[[Parallelism], bool]
+"""Says whether a strategy of the whole model is wanted."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """The choices of a strategy, (groups,), under its method and label."""
+
+    method: str
+    label: str
+    parallelism: Parallelism
+    choices: Choices
+
+
+def is_offered(name: str, problem: SearchProblem) -> bool:
+    """Returns whether options and mesh are such that practitioners would use a method."""
+    axes, node = len(problem.context.mesh.axes), _axes_in_a_node(problem)
+    inside_some = 0 < node < (1 << axes) - 1
+    stages = set(METHODS[name].stages) & set(problem.context.options.zero)
+    return bool(stages) and axes > 0 and (inside_some or name != HYBRID)
+
+
+def _axes_in_a_node(problem: SearchProblem) -> int:
+    """Returns the bit mask of the axes inside a node."""
+    mesh = problem.context.mesh
+    node = mesh.mesh.levels[0]
+    return sum(1 << a for a, axis in enumerate(mesh.axes) if axis.level == node)
+
+
+def _method_of(parallelism: Parallelism) -> str:
+    """Returns what practitioners call a strategy: one of `METHODS`."""
+    if parallelism.tensor > 1:
+        return MEGATRON
+    if parallelism.zero and parallelism.replicas > 1:
+        return HYBRID
+    return next(name for name, of in METHODS.items() if parallelism.zero in of.stages)
+
+
+class Practices:
+    """The strategies of one problem."""
+
+    def __init__(self, problem: SearchProblem, progress: Progress) -> None:
+        self._problem = problem
+        self._options = problem.context.options
+        self._progress = progress
+        sizes, node = problem.context.mesh.sizes, _axes_in_a_node(problem)
+        self._rows = {id(cost): RowsBySplit(cost, sizes, node) for cost in problem.costs}
+
+    def named(self, methods: Container[str]) -> Iterator[Named]:
+        """Yields method, label and choices of each of these methods."""
+        go_on(self._progress, STAGE, 0.0)
+        if self._has_samples_for(int(self._problem.context.mesh.sizes.prod())):
+            yield from self._data_parallel(methods)
+        if MEGATRON in methods:
+            space = MegatronSpace(self._problem)
+            for grid in space.grids():
+                go_on(self._progress, STAGE, 0.0)
+                if any(grid.tp) and self._has_samples_for(grid.shares):
+                    yield from self._megatron(space, grid)
+
+    def marked(self, allowed: Allowed) -> Iterator[Named]:
+        """Yields the allowed strategies: every factorisation, stage, extent of shards and
+        recomputation; what tensor parallelism can split it does."""
+        space = MegatronSpace(self._problem)
+        for grid in space.grids():
+            go_on(self._progress, STAGE, 0.0)
+            wanted = [one for one in self._strategies(grid) if allowed(one[0])]
+            if not (wanted and self._has_samples_for(grid.shares)):
+                continue
+            if any(grid.tp):
+                splits = self._least_sum(space, grid, divided=True)
+            else:
+                splits = data_parallel_rows(self._problem).choices
+            if splits is not None:
+                for parallelism, recompute, inside in wanted:
+                    method = _method_of(parallelism)
+                    rows = self._like(splits, parallelism.zero, inside, recompute)
+                    yield Named(
+                        method, text_of(replace(parallelism, micro_batches=1)), parallelism, rows
+                    )
+
+    def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, bool]]:
+        """Yields the strategies of a factorisation, with recomputation and whether shards are
+        inside a node; without ZeRO alone where nothing is divided by samples."""
+        data, inside = grid.shares, self._inside(grid)
+        for stage in self._options.zero:
+            if stage and data == 1:
+                continue
+            for shards in sorted({inside, data} - {1}) if stage else (1,):
+                for recompute in self._recomputations:
+                    parallelism = self._parallelism(grid, stage, shards, recompute)
+                    yield parallelism, recompute, shards < data
+
+    def _parallelism(
+        self, grid: Grid | None, stage: int, shards: int, recompute: str
+    ) -> Parallelism:
+        gpus = int(self._problem.context.mesh.sizes.prod())
+        data = gpus if grid is None else grid.shares
+        return Parallelism(
+            replicas=data // shards,
+            shards=shards,
+            tensor=gpus // data,
+            sequence=grid is not None and grid.sequence,
+            zero=stage,
+            recompute=RECOMPUTED[recompute],
+            micro_batches=self._problem.context.micro_batches,
+        )
+
+    def _inside(self, grid: Grid | None) -> int:
+        """Returns over how many devices of a node samples are divided; tensor parallelism is
+        innermost."""
+        mesh = self._problem.context.mesh
+        node = mesh.mesh.levels[0]
+        gpus = int(mesh.sizes.prod())
+        of_node = prod(axis.size for axis in mesh.axes if axis.level == node)
+        return max(of_node // (1 if grid is None else gpus // grid.shares), 1)
+
+    def _has_samples_for(self, shares: int) -> bool:
+        """Returns whether a micro-batch can be cut into this many shares."""
+        samples = self._problem.context.graph.batch_size
+        return samples is None or shard_fits(samples, shares)
+
+    def _data_parallel(self, methods: Container[str]) -> Iterator[Named]:
+        splits = data_parallel_rows(self._problem).choices
+        for name, method in METHODS.items():
+            if name in methods and name != MEGATRON and is_offered(name, self._problem):
+                for stage in method.stages:
+                    label = f"zero-{stage}" if len(method.stages) > 1 else ""
+                    yield from self._under(splits, name, label, stage, inside=name == HYBRID)
+
+    def _megatron(self, space: MegatronSpace, grid: Grid) -> Iterator[Named]:
+        splits = self._least_sum(space, grid)
+        if splits is not None:
+            for stage in METHODS[MEGATRON].stages:
+                label = grid.label + (f"·zero-{stage}" if stage else "")
+                yield from self._under(splits, MEGATRON, label, stage, grid=grid)
+
+    def _least_sum(
+        self, space: MegatronSpace, grid: Grid, *, divided: bool = False
+    ) -> Choices | None:
+        """Returns the factorisation's strategy of the least sum, under the least ZeRO stage and
+        recomputation; None where a group cannot follow the factorisation.
+
+        `divided` as in `MegatronSpace.masks`.
+        """
+        stage, recompute = min(self._options.zero), self._recomputations[0]
+        masks = []
+        for g, mask in enumerate(space.masks(grid, divided=divided)):
+            rows = self._rows[id(self._problem.costs[g])]
+            of_splits = rows.by_split(stage, False, bool(self._recomputing[recompute][g]))
+            only = np.zeros(len(mask), dtype=bool)
+            only[of_splits] = mask[of_splits]
+            if not only.any():
+                return None
+            masks.append(only)
+        chosen, _ = least_time(self._problem, masks, self._options, self._progress)
+        return chosen
+
+    def _under(
+        self,
+        splits: Choices,
+        method: str,
+        label: str,
+        stage: int,
+        *,
+        grid: Grid | None = None,
+        inside: bool = False,
+    ) -> Iterator[Named]:
+        """Yields the strategy that splits as `splits` do, under a ZeRO stage and each
+        recomputation."""
+        if stage not in self._options.zero:
+            return
+        data = int(self._problem.context.mesh.sizes.prod()) if grid is None else grid.shares
+        shards = 1 if not stage else self._inside(grid) if inside else data
+        for recompute in self._recomputations:
+            rows = self._like(splits, stage, inside, recompute)
+            words = "·".join(filter(None, (label, recompute)))
+            yield Named(method, words, self._parallelism(grid, stage, shards, recompute), rows)
+
+    def _like(self, splits: Choices, stage: int, inside: bool, recompute: str) -> Choices:
+        """Returns the rows that split as `splits` do."""
+        again = self._recomputing[recompute]
+        rows = [
+            self._rows[id(cost)].like(int(splits[g]), stage, inside, bool(again[g]))
+            for g, cost in enumerate(self._problem.costs)
+        ]
+        return np.array(rows, dtype=np.uint32)
+
+    @property
+    def _recomputations(self) -> tuple[str, ...]:
+        return RECOMPUTATIONS[self._options.recomputation]
+
+    @cached_property
+    def _recomputing(self) -> dict[str, NDArray[np.bool_]]:
+        """Which groups run forward again under each recomputation."""
+        _, segment, count = np.unique(
+            self._problem.context.segments, return_inverse=True, return_counts=True
+        )
+        block = count[segment.reshape(-1)] > 1
+        if not block.any():
+            block = np.ones_like(block)
+        weights = np.array([self._has_weights(g) for g in range(len(block))], dtype=bool)
+        return {NONE: np.zeros_like(block), SELECTIVE: block & ~weights, FULL: block}
+
+    def _has_weights(self, group: int) -> bool:
+        """Returns whether a group multiplies by weights: has a heavy operator with a parameter."""
+        tensors = self._problem.context.graph.tensors
+        return any(
+            tensors[name].role == "parameter"
+            for member in self._problem.coarsened.groups[group].members
+            if member.semantics.category == "heavy"
+            for name in member.operator.inputs
+        )

@@ -1,0 +1,168 @@
+"""A trainer's configuration as it was read, and how its fields are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.hardware.near import plain
+
+LARGEST = 2**30
+"""The largest number that a configuration may have."""
+
+MOST_UNREAD = 40
+_MISSPELT = 0.88
+"""The likeness from which an unknown key counts as a known one misspelt."""
+
+_NO_PIPELINES = "1: Shardwise does not plan pipelines, context or expert parallelism yet"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a trainer's file says of a step.
+
+    `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
+    say. `unread` says in plain words what in the file has no part in the rest.
+    """
+
+    trainer: str
+    parallelism: Parallelism
+    batch: int | None
+    sequence_length: int | None
+    unread: list[str] = field(default_factory=list)
+
+
+class Section:
+    """One mapping of a file, whose members are read one by one; `path` names it in errors."""
+
+    def __init__(self, value: Any, path: str = "", known: Collection[str] = ()) -> None:
+        """`known` are all keys that the trainer takes here, to find misspelt ones; () for any.
+
+        Raises `BadInput` for what is not a mapping, and for a misspelt key.
+        """
+        if value is None:
+            value = {}
+        if not isinstance(value, Mapping):
+            raise BadInput(f"expected a mapping, got {type(value).__name__}", field=path or None)
+        self._value = value
+        self._path = path
+        self._read: set[str] = set()
+        for key in value if known else ():
+            _check_spelling(str(key), self._named(str(key)), known)
+
+    def section(self, key: str, known: Collection[str] = ()) -> Section:
+        """Returns the mapping under a key, empty where it is missing."""
+        self._read.add(key)
+        return Section(self._value.get(key), self._named(key), known)
+
+    def has(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    def ignore(self, *keys: str) -> None:
+        """Keeps keys out of `unread`: they do not bear on time or memory."""
+        self._read.update(keys)
+
+    def count(self, key: str, default: int, least: int = 1) -> int:
+        """Returns a whole number. Raises `BadInput` for anything else, or out of range."""
+        value = self.maybe_count(key, least)
+        return default if value is None else value
+
+    def maybe_count(self, key: str, least: int = 1) -> int | None:
+        """Returns a whole number, None where it is missing or `auto`."""
+        value = self._get(key)
+        if value is None or value == "auto":
+            return None
+        return whole_number(value, self._named(key), least)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Returns true or false, also as text. Raises `BadInput` for anything else."""
+        value = self._get(key)
+        if value is None:
+            return default
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise BadInput(f"got {value!r:.40}", field=self._named(key), expected="true or false")
+        return value
+
+    def word(self, key: str, default: str, known: Collection[str] = ()) -> str:
+        """Returns a text, one of `known` unless that is empty."""
+        value = self._get(key)
+        if value is None:
+            return default
+        if not isinstance(value, str) or (known and value not in known):
+            expected = " or ".join(known) or "a text"
+            raise BadInput(f"got {value!r:.60}", field=self._named(key), expected=expected)
+        return value
+
+    def one(self, *keys: str) -> None:
+        """Raises `BadInput` for a degree above 1 of what Shardwise does not plan."""
+        for key in keys:
+            only_one(self.count(key, 1, least=0), self._named(key))
+
+    def unread(self) -> Iterator[str]:
+        """Yields the paths of the members that were not read."""
+        for key, value in self._value.items():
+            if key not in self._read:
+                yield from _leaves(value, self._named(str(key)[:60]))
+
+    def _get(self, key: str) -> Any:
+        self._read.add(key)
+        return self._value.get(key)
+
+    def _named(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+
+def only_one(degree: int, path: str) -> None:
+    """Raises `BadInput` for a degree above 1 of what Shardwise does not plan."""
+    if degree > 1:
+        raise BadInput(f"got {degree}", field=path, expected=_NO_PIPELINES)
+
+
+def whole_number(value: Any, path: str, least: int = 1) -> int:
+    """Returns a whole number, also from a text of digits. Raises `BadInput` for anything else."""
+    text = str(value).strip() if isinstance(value, (int, str)) else ""
+    digits = text.removeprefix("-")
+    if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal() and len(text) < 12):
+        raise BadInput(f"got {value!r:.40}", field=path, expected="a whole number")
+    if not least <= int(text) <= LARGEST:
+        raise BadInput(f"got {text}", field=path, expected=f"{least} to {LARGEST}")
+    return int(text)
+
+
+def divided(whole: int, part: int, what: str, path: str) -> int:
+    """Returns whole / part. Raises `BadInput` with `what` if that is not a whole number."""
+    if part < 1 or whole % part:
+        raise BadInput(f"{whole} {what} do not divide by {part}", field=path)
+    return whole // part
+
+
+def misspelt(key: str, known: Collection[str]) -> str | None:
+    """Returns the known key that an unknown one is nearly alike, if there is one."""
+    if key in known:
+        return None
+    word = plain(key)
+    likeness = {
+        other: SequenceMatcher(None, word, plain(other), autojunk=False).ratio() for other in known
+    }
+    best = max(likeness, key=likeness.__getitem__, default=None)
+    return best if best is not None and likeness[best] >= _MISSPELT else None
+
+
+def _check_spelling(key: str, path: str, known: Collection[str]) -> None:
+    near = misspelt(key, known)
+    if near is not None:
+        raise BadInput(f"unknown key: did you mean {near}?", field=path[:100])
+
+
+def _leaves(value: Any, path: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield path
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{path}.{str(key)[:60]}")

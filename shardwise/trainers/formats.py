@@ -1,0 +1,56 @@
+"""The trainers by name: what `shardwise export --to` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shardwise.documents import Plan
+from shardwise.errors import BadInput
+from shardwise.hardware.near import did_you_mean, near
+from shardwise.trainers import accelerate, deepspeed, megatron, nanotron, torchtitan
+from shardwise.trainers.job import Limits, Written
+
+JSON = "application/json"
+SHELL = "text/x-shellscript"
+TOML = "application/toml"
+YAML = "application/yaml"
+PYTHON = "text/x-python"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A trainer's configuration: its usual file name, its media type, what it can say."""
+
+    name: str
+    filename: str
+    media_type: str
+    limits: Limits
+    write: Callable[[Plan], Written]
+
+
+TRAINERS = {
+    form.name: form
+    for form in (
+        Format("torchtitan", torchtitan.FILENAME, TOML, torchtitan.LIMITS, torchtitan.write),
+        Format("megatron", megatron.FILENAME, SHELL, megatron.LIMITS, megatron.write),
+        Format("deepspeed", deepspeed.FILENAME, JSON, deepspeed.LIMITS, deepspeed.write),
+        Format("accelerate", accelerate.FILENAME, YAML, accelerate.LIMITS, accelerate.write),
+        Format("nanotron", nanotron.FILENAME, YAML, nanotron.LIMITS, nanotron.write),
+    )
+}
+
+
+def write_for(plan: Plan, trainer: str) -> Written:
+    """Returns a plan as the configuration of a trainer, one of `TRAINERS`.
+
+    Raises `BadInput` for an unknown trainer, for a plan that was not made for a trainer, and for
+    one that the trainer's configuration cannot say.
+    """
+    if trainer not in TRAINERS:
+        raise BadInput(
+            f"unknown trainer {trainer[:40]!r}{did_you_mean(near(trainer, TRAINERS))}",
+            field="to",
+            expected=", ".join(TRAINERS),
+        )
+    return TRAINERS[trainer].write(plan)

@@ -1,0 +1,189 @@
+"""What the writers of all trainers need of a plan, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from shardwise.documents import Plan
+from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.errors import BadInput
+from shardwise.trainers.models import MODELS, Model
+
+FIELD = "trainer.parallelism"
+
+_ORDER = "The plan's order of execution: a trainer runs the program's own order."
+_NO_LENGTH = "The sequence length: the plan's samples are not sequences of tokens."
+_CAPTURED = (
+    "The precision: the plan keeps that of the captured graph and does not name it, so bfloat16 "
+    "is written."
+)
+
+
+class Written(NamedTuple):
+    """A trainer's configuration, and in plain sentences what of the plan it cannot say."""
+
+    text: str
+    unsaid: list[str]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a trainer's configuration can say of `Parallelism`.
+
+    `hybrid` are the ZeRO stages that may have replicas of their shards. `sequence` are the values
+    that sequence parallelism may have beside tensor parallelism.
+    """
+
+    zero: Collection[int]
+    hybrid: Collection[int] = ()
+    tensor: bool = True
+    sequence: Collection[bool] = (False, True)
+    recompute: Collection[Recomputed] = ("none", "full")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A plan in the terms of trainers: `samples` of one micro-batch on one device."""
+
+    name: str
+    parallelism: Parallelism
+    gpus: int
+    nodes: int
+    batch: int
+    samples: int
+    sequence_length: int | None
+    precision: str
+    optimizer: str
+    kernels: str
+    model: Model | None
+    unsaid: list[str] = field(default_factory=list)
+
+    @property
+    def gpus_per_node(self) -> int:
+        return -(-self.gpus // self.nodes)
+
+    @property
+    def dtype(self) -> str:
+        """Returns what weights and activations are computed in, as torch names it."""
+        return "float16" if self.precision == "fp16" else "bfloat16"
+
+    def torchrun(self) -> str:
+        """Returns the beginning of the command line that starts the ranks of one host."""
+        hosts = "--standalone"
+        if self.nodes > 1:
+            hosts = f"--nnodes={self.nodes} --rdzv-backend=c10d --rdzv-endpoint=$HEAD_NODE:29500"
+        return f"torchrun {hosts} --nproc-per-node={self.gpus_per_node}"
+
+
+def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
+    """Returns a plan in the terms of trainers.
+
+    Raises `BadInput` for a plan without one strategy for every layer, for devices of several
+    kinds, and for what `limits` leaves out.
+    """
+    if plan.trainer is UNSET:
+        raise BadInput(
+            "the plan splits each operator as suits it best, which no trainer's file can say",
+            field="trainer",
+            expected=f"a plan made with `shardwise plan GRAPH --space {trainer}`",
+        )
+    if plan.cluster is not UNSET:
+        raise BadInput(
+            f"{trainer} gives every device the same share",
+            field="cluster",
+            expected="a plan on devices of one kind",
+        )
+    planned = plan.trainer
+    parallelism = canonical(planned.parallelism)
+    if parallelism.gpus != plan.gpus:
+        raise BadInput(
+            f"{parallelism.gpus} devices in a plan for {plan.gpus}",
+            field=FIELD,
+            expected="replicas × shards × tensor devices",
+        )
+    check(parallelism, trainer, limits)
+    parts = parallelism.data * parallelism.micro_batches
+    if plan.batch_size is None or plan.batch_size % parts:
+        raise BadInput(
+            f"{plan.batch_size} samples do not divide among {parallelism.data} devices in "
+            f"{parallelism.micro_batches} micro-batches",
+            field="batch_size",
+            expected=f"a multiple of {parts}",
+        )
+    job = Job(
+        name=plan.graph_name,
+        parallelism=parallelism,
+        gpus=plan.gpus,
+        nodes=plan.nodes,
+        batch=plan.batch_size,
+        samples=plan.batch_size // parts,
+        sequence_length=planned.sequence_length,
+        precision=plan.precision,
+        optimizer=plan.optimizer,
+        kernels="eager" if plan.kernels is UNSET else plan.kernels,
+        model=MODELS.get(plan.graph_name),
+    )
+    if plan.schedule is not UNSET:
+        job.unsaid.append(_ORDER)
+    if plan.precision == "captured":
+        job.unsaid.append(_CAPTURED)
+    if planned.sequence_length is None:
+        job.unsaid.append(_NO_LENGTH)
+    return job
+
+
+def canonical(parallelism: Parallelism) -> Parallelism:
+    """Returns the same strategy with words that say nothing left out.
+
+    ZeRO over one device is none, and sequence parallelism needs tensor parallelism. Shards without
+    ZeRO are replicas.
+    """
+    p = parallelism
+    zero = p.zero if p.shards > 1 else 0
+    replicas, shards = (p.replicas, p.shards) if zero else (p.replicas * p.shards, 1)
+    return Parallelism(
+        replicas=replicas,
+        shards=shards,
+        tensor=p.tensor,
+        sequence=p.sequence and p.tensor > 1,
+        zero=zero,
+        recompute=p.recompute,
+        micro_batches=p.micro_batches,
+    )
+
+
+def check(parallelism: Parallelism, trainer: str, limits: Limits) -> None:
+    """Raises `BadInput` naming the member that a trainer's configuration cannot say."""
+    p = parallelism
+    if p.tensor > 1 and not limits.tensor:
+        raise _refused(trainer, "tensor", f"tensor parallelism of degree {p.tensor}", "1")
+    if p.tensor > 1 and p.sequence not in limits.sequence:
+        said = "with" if p.sequence else "without"
+        expected = str(not p.sequence).lower()
+        raise _refused(
+            trainer, "sequence", f"tensor parallelism {said} sequence parallelism", expected
+        )
+    if p.zero not in limits.zero:
+        raise _refused(trainer, "zero", f"ZeRO stage {p.zero}", _listed(limits.zero))
+    if p.replicas > 1 and p.shards > 1 and p.zero not in limits.hybrid:
+        what = f"{p.replicas} replicas of the shards of ZeRO stage {p.zero}"
+        raise _refused(trainer, "replicas", what, "1")
+    if p.recompute not in limits.recompute:
+        what = f"recomputation that is {p.recompute!r}"
+        raise _refused(trainer, "recompute", what, _listed(limits.recompute))
+
+
+def _listed(values: Collection[object]) -> str:
+    return " or ".join(str(value) for value in values)
+
+
+def _refused(trainer: str, name: str, what: str, expected: str) -> BadInput:
+    return BadInput(
+        f"{trainer}'s configuration cannot say {what}",
+        field=f"{FIELD}.{name}",
+        expected=f"{expected}, as `shardwise plan GRAPH --space {trainer}` finds it",
+    )

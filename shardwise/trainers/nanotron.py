@@ -1,0 +1,190 @@
+"""nanotron: its YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.documents import Plan
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import Configuration, Section
+from shardwise.trainers.job import Job, Limits, Written, job_of
+from shardwise.trainers.yaml_text import yaml_text
+
+NAME = "nanotron"
+FILENAME = "nanotron.yaml"
+LIMITS = Limits(zero=(0, 1))
+
+KEYS = (
+    "dp",
+    "pp",
+    "tp",
+    "pp_engine",
+    "tp_mode",
+    "tp_linear_async_communication",
+    "recompute_layer",
+    "moe_layer_recompute",
+    "tp_recompute_allgather",
+    "expert_parallel_size",
+    "context_parallel_size",
+)
+"""What the section `parallelism` may have."""
+
+_IGNORED = (
+    "general",
+    "checkpoints",
+    "logging",
+    "metrics_logging",
+    "tokenizer",
+    "data_stages",
+    "data",
+    "profiler",
+    "lighteval",
+    "model",
+    "s3_upload",
+)
+_LEARNING_RATE, _LEAST_LEARNING_RATE = 3e-4, 3e-5
+_STEPS = 1000
+
+
+def write(plan: Plan) -> Written:
+    """Returns the YAML of a plan. Raises as `job_of` does."""
+    job = job_of(plan, NAME, LIMITS)
+    head = f"# {job.torchrun()} run_train.py --config-file {FILENAME}\n"
+    return Written(head + yaml_text(_document(job)), [*job.unsaid, *_unsaid(job)])
+
+
+def read(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what a file says. Raises `BadInput` naming a field that cannot be read."""
+    top = Section(document)
+    top.ignore(*_IGNORED)
+    parallelism = top.section("parallelism", KEYS)
+    parallelism.one("pp", "expert_parallel_size", "context_parallel_size")
+    tensor = parallelism.count("tp", 1)
+    data = parallelism.count("dp", 1)
+    if data * tensor != gpus:
+        raise BadInput(
+            f"dp {data} × tp {tensor} on {gpus} GPUs",
+            field="parallelism.dp",
+            expected=f"dp × tp = {gpus}",
+        )
+    mode = parallelism.word("tp_mode", "ALL_REDUCE").upper()
+    if mode not in ("ALL_REDUCE", "REDUCE_SCATTER"):
+        raise BadInput(
+            f"got {mode[:40]!r}",
+            field="parallelism.tp_mode",
+            expected="ALL_REDUCE or REDUCE_SCATTER",
+        )
+    recompute = parallelism.flag("recompute_layer")
+    parallelism.ignore("pp_engine", "tp_linear_async_communication")
+    optimizer = top.section("optimizer")
+    zero = optimizer.count("zero_stage", 0, least=0)
+    if zero > 1:
+        raise BadInput(f"got {zero}", field="optimizer.zero_stage", expected="0 or 1")
+    tokens = top.section("tokens")
+    micro_batches = tokens.count("batch_accumulation_per_replica", 1)
+    samples = tokens.maybe_count("micro_batch_size")
+    sharded = zero > 0 and data > 1
+    return Configuration(
+        trainer=NAME,
+        parallelism=Parallelism(
+            replicas=1 if sharded else data,
+            shards=data if sharded else 1,
+            tensor=tensor,
+            sequence=mode == "REDUCE_SCATTER" and tensor > 1,
+            zero=1 if sharded else 0,
+            recompute="full" if recompute else "none",
+            micro_batches=micro_batches,
+        ),
+        batch=None if samples is None else samples * micro_batches * data,
+        sequence_length=tokens.maybe_count("sequence_length"),
+        unread=[*top.unread(), *parallelism.unread()],
+    )
+
+
+def _document(job: Job) -> dict[str, Any]:
+    p = job.parallelism
+    document: dict[str, Any] = {
+        "general": {"project": "shardwise", "run": "planned", "seed": 42},
+        "parallelism": {
+            "dp": p.data,
+            "pp": 1,
+            "tp": p.tensor,
+            "tp_mode": "REDUCE_SCATTER" if p.sequence else "ALL_REDUCE",
+            "tp_linear_async_communication": p.sequence,
+            "recompute_layer": p.recompute == "full",
+        },
+        "model": {
+            "dtype": job.dtype,
+            "init_method": {"std": 0.02},
+            "model_config": _model(job),
+        },
+        "optimizer": _optimizer(job),
+        "tokens": {
+            "sequence_length": job.sequence_length or 1,
+            "train_steps": _STEPS,
+            "micro_batch_size": job.samples,
+            "batch_accumulation_per_replica": p.micro_batches,
+        },
+    }
+    return document
+
+
+def _model(job: Job) -> dict[str, Any]:
+    """Returns the sizes of a Llama, those of nanotron's default where the model is another one."""
+    model = job.model
+    if model is None or model.family != "llama":
+        return {"is_llama_config": True}
+    return {
+        "is_llama_config": True,
+        "num_hidden_layers": model.layers,
+        "hidden_size": model.hidden,
+        "intermediate_size": model.feed_forward,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.key_value_heads,
+        "vocab_size": model.vocabulary,
+        "max_position_embeddings": max(model.positions, job.sequence_length or 0),
+        "rope_theta": model.rope_theta,
+        "tie_word_embeddings": False,
+    }
+
+
+def _optimizer(job: Job) -> dict[str, Any]:
+    factory: dict[str, Any] = {
+        "name": "adamW",
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.95,
+        "adam_eps": 1e-8,
+        "torch_adam_is_fused": True,
+    }
+    if job.optimizer != "adam":
+        factory = {"name": "sgd"}
+    return {
+        "zero_stage": job.parallelism.zero,
+        "weight_decay": 0.01,
+        "clip_grad": 1.0,
+        "accumulate_grad_in_fp32": True,
+        "optimizer_factory": factory,
+        "learning_rate_scheduler": {
+            "learning_rate": _LEARNING_RATE,
+            "lr_warmup_steps": 100,
+            "lr_warmup_style": "linear",
+            "lr_decay_style": "cosine",
+            "min_decay_lr": _LEAST_LEARNING_RATE,
+        },
+    }
+
+
+def _unsaid(job: Job) -> list[str]:
+    unsaid = ["Data, tokenizer and checkpoints: nanotron's file has to name them."]
+    if job.model is None or job.model.family != "llama":
+        unsaid.append(
+            f"The model: {job.name[:60]!r} is not a Llama that is known here; "
+            "fill in model.model_config."
+        )
+    if job.optimizer == "momentum":
+        unsaid.append("The optimizer: nanotron's SGD has no momentum, the plan counts it.")
+    if job.kernels == "compiled":
+        unsaid.append("Kernels: the plan counts on compiled ones, which nanotron does not make.")
+    return unsaid

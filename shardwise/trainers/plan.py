@@ -1,0 +1,146 @@
+"""The fastest plan that a trainer can run as it is, and what that costs.
+
+The trainer's strategies (`spaces.py`) are for the whole model, so they can be enumerated: each is
+replayed with every number of micro-batches, and the fastest that fits is the answer. It is exact
+within that space, under one reservation: what tensor parallelism splits is the least sum of its
+factorisation (`peers/practitioners.py`).
+
+Beside it the unrestricted search runs as ever. Every strategy of the space is one of that search's
+space too, so what it proves of all strategies that fit bounds the trainer's as well: `gap` and
+`certificate` are relative to that bound, and null where it proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from time import monotonic
+
+from msgspec.structs import replace
+
+from shardwise.advise.neighbours import with_neighbours
+from shardwise.advise.order import PROGRAM
+from shardwise.advise.plan import plan_document
+from shardwise.cost.options import Options, Progress, quiet
+from shardwise.documents import Plan
+from shardwise.documents.parallelism import PlannedTrainer, text_of
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.graph.step import step_of
+from shardwise.hardware import Bundle, Hardware, devices_of
+from shardwise.peers.practitioners import Practised
+from shardwise.peers.replayed import replayer_of_whole
+from shardwise.search.chosen import Chosen, fastest
+from shardwise.search.fitting import search_fitting
+from shardwise.search.search import Infeasible, Search, Subject
+from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
+
+OBJECTIVES = ("mini-time", "mini-cost")
+"""What the plan of a trainer may be asked for: both pick the fastest that fits."""
+
+
+def plan_for(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int | str | Bundle,
+    trainer: str,
+    *,
+    objective: str = "mini-time",
+    order: str | None = None,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Returns the fastest plan that fits among the strategies of a trainer, one of `SPACES`.
+
+    A time limit of the options is for the unrestricted search; the trainer's strategies come on
+    top. Raises `Infeasible` where none of them fits, and `BadInput` for an unknown trainer and for
+    what trainers do not take: devices of several kinds, rules, sums, other objectives and orders.
+    """
+    space, options, progress = space_of(trainer), options or Options(), progress or quiet
+    devices = one_kind(gpus, hardware)
+    check_options(options)
+    _check(objective, order, trainer)
+    searches = search_fitting(Subject.of(graph), hardware, devices, options, progress)
+    if all(search.proof is not None for search in searches):
+        searches, _ = with_neighbours(searches, progress)
+    started = monotonic()
+    replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
+    known = strategies(replayables, space.allows, progress)
+    best = fitting(known.values(), trainer, searches[0])
+    own, chosen = searches_of(replayables, known.values(), best, monotonic() - started)
+    return replace(
+        plan_document(own, chosen, objective),
+        trainer=planned_trainer(trainer, graph, best, fastest(searches)),
+    )
+
+
+def one_kind(gpus: int | str | Bundle, hardware: Hardware) -> int:
+    """Returns a number of devices; raises `BadInput` for several kinds, which no trainer here
+    divides unevenly."""
+    devices = devices_of(gpus, hardware)
+    if isinstance(devices, Bundle):
+        raise BadInput(
+            f"devices of several kinds ({devices}) have no degrees that a trainer takes",
+            field="space",
+            expected=f"{ANY}, or devices of one kind",
+        )
+    return devices
+
+
+def check_options(options: Options) -> None:
+    """Raises `BadInput` for options that strategies of the whole model do not have."""
+    if not options.replays:
+        raise BadInput(
+            "strategies of trainers are replayed, not summed",
+            field="objective",
+            expected=", ".join(OBJECTIVES),
+        )
+    if options.pins:
+        raise BadInput("trainers have no rules for operators", field="pin", expected="none")
+    if options.policy is not None:
+        raise BadInput("a policy is for devices of several kinds", field="policy", expected="none")
+
+
+def fitting(known: Collection[Practised], trainer: str, search: Search) -> Practised:
+    """Returns the fastest strategy that fits; raises `Infeasible` that names the trainer and what
+    is nearest in memory."""
+    if not known:
+        raise Infeasible(
+            f"{trainer} has no strategy for {search.mesh.gpus} GPUs: a micro-batch has fewer "
+            "samples than there are devices to divide them, or the options leave none"
+        )
+    best = best_of(known, search.limit_bytes)
+    if best.step.peak_bytes > search.limit_bytes:
+        raise Infeasible(
+            f"no strategy of {trainer} fits on {search.mesh.gpus} GPUs: the nearest in memory "
+            f"({text_of(best.practice.parallelism)}) needs {best.step.peak_bytes / 2**30:.1f} GiB "
+            f"per GPU, the limit is {search.limit_bytes / 2**30:.1f} GiB"
+        )
+    return best
+
+
+def planned_trainer(
+    trainer: str, graph: Graph, practised: Practised, any_kind: Chosen | None
+) -> PlannedTrainer:
+    """Returns a plan's trainer. Where the unrestricted search ended early with a slower answer, the
+    trainer's own is the fastest of any kind."""
+    time_s = practised.step.time_s
+    any_time_s = None if any_kind is None else min(any_kind.ranking_s, time_s)
+    return PlannedTrainer(
+        name=trainer,
+        parallelism=practised.practice.parallelism,
+        sequence_length=step_of(graph).seq,
+        any_time_s=any_time_s,
+        slower=None if any_time_s is None else time_s / any_time_s - 1.0,
+    )
+
+
+def _check(objective: str, order: str | None, trainer: str) -> None:
+    if objective not in OBJECTIVES:
+        raise BadInput(
+            f"{trainer} has no frontier to pick the {objective} of",
+            field="objective",
+            expected=", ".join(OBJECTIVES),
+        )
+    if order not in (None, PROGRAM):
+        raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)

@@ -1,0 +1,193 @@
+"""What a given strategy of the whole model takes, and what to change in it for how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as with_fields
+from time import monotonic
+
+from msgspec.structs import replace
+
+from shardwise.advise.plan import plan_document
+from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
+from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.documents.pricing import Alternative, Pricing
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import Bundle, Hardware
+from shardwise.peers.methods import STAGE
+from shardwise.peers.practitioners import Practised
+from shardwise.search.search import Draft, Subject, mesh_of
+from shardwise.search.solution import Solution
+from shardwise.sharding.layout import shard_fits
+from shardwise.trainers.changes import change_text, changes
+from shardwise.trainers.plan import check_options, one_kind, planned_trainer
+from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
+
+GIVEN = "given"
+"""The `objective` of a plan whose strategy was given."""
+
+
+def price(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int | str | Bundle,
+    parallelism: Parallelism,
+    options: Options | None = None,
+    *,
+    trainer: str = ANY,
+    unread: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Pricing:
+    """Returns the plan of a strategy, whether or not it fits, and alternatives to it.
+
+    Alternatives are in the space of `trainer`, with the numbers of micro-batches and the ZeRO
+    stages of the options; nothing is searched or proven, so the plan's `gap` is null. Raises
+    `BadInput` where the strategy does not divide the devices or the batch, where the model cannot
+    be split by its degrees, and for options that such strategies do not have.
+    """
+    options, progress = options or Options(), progress or quiet
+    devices, given = one_kind(gpus, hardware), _plain(parallelism)
+    check_options(options)
+    space = None if trainer == ANY else space_of(trainer)
+    _check(given, devices, graph.batch_size)
+    options = with_fields(options, zero=tuple(sorted({*options.zero, given.zero})), recompute=AUTO)
+    started = monotonic()
+    replayables = _replayables(graph, hardware, devices, given, options, progress)
+    known = strategies(
+        replayables,
+        lambda one: one == given or space is None or space.allows(one),
+        progress,
+    )
+    if given not in known:
+        raise _not_priced(given, known)
+    seconds, own = monotonic() - started, known[given]
+    searches, chosen = searches_of(replayables, known.values(), own, seconds)
+    limit_bytes = chosen.search.limit_bytes
+    best = best_of(known.values(), limit_bytes)
+    alternatives = [_alternative(own, other, limit_bytes) for other in known.values()]
+    return Pricing(
+        trainer=trainer,
+        parallelism=given,
+        fits=chosen.fits,
+        plan=replace(
+            plan_document(searches, chosen, GIVEN),
+            trainer=planned_trainer(trainer, graph, own, None),
+        ),
+        alternatives=sorted((one for one in alternatives if len(one.changes) == 1), key=_rank),
+        best=None
+        if best is own or best.step.peak_bytes > limit_bytes
+        else _alternative(own, best, limit_bytes),
+        unread=list(unread),
+    )
+
+
+def _plain(parallelism: Parallelism) -> Parallelism:
+    """Returns a strategy without what has no effect: sequence parallelism without tensor
+    parallelism, ZeRO over one device."""
+    one = parallelism
+    if one.tensor == 1:
+        one = replace(one, sequence=False)
+    if one.data == 1 or not one.zero:
+        one = replace(one, zero=0, replicas=one.data, shards=1)
+    return one
+
+
+def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
+    """Raises `BadInput` for a strategy that divides neither the devices nor the batch."""
+    degrees = (given.replicas, given.shards, given.tensor, given.micro_batches)
+    if min(degrees) < 1 or given.zero not in (0, 1, 2, 3):
+        raise BadInput(
+            f"{text_of(given)}: got {given}", field="parallelism", expected="degrees from 1"
+        )
+    if given.gpus != gpus:
+        raise BadInput(
+            f"{text_of(given)} is for {given.gpus} GPUs, not {gpus}",
+            field="gpus",
+            expected=f"{given.gpus}, or degrees whose product is {gpus}",
+        )
+    if given.zero and given.shards == 1:
+        raise BadInput(
+            f"ZeRO-{given.zero} over one device",
+            field="parallelism.shards",
+            expected="shards over several devices, or no ZeRO",
+        )
+    if batch is None:
+        return
+    if batch % given.micro_batches:
+        raise BadInput(
+            f"{given.micro_batches} micro-batches do not divide the batch of {batch}",
+            field="parallelism.micro_batches",
+            expected=f"a divisor of {batch}",
+        )
+    if not shard_fits(batch // given.micro_batches, given.data):
+        raise BadInput(
+            f"a micro-batch of {batch // given.micro_batches} samples has fewer than {given.data} "
+            "shares",
+            field="parallelism.micro_batches",
+            expected=f"at most {max(batch // given.data, 1)}",
+        )
+
+
+def _replayables(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int,
+    given: Parallelism,
+    options: Options,
+    progress: Progress,
+) -> list[Replayable]:
+    """Returns the problems of all numbers of micro-batches, with their replayers."""
+    subject, mesh = Subject.of(graph), mesh_of(hardware, gpus)
+    counts = sorted({*options.counts(graph.batch_size), given.micro_batches})
+    replayables = []
+    for place, count in enumerate(counts):
+        go_on(progress, STAGE, place / len(counts))
+        draft = Draft.of(subject, hardware, mesh, options, progress, count)
+        search = draft.joined(progress)
+        # Nothing is searched, so nothing is proven.
+        solution = with_fields(Solution.empty(search.problem), status="heuristic")
+        replayables.append(Replayable(with_fields(search, solution=solution), search.own_replayer))
+    return replayables
+
+
+def _not_priced(given: Parallelism, known: dict[Parallelism, Practised]) -> BadInput:
+    """Returns the error for a strategy that the model or the mesh does not have."""
+    same = {one for one in known if one.micro_batches == given.micro_batches}
+    tensor = sorted({one.tensor for one in same})
+    if given.tensor not in tensor:
+        return BadInput(
+            f"the model is not split by tp {given.tensor} here",
+            field="parallelism.tensor",
+            expected=" or ".join(map(str, tensor)),
+        )
+    if given.sequence not in {one.sequence for one in same if one.tensor == given.tensor}:
+        return BadInput(
+            "the model has no positions to split",
+            field="parallelism.sequence",
+            expected="no sequence parallelism",
+        )
+    shards = {one.shards for one in same if one.tensor == given.tensor and one.zero == given.zero}
+    return BadInput(
+        f"shards over {given.shards} devices are neither those inside a node nor all",
+        field="parallelism.shards",
+        expected=" or ".join(map(str, sorted(shards))) or "another strategy",
+    )
+
+
+def _alternative(own: Practised, other: Practised, limit_bytes: float) -> Alternative:
+    given, parallelism = own.practice.parallelism, other.practice.parallelism
+    return Alternative(
+        text=change_text(given, parallelism),
+        changes=changes(given, parallelism),
+        parallelism=parallelism,
+        replayed_time_s=other.step.time_s,
+        peak_bytes=round(other.step.peak_bytes),
+        fits=other.step.peak_bytes <= limit_bytes,
+        saves=1.0 - other.step.time_s / own.step.time_s,
+    )
+
+
+def _rank(one: Alternative) -> tuple[bool, float]:
+    return not one.fits, one.replayed_time_s if one.fits else float(one.peak_bytes)

@@ -1,0 +1,155 @@
+"""What trainers can express of a strategy for the whole model, each with its source.
+
+    trainer     ZeRO     shards in copies  tensor, of it sequence parallelism  recomputation
+    torchtitan  0, 2, 3  yes               always                              none, selective, full
+    megatron    0, 1     yes               either                              none, selective, full
+    deepspeed   0 to 3   no                -                                   none, full
+    fsdp2       0, 2, 3  yes               either                              none, selective, full
+    accelerate  0 to 3   of ZeRO-2 and 3   -                                   none, full
+    nanotron    0, 1     no                either                              none, full
+
+Micro-batches are any number in all of them (gradient accumulation). ZeRO-2 of `fully_shard` is
+`reshard_after_forward=False`: parameters stay whole from forward to backward. Not told apart is
+what a trainer recomputes in selective recomputation: ours are all groups of a block without a
+product by weights (`peers/practitioners.py`), torchtitan's policy saves every second product,
+Megatron's default is the core of attention alone.
+
+Pipelines, context and expert parallelism are in no space here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.errors import BadInput
+
+ANY = "any"
+"""The space of all strategies, one of its own for every group of operators."""
+
+EVERY_RECOMPUTATION: tuple[Recomputed, ...] = ("none", "selective", "full")
+ALL_OR_NOTHING: tuple[Recomputed, ...] = ("none", "full")
+
+
+@dataclass(frozen=True)
+class TrainerSpace:
+    """What a trainer can express.
+
+    `zero` are its ZeRO stages, `hybrid` those of which shards may have several copies (HSDP).
+    `tensor` are the stages beside tensor parallelism over several shares of samples, none where it
+    has no tensor parallelism; `sequence` says whether positions may, must or must not be split with
+    it. `sources` are where the trainer says so.
+    """
+
+    zero: tuple[int, ...]
+    hybrid: tuple[int, ...]
+    tensor: tuple[int, ...]
+    sequence: tuple[bool, ...]
+    recompute: tuple[Recomputed, ...]
+    sources: tuple[str, ...]
+
+    def allows(self, parallelism: Parallelism) -> bool:
+        """Returns whether the trainer can run a strategy."""
+        one = parallelism
+        if one.recompute not in self.recompute:
+            return False
+        if one.tensor > 1 and (not self.tensor or one.sequence not in self.sequence):
+            return False
+        if one.data == 1:
+            return True
+        if one.zero and one.replicas > 1 and one.zero not in self.hybrid:
+            return False
+        return one.zero in (self.tensor if one.tensor > 1 else self.zero)
+
+
+SPACES: Mapping[str, TrainerSpace] = {
+    # DDP (dp_replicate alone) refuses a mesh of more than one dimension.
+    "torchtitan": TrainerSpace(
+        zero=(0, 2, 3),
+        hybrid=(2, 3),
+        tensor=(2, 3),
+        sequence=(True,),
+        recompute=EVERY_RECOMPUTATION,
+        sources=(
+            "torchtitan's job configuration (JobConfig): data_parallel_replicate_degree, "
+            "data_parallel_shard_degree, fsdp_reshard_after_forward, activation_checkpoint.mode",
+            "torchtitan's parallelize_llama: sequence parallelism in apply_tp, "
+            '"DDP has not supported > 1D parallelism"',
+        ),
+    ),
+    # Megatron-FSDP, which has ZeRO 2 and 3, is another path with limits of its own.
+    "megatron": TrainerSpace(
+        zero=(0, 1),
+        hybrid=(1,),
+        tensor=(0, 1),
+        sequence=(False, True),
+        recompute=EVERY_RECOMPUTATION,
+        sources=(
+            "Megatron-LM's arguments: --use-distributed-optimizer, "
+            "--num-distributed-optimizer-instances, --sequence-parallel, "
+            "--recompute-granularity",
+        ),
+    ),
+    # AutoTP (tensor_parallel.autotp_size) and MiCS need calls in the script, and are left out.
+    "deepspeed": TrainerSpace(
+        zero=(0, 1, 2, 3),
+        hybrid=(),
+        tensor=(),
+        sequence=(),
+        recompute=ALL_OR_NOTHING,
+        sources=(
+            "https://www.deepspeed.ai/docs/config-json/: zero_optimization.stage, "
+            "gradient_accumulation_steps, activation_checkpointing",
+        ),
+    ),
+    # Without fully_shard it is DistributedDataParallel, which goes with no tensor parallelism.
+    "fsdp2": TrainerSpace(
+        zero=(0, 2, 3),
+        hybrid=(2, 3),
+        tensor=(2, 3),
+        sequence=(False, True),
+        recompute=EVERY_RECOMPUTATION,
+        sources=(
+            "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html: a mesh of one "
+            "or two dimensions, reshard_after_forward",
+            "https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html: "
+            "parallelize_module, SequenceParallel",
+        ),
+    ),
+    # Its DeepSpeed plugin has ZeRO 1, its FSDP plugin the hybrid strategies.
+    "accelerate": TrainerSpace(
+        zero=(0, 1, 2, 3),
+        hybrid=(2, 3),
+        tensor=(),
+        sequence=(),
+        recompute=ALL_OR_NOTHING,
+        sources=(
+            "https://huggingface.co/docs/accelerate/package_reference/fsdp: sharding_strategy "
+            "(SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2), "
+            "activation_checkpointing",
+            "https://huggingface.co/docs/accelerate/usage_guides/deepspeed: zero_stage",
+        ),
+    ),
+    "nanotron": TrainerSpace(
+        zero=(0, 1),
+        hybrid=(),
+        tensor=(0, 1),
+        sequence=(False, True),
+        recompute=ALL_OR_NOTHING,
+        sources=(
+            "nanotron's ParallelismArgs: dp, tp, tp_mode (reduce_scatter is "
+            "sequence parallelism), recompute_layer",
+            "nanotron's Config: optimizer.zero_stage, tokens.batch_accumulation_per_replica",
+        ),
+    ),
+}
+"""By the name that `--space` takes."""
+
+
+def space_of(trainer: str) -> TrainerSpace:
+    """Returns the space of a trainer; raises `BadInput` for one that is not known."""
+    if trainer not in SPACES:
+        known = ", ".join((ANY, *SPACES))
+        raise BadInput(f"unknown trainer {trainer[:80]!r}", field="space", expected=known)
+    return SPACES[trainer]

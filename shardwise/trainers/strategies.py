@@ -1,0 +1,123 @@
+"""The strategies of the whole model that a question allows, replayed, as searches to make documents
+of.
+
+Every strategy is replayed with every number of micro-batches; where its fastest copies do not fit
+it is the one with the smallest. A search has the strategies of one number as its points, so that
+documents compare a strategy with others of the same space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardwise.cost.options import Progress
+from shardwise.documents.parallelism import Parallelism
+from shardwise.peers.practices import Allowed
+from shardwise.peers.practitioners import Practised, practitioners, replayed
+from shardwise.replay.replay import Replayer
+from shardwise.search.chosen import Chosen
+from shardwise.search.gaps import unbeaten
+from shardwise.search.search import Search
+from shardwise.search.solution import Solution
+
+
+@dataclass(frozen=True)
+class Replayable:
+    """A search of one number of micro-batches with the replayer of its whole problem."""
+
+    search: Search
+    replayer: Replayer
+
+
+def strategies(
+    replayables: Iterable[Replayable], allowed: Allowed, progress: Progress
+) -> dict[Parallelism, Practised]:
+    """Returns the allowed strategies with every number of micro-batches.
+
+    Raises as `practitioners` does.
+    """
+    best: dict[Parallelism, Practised] = {}
+    for one in replayables:
+        limit = one.search.limit_bytes
+        practices = practitioners(one.replayer.problem, progress, allowed=allowed)
+        for practised in replayed(one.replayer, practices, limit):
+            key = practised.practice.parallelism
+            if key not in best or practised.rank(limit) < best[key].rank(limit):
+                best[key] = practised
+    return best
+
+
+def best_of(practised: Iterable[Practised], limit_bytes: float) -> Practised:
+    """Returns the fastest that fits; where none does, the one of the least peak.
+
+    Of equals it is that of the least ZeRO stage, tensor parallelism and recomputation.
+    """
+
+    def rank(one: Practised) -> tuple[object, ...]:
+        p = one.practice.parallelism
+        order = ("none", "selective", "full").index(p.recompute)
+        return (*one.rank(limit_bytes), order, p.tensor, p.sequence, p.zero, p.replicas)
+
+    return min(practised, key=rank)
+
+
+def searches_of(
+    replayables: Sequence[Replayable],
+    known: Iterable[Practised],
+    wanted: Practised,
+    seconds: float,
+) -> tuple[list[Search], Chosen]:
+    """Returns a search for each number of micro-batches with its strategies as points, and the
+    wanted one of them.
+
+    Points are those that none of the same search beats in peak and time, and the wanted one. The
+    first search took `seconds` more, which replaying the strategies did.
+    """
+    searches: list[Search] = []
+    chosen: Chosen | None = None
+    known = list(known)
+    for one in replayables:
+        own = [other for other in known if other.problem is one.replayer.problem]
+        points = _unbeaten([other for other in own if other is not wanted])
+        if wanted.problem is one.replayer.problem:
+            points.append(wanted)
+        search = _with_points(one, points, 0.0 if searches else seconds)
+        searches.append(search)
+        if wanted.problem is one.replayer.problem:
+            chosen = Chosen(search, len(points) - 1)
+    assert chosen is not None
+    return searches, chosen
+
+
+def _unbeaten(practised: Sequence[Practised]) -> list[Practised]:
+    peak_bytes = np.array([one.step.peak_bytes for one in practised])
+    time_s = np.array([one.step.time_s for one in practised])
+    return [practised[at] for at in unbeaten(peak_bytes, time_s)]
+
+
+def _with_points(one: Replayable, points: Sequence[Practised], more_s: float) -> Search:
+    """Returns a search with these strategies, its own proof and ending, and that much longer."""
+    search, replayer = one.search, one.replayer
+    solution = Solution.empty(replayer.problem)
+    if points:
+        choices = np.stack([point.practice.choices for point in points])
+        edge_choices = np.stack([point.practice.edge_choices for point in points])
+        memory_bytes, time_s = replayer.problem.summed(choices, edge_choices)
+        solution = replace(
+            solution,
+            memory_bytes=memory_bytes,
+            time_s=time_s,
+            choices=choices,
+            edge_choices=edge_choices,
+        )
+    ended = search.solution
+    return replace(
+        search,
+        problem=replayer.problem,
+        replayer_of=lambda: replayer,
+        solution=replace(solution, status=ended.status, seconds=float(ended.seconds) + more_s),
+        charges=None,
+    )

@@ -1,0 +1,221 @@
+"""torchtitan: the TOML of its JobConfig (0.1 and 0.2), and the same as flags (from 0.3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.documents import Plan
+from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import Configuration, Section, divided
+from shardwise.trainers.job import Job, Limits, Written, job_of
+
+NAME = "torchtitan"
+FILENAME = "torchtitan.toml"
+LIMITS = Limits(
+    zero=(0, 2, 3),
+    hybrid=(2, 3),
+    sequence=(True,),
+    recompute=("none", "selective", "full"),
+)
+
+_MODES = {"none": "none", "selective": "selective", "full": "full"}
+_RESHARD = {2: "never", 3: "always"}
+_OPERATORS = "op"
+"""Selective recomputation by operator, as opposed to every n-th layer."""
+
+KEYS = (
+    "data_parallel_replicate_degree",
+    "data_parallel_shard_degree",
+    "fsdp_reshard_after_forward",
+    "enable_fsdp_symm_mem",
+    "tensor_parallel_degree",
+    "enable_sequence_parallel",
+    "disable_loss_parallel",
+    "enable_async_tensor_parallel",
+    "spmd_backend",
+    "pipeline_parallel_degree",
+    "pipeline_parallel_split_points",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_first_stage_less_layers",
+    "pipeline_parallel_last_stage_less_layers",
+    "pipeline_parallel_layers_per_stage",
+    "pipeline_parallel_schedule",
+    "pipeline_parallel_schedule_csv",
+    "pipeline_parallel_microbatch_size",
+    "pipeline_parallel_expert_parallel_overlap",
+    "context_parallel_degree",
+    "context_parallel_load_balancer",
+    "context_parallel_ptrr_mask_key",
+    "context_parallel_rotate_method",
+    "expert_parallel_degree",
+    "expert_tensor_parallel_degree",
+    "expert_parallel_comm_backend",
+    "expert_parallel_a2a_impl",
+)
+"""What the section `parallelism` may have."""
+
+_IGNORED = ("job", "profiling", "metrics", "checkpoint", "comm", "validation", "lr_scheduler")
+
+
+def write(plan: Plan) -> Written:
+    """Returns the TOML of a plan, with the command that reads it. Raises as `job_of` does."""
+    job = job_of(plan, NAME, LIMITS)
+    unsaid = [*job.unsaid, *_unsaid(job)]
+    return Written(_head(job) + _toml(_sections(job)), unsaid)
+
+
+def read(text: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what a job's TOML says. Raises `BadInput` naming a field that cannot be read."""
+    job = Section(text)
+    job.ignore(*_IGNORED)
+    parallelism = job.section("parallelism", KEYS)
+    parallelism.one("pipeline_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+    tensor = parallelism.count("tensor_parallel_degree", 1)
+    replicas = parallelism.count("data_parallel_replicate_degree", 1)
+    shards = parallelism.count("data_parallel_shard_degree", -1, least=-1)
+    if shards < 1:
+        what = "GPUs (tensor × replicate)"
+        shards = divided(gpus, tensor * replicas, what, "parallelism.tensor_parallel_degree")
+    policies = ("default", "always", "never")
+    policy = parallelism.word("fsdp_reshard_after_forward", "default", policies)
+    sequence = parallelism.flag("enable_sequence_parallel", True) and tensor > 1
+    parallelism.ignore("pipeline_parallel_schedule")
+    training = job.section("training")
+    samples = training.count("local_batch_size", 8)
+    batch = training.count("global_batch_size", -1, least=-1)
+    data = replicas * shards
+    if batch < 1:
+        batch = samples * data
+    training.ignore("steps", "dataset", "dataset_path", "max_norm", "gc_freq", "gc_debug")
+    notes: list[str] = []
+    recompute = _recomputed(job.section("activation_checkpoint"), notes)
+    model = job.section("model")
+    model.ignore("name", "flavor", "tokenizer_path", "hf_assets_path", "print_after_conversion")
+    sections = (parallelism, training, model)
+    return Configuration(
+        trainer=NAME,
+        parallelism=Parallelism(
+            replicas=replicas,
+            shards=shards,
+            tensor=tensor,
+            sequence=sequence,
+            zero=0 if shards == 1 else 2 if policy == "never" else 3,
+            recompute=recompute,
+            micro_batches=divided(batch, samples * data, "samples", "training.global_batch_size"),
+        ),
+        batch=batch,
+        sequence_length=training.count("seq_len", 2048),
+        unread=[*notes, *job.unread(), *(path for part in sections for path in part.unread())],
+    )
+
+
+def _recomputed(section: Section, notes: list[str]) -> Recomputed:
+    mode = section.word("mode", "selective", ("none", "selective", "full", "memory_budget"))
+    option = section.word("selective_ac_option", "2")
+    if mode == "memory_budget":
+        raise BadInput(
+            "a memory budget lets the compiler choose what to recompute",
+            field="activation_checkpoint.mode",
+            expected="none, selective or full",
+        )
+    if mode == "selective" and option != _OPERATORS:
+        notes.append(
+            f"activation_checkpoint.selective_ac_option = {option[:20]!r}: read as selective "
+            "recomputation by operator in every layer"
+        )
+    return "none" if mode == "none" else "full" if mode == "full" else "selective"
+
+
+def _sections(job: Job) -> dict[str, dict[str, Any]]:
+    p = job.parallelism
+    name, flavor = job.model.titan if job.model and job.model.titan else ("", "")
+    sections: dict[str, dict[str, Any]] = {
+        "model": {"name": name, "flavor": flavor},
+        "training": {
+            "local_batch_size": job.samples,
+            "global_batch_size": job.batch,
+            "seq_len": job.sequence_length,
+            "mixed_precision_param": job.dtype,
+            "mixed_precision_reduce": "float32",
+        },
+        "parallelism": {
+            "data_parallel_replicate_degree": p.replicas,
+            "data_parallel_shard_degree": p.shards,
+            "fsdp_reshard_after_forward": _RESHARD.get(p.zero, "default"),
+            "tensor_parallel_degree": p.tensor,
+            "pipeline_parallel_degree": 1,
+            "context_parallel_degree": 1,
+        },
+        "activation_checkpoint": {
+            "mode": _MODES[p.recompute],
+            "selective_ac_option": _OPERATORS,
+        },
+        "compile": {"enable": job.kernels == "compiled"},
+    }
+    if not name:
+        del sections["model"]
+    if job.sequence_length is None:
+        del sections["training"]["seq_len"]
+    if p.recompute != "selective":
+        del sections["activation_checkpoint"]["selective_ac_option"]
+    if job.optimizer == "adam":
+        sections["optimizer"] = {"name": "AdamW"}
+    return sections
+
+
+def _head(job: Job) -> str:
+    """Returns the commands that start training, as comments."""
+    start = f"{job.torchrun()} -m torchtitan.train"
+    lines = [f"torchtitan 0.1 and 0.2: {start} --job.config_file {FILENAME}"]
+    if job.model and job.model.titan:
+        flags = " ".join(_flags(job))
+        lines.append(f"torchtitan 0.3 reads no TOML: {start} {flags}")
+    return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def _flags(job: Job) -> list[str]:
+    """Returns the flags of torchtitan 0.3 that say what the TOML says."""
+    assert job.model is not None and job.model.titan is not None
+    name, flavor = job.model.titan
+    sections = _sections(job)
+    flags = [f"--module {name} --config {name}_{flavor.lower()}"]
+    modes = {"none": "none", "selective": "selective-ac", "full": "full-ac"}
+    for section in ("training", "parallelism", "compile"):
+        for key, value in sections[section].items():
+            if isinstance(value, bool):
+                flags.append(f"--{section}.{'' if value else 'no-'}{key}")
+            else:
+                flags.append(f"--{section}.{key} {value}")
+    flags.append(f"activation-checkpoint:{modes[job.parallelism.recompute]}")
+    return flags
+
+
+def _unsaid(job: Job) -> list[str]:
+    unsaid = []
+    if not (job.model and job.model.titan):
+        unsaid.append(
+            f"The model: torchtitan has no {job.name[:60]!r}; set model.name and model.flavor."
+        )
+    if job.optimizer != "adam":
+        unsaid.append(f"The optimizer: torchtitan has Adam and AdamW, the plan {job.optimizer}.")
+    if job.precision == "fp16":
+        unsaid.append("The precision: torchtitan trains in bfloat16 or float32, not fp16.")
+    if job.kernels == "fused":
+        unsaid.append("Fused kernels: torchtitan fuses light operators by torch.compile alone.")
+    if job.parallelism.recompute == "selective":
+        unsaid.append(
+            "Which products are kept: torchtitan recomputes every second product by a weight, the "
+            "plan none."
+        )
+    return unsaid
+
+
+def _toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    parts = []
+    for name, members in sections.items():
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in members.items()]
+        parts.append(f"[{name}]\n" + "".join(lines))
+    return "\n".join(parts)

@@ -1,0 +1,164 @@
+"""The trainers' own parsers take what is written for them, as far as they are installed here.
+
+accelerate comes with the extra `dev`; the others are checked where somebody has installed them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import shlex
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.trainer_plans import plan_of
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.trainers.formats import TRAINERS, write_for
+
+STRATEGIES = (
+    Parallelism(replicas=4, micro_batches=2),
+    Parallelism(shards=4, zero=1),
+    Parallelism(shards=8, zero=2, micro_batches=4),
+    Parallelism(replicas=2, shards=4, zero=3, recompute="full"),
+    Parallelism(shards=4, tensor=2, sequence=True, zero=1, recompute="selective"),
+    Parallelism(shards=4, tensor=2, sequence=True, zero=3, recompute="full"),
+    Parallelism(shards=4, tensor=2, zero=3, recompute="full"),
+    Parallelism(replicas=2, shards=4, zero=1),
+    Parallelism(tensor=8, sequence=True),
+)
+
+
+def installed(module: str) -> ModuleType:
+    """Returns a trainer's module, or skips the test."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        pytest.skip(f"{module.partition('.')[0]} is not installed: {error}")
+
+
+def texts(trainer: str) -> list[tuple[Parallelism, str]]:
+    """Returns the strategies of this page that the trainer can say, with what is written."""
+    pairs = []
+    for parallelism in STRATEGIES:
+        plan = plan_of(parallelism, graph_name="llama3-8b", sequence_length=8192)
+        try:
+            pairs.append((parallelism, write_for(plan, trainer).text))
+        except BadInput:
+            continue
+    assert len(pairs) >= 3
+    return pairs
+
+
+def test_torchtitan_s_configuration(tmp_path: Path) -> None:
+    config = installed("torchtitan.config")
+    if hasattr(config, "TORCH_DTYPE_MAP") and hasattr(config, "Configurable"):
+        installed("torchtitan.trainer")  # 0.3 makes configurations in code
+    file = tmp_path / TRAINERS["torchtitan"].filename
+    for parallelism, text in texts("torchtitan"):
+        file.write_text(text)
+        arguments = ["--job.config_file", str(file)]
+        if not hasattr(config, "JobConfig"):
+            (line,) = (line for line in text.splitlines() if line.startswith("# torchtitan 0.3"))
+            arguments = shlex.split(line.partition("torchtitan.train ")[2])
+        job = config.ConfigManager().parse_args(arguments)
+        assert job.parallelism.data_parallel_shard_degree == parallelism.shards
+        assert job.parallelism.data_parallel_replicate_degree == parallelism.replicas
+        assert job.parallelism.tensor_parallel_degree == parallelism.tensor
+        assert job.training.global_batch_size == 2 * parallelism.data * parallelism.micro_batches
+        assert job.training.seq_len == 8192
+
+
+def test_deepspeed_s_configuration() -> None:
+    config = installed("deepspeed.runtime.config")
+    for parallelism, text in texts("deepspeed"):
+        degree = parallelism.data
+        mpu = SimpleNamespace(get_data_parallel_world_size=lambda degree=degree: degree)
+        found = config.DeepSpeedConfig(json.loads(text), mpu)
+        assert found.zero_config.stage == parallelism.zero
+        assert found.gradient_accumulation_steps == parallelism.micro_batches
+        assert found.train_micro_batch_size_per_gpu == 2
+
+
+def test_accelerate_s_configuration(tmp_path: Path) -> None:
+    args = installed("accelerate.commands.config.config_args")
+    degrees = installed("accelerate.parallelism_config")
+    file = tmp_path / TRAINERS["accelerate"].filename
+    for parallelism, text in texts("accelerate"):
+        file.write_text(text)
+        found = args.load_config_from_file(str(file))
+        assert found.num_processes == parallelism.gpus
+        sizes = {
+            key.removeprefix("parallelism_config_"): value
+            for key, value in found.parallelism_config.items()
+        }
+        if sizes:
+            mesh = degrees.ParallelismConfig(**sizes)
+            assert mesh.total_size == parallelism.gpus
+            assert found.fsdp_config["fsdp_version"] == 2
+        kind = found.distributed_type.value
+        assert kind == ("DEEPSPEED" if parallelism.zero == 1 else "FSDP" if sizes else "MULTI_GPU")
+
+
+def flags_of(script: str) -> dict[str, list[str]]:
+    """Returns the flags of the arrays in a written shell script."""
+    words = shlex.split(script, comments=True)
+    flags: dict[str, list[str]] = {}
+    for word in words[: words.index("torchrun")]:
+        if word.startswith("--"):
+            flags[word.removeprefix("--").replace("-", "_")] = []
+        elif flags and word != ")":
+            flags[next(reversed(flags))].append(word)
+    return flags
+
+
+def taken(kind: Any, flags: dict[str, list[str]]) -> dict[str, Any]:
+    """Returns the flags that are members of a dataclass of Megatron, as values."""
+    values: dict[str, Any] = {}
+    for member in dataclasses.fields(kind):
+        words = flags.get(member.name)
+        if words is None:
+            continue
+        numbers = [int(word) if word.isdecimal() else word for word in words]
+        several = member.name == "recompute_modules"
+        values[member.name] = numbers if several else numbers[0] if numbers else True
+    return values
+
+
+def test_megatron_core_s_configurations() -> None:
+    transformer = installed("megatron.core.transformer.transformer_config")
+    ddp = installed("megatron.core.distributed.distributed_data_parallel_config")
+    for parallelism, text in texts("megatron"):
+        flags = flags_of(text)
+        values = taken(transformer.TransformerConfig, flags)
+        assert values["tensor_model_parallel_size"] == parallelism.tensor
+        assert ("recompute_granularity" in values) == (parallelism.recompute != "none")
+        found = transformer.TransformerConfig(**values)
+        assert found.sequence_parallel == parallelism.sequence
+        assert found.num_layers == 32
+        sums = ddp.DistributedDataParallelConfig(**taken(ddp.DistributedDataParallelConfig, flags))
+        assert sums.use_distributed_optimizer == (parallelism.zero > 0)
+        copies = parallelism.replicas if parallelism.zero else 1
+        assert sums.num_distributed_optimizer_instances == copies
+
+
+def test_nanotron_s_configuration(tmp_path: Path) -> None:
+    installed("nanotron.parallel")
+    config = installed("nanotron.config")
+    if not hasattr(config, "DatasetStageArgs"):
+        pytest.skip("nanotron is older than the files that are written")
+    file = tmp_path / TRAINERS["nanotron"].filename
+    for parallelism, text in texts("nanotron"):
+        file.write_text(text)
+        found = config.get_config_from_file(str(file))
+        assert (found.parallelism.dp, found.parallelism.tp) == (
+            parallelism.data,
+            parallelism.tensor,
+        )
+        assert found.parallelism.recompute_layer == (parallelism.recompute == "full")
+        assert found.optimizer.zero_stage == parallelism.zero
+        assert found.global_batch_size == 2 * parallelism.data * parallelism.micro_batches

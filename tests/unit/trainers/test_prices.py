@@ -1,0 +1,194 @@
+"""What a given strategy takes, and what to change in it: against strategies replayed on their
+own."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from harness.models.comparison_models import residual_block
+from harness.strategies import problem_of
+from shardwise import documents
+from shardwise.advise import Options
+from shardwise.capture import shipped_graph
+from shardwise.cli.advice import explain as explain_command
+from shardwise.cli.pricing import check_step, pricing_page
+from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.pricing import Pricing
+from shardwise.errors import BadInput
+from shardwise.graph import read_graph, write_graph
+from shardwise.hardware import load_hardware
+from shardwise.peers.practitioners import practitioners, replayed
+from shardwise.replay.replay import Replayer
+from shardwise.trainers.plan import plan_for
+from shardwise.trainers.price import price
+from shardwise.trainers.spaces import ANY, SPACES
+
+GPUS = 8
+MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
+BLOCK = residual_block()
+OPTIONS = Options(micro_batches=(1, 2, 4))
+GIVEN = Parallelism(shards=8, zero=3, recompute="full", micro_batches=4)
+
+
+@pytest.fixture(scope="module")
+def priced() -> Pricing:
+    return price(BLOCK, MACHINE, GPUS, GIVEN, OPTIONS, trainer="deepspeed", unread=["offload"])
+
+
+def test_it_is_the_replayed_step(priced: Pricing) -> None:
+    problem = problem_of(BLOCK, MACHINE, GPUS, OPTIONS, 4)
+    known = practitioners(problem, allowed=lambda one: one == GIVEN)
+    (own,) = replayed(Replayer(problem, OPTIONS.step), known, float("inf"))
+    predicted = priced.plan.predicted
+    assert (predicted.replayed_time_s, predicted.peak_bytes) == (
+        own.step.time_s,
+        round(own.step.peak_bytes),
+    )
+    assert (priced.parallelism, priced.fits, priced.plan.micro_batches) == (GIVEN, True, 4)
+    assert predicted.gap is None and priced.plan.certificate.epsilon is None
+    assert priced.plan.certificate.status == "heuristic"
+    assert priced.unread == ["offload"]
+
+
+def test_alternatives_differ_in_one_field(priced: Pricing) -> None:
+    assert {one.text for one in priced.alternatives} == {
+        "1 micro-batch instead of 4",
+        "2 micro-batches instead of 4",
+        "no recomputation instead of full",
+        "no ZeRO instead of ZeRO-3",
+        "ZeRO-1 instead of ZeRO-3",
+        "ZeRO-2 instead of ZeRO-3",
+    }
+    times = [one.replayed_time_s for one in priced.alternatives if one.fits]
+    assert times == sorted(times)
+    for one in priced.alternatives:
+        assert SPACES["deepspeed"].allows(one.parallelism) and len(one.changes) == 1
+        again = price(BLOCK, MACHINE, GPUS, one.parallelism, OPTIONS).plan.predicted
+        assert again.replayed_time_s == one.replayed_time_s
+        assert again.peak_bytes == one.peak_bytes
+        given_s = priced.plan.predicted.replayed_time_s
+        assert one.saves == pytest.approx(1.0 - one.replayed_time_s / given_s)
+
+
+def test_the_best_is_the_plan_of_the_space(priced: Pricing) -> None:
+    planned = plan_for(BLOCK, MACHINE, GPUS, "deepspeed", options=OPTIONS)
+    assert priced.best is not None
+    assert priced.best.replayed_time_s == planned.predicted.replayed_time_s
+    again = price(BLOCK, MACHINE, GPUS, priced.best.parallelism, OPTIONS, trainer="deepspeed")
+    assert again.best is None
+
+
+def test_what_does_not_fit_is_priced_too() -> None:
+    tight = Options(micro_batches=(1,), memory_limit_bytes=1e6)
+    pricing = price(BLOCK, MACHINE, GPUS, Parallelism(replicas=8), tight)
+    assert not pricing.fits and pricing.best is None
+    assert pricing.plan.predicted.peak_bytes > 1e6
+    peaks = [one.peak_bytes for one in pricing.alternatives]
+    assert peaks == sorted(peaks) and not any(one.fits for one in pricing.alternatives)
+    assert pricing.trainer == ANY
+
+
+@pytest.mark.parametrize(("replicas", "shards"), [(1, 8), (2, 4)])
+def test_shards_inside_a_node_and_over_all(replicas: int, shards: int) -> None:
+    hybrid = Parallelism(replicas, shards, zero=3)
+    plan = price(BLOCK, MACHINE, GPUS, hybrid, Options(micro_batches=(1,))).plan
+    sharing = {
+        prod(axis.size for axis in plan.mesh.axes if axis.name in group.zero_axes)
+        for group in plan.groups
+        if group.zero == 3
+    }
+    assert sharing == {shards}
+    assert plan.trainer and plan.trainer.parallelism == hybrid
+
+
+@pytest.mark.parametrize("tensor", [2, 4, 8])
+def test_tensor_parallelism_splits_every_product(tensor: int) -> None:
+    """Though the block is so small that repeating it on every device takes less."""
+    given = Parallelism(replicas=GPUS // tensor, tensor=tensor)
+    plan = price(BLOCK, MACHINE, GPUS, given, Options(micro_batches=(1,))).plan
+    assert f"TP {tensor}" in str(plan.predicted.label)
+    for group in plan.groups:
+        if any(op.kind == "aten.linear.default" for op in group.operators):
+            assert None not in group.split.values()
+
+
+def test_what_has_no_effect_is_left_out() -> None:
+    odd = Parallelism(tensor=8, zero=3, micro_batches=1)
+    assert price(BLOCK, MACHINE, GPUS, odd, OPTIONS).parallelism == Parallelism(tensor=8)
+    odd = Parallelism(shards=8, sequence=True)
+    assert price(BLOCK, MACHINE, GPUS, odd, OPTIONS).parallelism == Parallelism(replicas=8)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "problem"),
+    [
+        (Parallelism(replicas=4), "gpus", "dp 4 is for 4 GPUs, not 8"),
+        (Parallelism(replicas=0, shards=8), "parallelism", "got Parallelism"),
+        (Parallelism(replicas=8, micro_batches=3), "parallelism.micro_batches", "divide"),
+        (Parallelism(replicas=8, micro_batches=32), "parallelism.micro_batches", "fewer than 8"),
+        (Parallelism(replicas=8, zero=2), "parallelism.shards", "ZeRO-2 over one device"),
+        (Parallelism(4, 2, zero=3), "parallelism.shards", "shards over 2 devices"),
+        (Parallelism(4, 1, 2, sequence=True), "parallelism.sequence", "no positions"),
+    ],
+)
+def test_what_cannot_be_priced(given: Parallelism, field: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem) as refused:
+        price(BLOCK, MACHINE, GPUS, given, OPTIONS)
+    assert refused.value.field == field
+
+
+def test_the_document_and_its_page(priced: Pricing, capsys: pytest.CaptureFixture[str]) -> None:
+    members = json.loads(msgspec.json.encode(priced))
+    jsonschema.validate(members, documents.json_schema("pricing"))
+    assert documents.read(members, Pricing) == priced
+    pricing_page(priced)
+    shown = capsys.readouterr()
+    assert shown.out.startswith("deepspeed: dp_shard 8, full recomputation, 4 micro-batches\n")
+    assert "no recomputation instead of full" in shown.out
+    assert "not read: offload" in shown.err
+
+
+def test_the_command_prices_a_file(tmp_path: Path) -> None:
+    graph, file = tmp_path / "graph.json", tmp_path / "deepspeed.json"
+    write_graph(BLOCK, graph)
+    said = {
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 3},
+    }
+    file.write_text(json.dumps(said), "utf-8")
+    where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "1,2,4"]
+    asked = [str(graph), "--like", str(file)]
+    runner = CliRunner()
+    result = runner.invoke(explain_command, [*asked, *where, "--json"])
+    assert result.exit_code == 0, result.output
+    pricing = documents.read(json.loads(result.stdout), Pricing)
+    assert pricing.trainer == "deepspeed"
+    assert pricing.parallelism == Parallelism(shards=8, zero=3, micro_batches=4)
+    for wrong, problem in (
+        (asked, "--hardware and --gpus"),
+        ([*asked, *where, "--server", "http://127.0.0.1:1"], "no --server"),
+        ([str(graph), *where], "a plan has its own"),
+    ):
+        refused = runner.invoke(explain_command, wrong).exception
+        assert isinstance(refused, BadInput) and problem in str(refused)
+
+
+def test_a_configuration_is_of_the_graphs_step() -> None:
+    gpt2 = read_graph(shipped_graph("gpt2"))
+    batch = gpt2.batch_size
+    check_step(gpt2, batch, 1024, "job.toml")
+    check_step(gpt2, None, None, "job.toml")
+    with pytest.raises(BadInput, match="its sequence length is 8,192") as refused:
+        check_step(gpt2, batch, 8192, "job.toml")
+    assert refused.value.file == "job.toml"
+    with pytest.raises(BadInput, match="its global batch is 7"):
+        check_step(gpt2, 7, 1024, "job.toml")

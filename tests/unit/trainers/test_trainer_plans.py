@@ -1,0 +1,191 @@
+"""Plans that a trainer can run: the fastest of its space, and what that costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import shardwise
+from harness.models.comparison_models import residual_block
+from harness.strategies import problem_of
+from shardwise import advise, documents
+from shardwise.advise import Infeasible, Options
+from shardwise.capture import shipped_graph
+from shardwise.cli.advice import plan as plan_command
+from shardwise.documents import Plan
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer, trainer_text
+from shardwise.errors import BadInput
+from shardwise.graph import Graph, read_graph, write_graph
+from shardwise.hardware import load_hardware
+from shardwise.peers.evaluate import Step
+from shardwise.peers.practitioners import practitioners, replayed
+from shardwise.replay.replay import Replayer
+from shardwise.trainers.plan import plan_for
+from shardwise.trainers.spaces import SPACES
+
+GPUS, GIB = 8, 2**30
+MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
+OPTIONS = Options(micro_batches=(1, 2), memory_limit_bytes=4 * GIB)
+"""GPT-2 then needs shards or recomputation."""
+BLOCK = residual_block()
+BLOCK_OPTIONS = Options(micro_batches=(1, 2, 4))
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return read_graph(shipped_graph("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def every(gpt2: Graph) -> dict[Parallelism, list[Step]]:
+    """Every strategy of the whole model, replayed with its fastest and its smallest copies."""
+    steps: dict[Parallelism, list[Step]] = {}
+    for count in OPTIONS.micro_batches:
+        problem = problem_of(gpt2, MACHINE, GPUS, OPTIONS, count)
+        known = practitioners(problem, allowed=lambda one: True)
+        for one in replayed(Replayer(problem, OPTIONS.step), known, 0.0):
+            steps.setdefault(one.practice.parallelism, []).append(one.step)
+    return steps
+
+
+@cache
+def of_block(trainer: str) -> Plan:
+    return plan_for(BLOCK, MACHINE, GPUS, trainer, options=BLOCK_OPTIONS)
+
+
+def trainer_of(plan: Plan) -> PlannedTrainer:
+    assert isinstance(plan.trainer, PlannedTrainer)
+    return plan.trainer
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "deepspeed"])
+def test_it_is_the_fastest_of_its_space(
+    name: str, gpt2: Graph, every: dict[Parallelism, list[Step]]
+) -> None:
+    plan = plan_for(gpt2, MACHINE, GPUS, name, options=OPTIONS)
+    trainer, predicted = trainer_of(plan), plan.predicted
+    fitting = {
+        parallelism: min(step.time_s for step in steps if step.peak_bytes <= 4 * GIB)
+        for parallelism, steps in every.items()
+        if SPACES[name].allows(parallelism) and min(step.peak_bytes for step in steps) <= 4 * GIB
+    }
+    assert predicted.replayed_time_s == min(fitting.values())
+    assert fitting[trainer.parallelism] == predicted.replayed_time_s
+    assert predicted.peak_bytes <= 4 * GIB
+    assert trainer.parallelism.gpus == GPUS
+    assert trainer.parallelism.micro_batches == plan.micro_batches
+    assert (trainer.name, trainer.sequence_length) == (name, 1024)
+    # What is proven of all strategies holds of these.
+    bound = plan.certificate.time_lower_bound_s
+    assert isinstance(bound, float) and bound <= predicted.replayed_time_s
+    assert predicted.gap == pytest.approx(predicted.replayed_time_s / bound - 1.0)
+    assert trainer.any_time_s is not None and bound <= trainer.any_time_s
+    assert trainer.slower == predicted.replayed_time_s / trainer.any_time_s - 1.0 >= 0.0
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_the_plan_is_what_its_trainer_says(name: str) -> None:
+    plan = of_block(name)
+    one = trainer_of(plan).parallelism
+    assert SPACES[name].allows(one)
+    members = json.loads(msgspec.json.encode(plan))
+    jsonschema.validate(members, documents.json_schema("plan"))
+    assert documents.read(members, Plan) == plan
+    for group in plan.groups:
+        assert group.zero in (0, one.zero)
+        sharing = 1
+        for axis in plan.mesh.axes:
+            sharing *= axis.size if axis.name in group.zero_axes else 1
+        assert sharing in (1, one.shards)
+        assert one.recompute != "none" or not group.recompute
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [("torchtitan", "fsdp2"), ("nanotron", "megatron"), ("deepspeed", "accelerate")],
+)
+def test_a_larger_space_is_no_slower(inner: str, outer: str) -> None:
+    of_inner, of_outer = of_block(inner).predicted, of_block(outer).predicted
+    assert of_outer.replayed_time_s <= of_inner.replayed_time_s
+    unrestricted = advise.plan(BLOCK, MACHINE, GPUS, options=BLOCK_OPTIONS)
+    any_time_s = trainer_of(of_block(outer)).any_time_s
+    assert any_time_s == unrestricted.predicted.replayed_time_s <= of_outer.replayed_time_s
+
+
+def test_one_device() -> None:
+    for name in SPACES:
+        plan = plan_for(BLOCK, MACHINE, 1, name, options=BLOCK_OPTIONS)
+        one = trainer_of(plan).parallelism
+        assert (one.gpus, one.zero) == (1, 0)
+
+
+def test_any_is_the_search_as_it_was() -> None:
+    chosen = {"micro_batches": (1, 2, 4)}
+    asked = shardwise.plan(BLOCK, MACHINE, GPUS, space="any", **chosen).document()
+    before = shardwise.plan(BLOCK, MACHINE, GPUS, **chosen).document()
+    for document in (asked, before):
+        document["search"] = None  # seconds
+    assert asked == before and "trainer" not in asked
+    restricted = shardwise.plan(BLOCK, MACHINE, GPUS, space="nanotron", **chosen)
+    assert restricted.trainer == of_block("nanotron").trainer
+
+
+def test_nothing_fits() -> None:
+    few = replace(BLOCK_OPTIONS, memory_limit_bytes=1e6)
+    with pytest.raises(Infeasible, match="no strategy of nanotron fits on 8 GPUs: the nearest"):
+        plan_for(BLOCK, MACHINE, GPUS, "nanotron", options=few)
+    none_left = replace(BLOCK_OPTIONS, zero=(3,))
+    with pytest.raises(Infeasible, match="nanotron has no strategy for 8 GPUs"):
+        plan_for(BLOCK, MACHINE, GPUS, "nanotron", options=none_left)
+
+
+def test_a_slower_search_of_any_kind_does_not_win() -> None:
+    """The unrestricted search may end early; the trainer's answer is then as fast as any known."""
+    said = PlannedTrainer("nanotron", Parallelism(replicas=8), None, 0.5, 0.0)
+    assert trainer_text(said).endswith("as fast as the fastest strategy of any kind that was found")
+    said = msgspec.structs.replace(said, slower=0.0137)
+    assert trainer_text(said) == "nanotron: dp 8; 1.4% slower than the fastest strategy of any kind"
+    said = msgspec.structs.replace(said, any_time_s=None, slower=None)
+    assert trainer_text(said) == "nanotron: dp 8"
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"trainer": "deepspead"}, "space"),
+        ({"objective": "mini-memory"}, "objective"),
+        ({"options": Options(overlap=False)}, "objective"),
+        ({"order": "rank"}, "order"),
+    ],
+)
+def test_what_trainers_do_not_take(asked: dict[str, object], field: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        plan_for(BLOCK, MACHINE, GPUS, **{"trainer": "deepspeed", **asked})  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+def test_several_kinds_of_devices() -> None:
+    with pytest.raises(BadInput, match="devices of several kinds") as refused:
+        plan_for(BLOCK, load_hardware("heterog-8"), "v100=2,1080ti=4", "deepspeed")
+    assert refused.value.field == "space"
+
+
+def test_the_command_says_what_the_space_costs(tmp_path: Path) -> None:
+    graph, output = tmp_path / "graph.json", tmp_path / "plan.json"
+    write_graph(BLOCK, graph)
+    asked = [str(graph), "--hardware", "dgx-h100", "--gpus", "8", "--space", "deepspeed"]
+    some = ["--micro-batches", "1,2", "--quiet"]
+    runner = CliRunner()
+    result = runner.invoke(plan_command, [*asked, *some, "-o", str(output)])
+    assert result.exit_code == 0, result.output
+    trainer = trainer_of(advise.read_plan(output))
+    assert trainer_text(trainer) in " ".join(result.output.split())
+    result = runner.invoke(plan_command, [*asked, "--server", "http://127.0.0.1:1"])
+    assert isinstance(result.exception, BadInput) and "--space" in str(result.exception)

@@ -1,0 +1,173 @@
+"""What is written for a trainer says the plan: reading it back gives the same parallelism, and a
+trainer that cannot say it is refused by the member's name."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.trainer_plans import plan_of, tiny_plan
+from shardwise.cli.main import cli
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.outfiles import write_json
+from shardwise.trainers.formats import TRAINERS, write_for
+from shardwise.trainers.job import canonical
+from shardwise.trainers.models import MODELS
+from shardwise.trainers.read import read_configuration
+
+READABLE = [name for name in TRAINERS if name != "fsdp2"]
+DEGREES = ((1, 1, 1), (4, 1, 1), (1, 8, 1), (2, 4, 1), (1, 1, 8), (8, 1, 2), (1, 4, 4), (2, 2, 8))
+STRATEGIES = list(
+    dict.fromkeys(
+        canonical(Parallelism(replicas, shards, tensor, sequence, zero, recompute, micro_batches))
+        for (replicas, shards, tensor), sequence, zero, recompute, micro_batches in product(
+            DEGREES, (False, True), range(4), ("none", "selective", "full"), (1, 4)
+        )
+    )
+)
+
+
+@pytest.mark.parametrize("trainer", READABLE)
+def test_a_written_file_is_read_as_the_plan_s_parallelism(trainer: str, tmp_path: Path) -> None:
+    file = tmp_path / TRAINERS[trainer].filename
+    said = 0
+    for parallelism in STRATEGIES:
+        plan = plan_of(parallelism)
+        try:
+            file.write_text(write_for(plan, trainer).text)
+        except BadInput as error:
+            assert error.field is not None and error.field.startswith("trainer.parallelism.")
+            continue
+        found = read_configuration(file, parallelism.gpus)
+        assert found.trainer == trainer
+        assert found.parallelism == parallelism, file.read_text()
+        assert found.batch == plan.batch_size
+        assert found.sequence_length in (128, None)
+        said += 1
+    assert said >= 20
+
+
+@pytest.mark.parametrize(
+    ("trainer", "parallelism", "member"),
+    [
+        ("torchtitan", Parallelism(shards=4, zero=1), "zero"),
+        ("torchtitan", Parallelism(tensor=4), "sequence"),
+        ("megatron", Parallelism(replicas=2, shards=4, zero=3), "replicas"),
+        ("deepspeed", Parallelism(shards=2, tensor=2, zero=1), "tensor"),
+        ("deepspeed", Parallelism(replicas=2, shards=2, zero=2), "replicas"),
+        ("deepspeed", Parallelism(replicas=2, recompute="selective"), "recompute"),
+        ("accelerate", Parallelism(tensor=2, sequence=True), "sequence"),
+        ("accelerate", Parallelism(replicas=2, tensor=2), "zero"),
+        ("accelerate", Parallelism(replicas=2, recompute="full"), "recompute"),
+        ("nanotron", Parallelism(shards=4, zero=2), "zero"),
+    ],
+)
+def test_what_a_trainer_cannot_say_is_named(
+    trainer: str, parallelism: Parallelism, member: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        write_for(plan_of(parallelism), trainer)
+    assert raised.value.field == f"trainer.parallelism.{member}"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_plan_of_the_whole_space_says_how_to_plan_for_the_trainer(trainer: str) -> None:
+    with pytest.raises(BadInput, match=f"--space {trainer}"):
+        write_for(tiny_plan(), trainer)
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({"gpus": 3}, "trainer.parallelism"),
+        ({"batch_size": 7}, "batch_size"),
+        ({"batch_size": None}, "batch_size"),
+    ],
+)
+def test_numbers_that_do_not_agree_are_refused(members: dict[str, object], field: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        write_for(plan_of(Parallelism(shards=4, zero=3), **members), "torchtitan")
+    assert raised.value.field == field
+
+
+def test_presets_have_their_model_in_the_file() -> None:
+    plan = plan_of(Parallelism(shards=8, zero=3), graph_name="llama3-8b")
+    written = write_for(plan, "torchtitan")
+    assert 'name = "llama3"\nflavor = "8B"' in written.text
+    assert "--module llama3 --config llama3_8b" in written.text
+    assert not any("model" in sentence.lower() for sentence in written.unsaid)
+    script = write_for(plan_of(Parallelism(shards=8, zero=1), graph_name="llama3-8b"), "megatron")
+    assert "--num-layers 32" in script.text and "--num-query-groups 8" in script.text
+
+
+def test_sizes_are_those_of_the_presets() -> None:
+    transformers = pytest.importorskip("transformers")
+    from shardwise.capture.presets import presets
+
+    for name, model in MODELS.items():
+        preset = presets()[name]
+        config = getattr(transformers, preset.config)(**preset.fields)
+        wide = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        assert (model.layers, model.hidden, model.heads, model.feed_forward) == (
+            config.num_hidden_layers,
+            config.hidden_size,
+            config.num_attention_heads,
+            wide,
+        ), name
+        heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+        assert (model.key_value_heads, model.vocabulary) == (heads, config.vocab_size), name
+
+
+def test_what_a_file_cannot_say_is_listed() -> None:
+    plan = plan_of(
+        Parallelism(shards=4, zero=3, recompute="selective"),
+        optimizer="sgd",
+        kernels="fused",
+        precision="captured",
+        sequence_length=None,
+    )
+    unsaid = " ".join(write_for(plan, "torchtitan").unsaid)
+    for word in ("model", "optimizer", "Fused", "precision", "sequence length", "products"):
+        assert word in unsaid
+
+
+def test_hosts_are_started_by_torchrun() -> None:
+    plan = plan_of(Parallelism(replicas=2, shards=8, zero=1), gpus=16, nodes=2)
+    script = write_for(plan, "megatron").text
+    assert "--nnodes=2" in script and '"$HEAD_NODE:29500"' in script
+    assert "--nproc-per-node=8" in script
+
+
+def run(*arguments: str) -> tuple[int | str | None, str, str]:
+    result = CliRunner().invoke(cli, ["export", *arguments])
+    if isinstance(result.exception, BadInput):
+        return result.exception.exit_code, "", str(result.exception)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_writes_the_file_and_notes_what_is_not_in_it(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    write_json(plan_of(Parallelism(shards=4, zero=3)), str(plan))
+    code, out, err = run(str(plan), "--to", "deepspeed")
+    assert code == 0 and json.loads(out)["zero_optimization"]["stage"] == 3
+    assert "not in the file: The optimizer" in err
+    code, out, _ = run(str(plan), "--to", "deepspeed", "--json")
+    document = json.loads(out)
+    assert json.loads(document["text"])["train_batch_size"] == 8 and document["unsaid"]
+    file = tmp_path / "titan.toml"
+    code, out, _ = run(str(plan), "--to", "torchtitan", "-o", str(file))
+    assert (code, out) == (0, "")
+    assert read_configuration(file, 4).parallelism == Parallelism(shards=4, zero=3)
+
+
+def test_the_command_takes_one_of_format_and_to(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    write_json(plan_of(Parallelism(shards=4, zero=3)), str(plan))
+    for arguments in ((), ("--to", "megatron", "--format", "sbatch")):
+        code, _, err = run(str(plan), *arguments)
+        assert code == 2 and "--format and --to" in err
