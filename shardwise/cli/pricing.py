@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.cli.arguments import load_graph, options_from
-from shardwise.cli.output import emit, gib, note, progress, say, seconds, table, warn
+from shardwise.cli.output import emit, note, progress, say, table, warn
 from shardwise.documents.parallelism import text_of
 from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.texts import gib, seconds
 
 MOST_ALTERNATIVES = 16
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from typing import Any
 
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
-from shardwise.hardware.near import plain
+from shardwise.near import near
 
 LARGEST = 2**30
 """The largest number that a configuration may have."""
@@ -146,18 +145,13 @@ def misspelt(key: str, known: Collection[str]) -> str | None:
     """Returns the known key that an unknown one is nearly alike, if there is one."""
     if key in known:
         return None
-    word = plain(key)
-    likeness = {
-        other: SequenceMatcher(None, word, plain(other), autojunk=False).ratio() for other in known
-    }
-    best = max(likeness, key=likeness.__getitem__, default=None)
-    return best if best is not None and likeness[best] >= _MISSPELT else None
+    return next(iter(near(key, known, 1, least=_MISSPELT, parts=False)), None)
 
 
 def _check_spelling(key: str, path: str, known: Collection[str]) -> None:
-    near = misspelt(key, known)
-    if near is not None:
-        raise BadInput(f"unknown key: did you mean {near}?", field=path[:100])
+    meant = misspelt(key, known)
+    if meant is not None:
+        raise BadInput(f"unknown key: did you mean {meant}?", field=path[:100])
 
 
 def _leaves(value: Any, path: str) -> Iterator[str]:

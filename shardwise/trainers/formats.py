@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
-from shardwise.hardware.near import did_you_mean, near
+from shardwise.near import did_you_mean, near
 from shardwise.trainers import accelerate, deepspeed, megatron, nanotron, torchtitan
 from shardwise.trainers.job import Limits, Written
 
