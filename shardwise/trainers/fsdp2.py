@@ -30,7 +30,7 @@ def write(plan: Plan) -> Written:
     name = _UNPRINTABLE.sub(" ", job.name)[:60]
     text = Template(TEMPLATE.read_text("utf-8")).substitute(
         title=f"{name} on {job.gpus} GPUs with FSDP2, made by Shardwise.",
-        command=f"{job.torchrun()} TRAIN.py",
+        command=f"{job.torchrun()} train.py",
         batch=job.batch,
         replicas=p.replicas,
         shards=p.shards,

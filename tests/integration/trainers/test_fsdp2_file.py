@@ -54,7 +54,6 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
-VOCABULARY = "out,vocab"
 ROWS = ("o_proj", "down_proj")
 
 CASES = [
@@ -98,9 +97,9 @@ def planned(name: str, tensor: int) -> Plan:
     for axis in axes:
         pins += [f"*.{layer}.linear:{axis}=out" for layer in COLUMNS]
         pins += [f"*.{layer}.linear:{axis}=in" for layer in ROWS]
-        pins.append(f"lm_head.linear:{axis}={VOCABULARY}")
-        if name != "tied":
-            pins.append(f"model.embed_tokens.embedding:{axis}={VOCABULARY}")
+        pins.append(f"lm_head.linear:{axis}=out")
+        if name != "tied":  # else it is in the group of lm_head
+            pins.append(f"model.embed_tokens.embedding:{axis}=vocab")
     rules = tuple(parse_pin(pin) for pin in pins)
     return shardwise.plan(graph, "dgx-h100", gpus=GPUS, pins=rules, overlap=False, zero=(0,))
 
