@@ -124,7 +124,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": ("unit/test_suite.py",),
-    "trainers": ("unit/trainers/*",),
+    "trainers": ("integration/trainers/*", "unit/trainers/*"),
     "worker": (
         "integration/service/test_bundles.py", "integration/service/test_chaos.py",
         "integration/service/test_end_to_end.py",

@@ -55,7 +55,7 @@ def write(plan: Plan) -> Written:
     """Returns the YAML of a plan. Raises as `job_of` does, and for what only scripts can say."""
     job = job_of(plan, NAME, LIMITS)
     _check(job)
-    head = f"# accelerate launch --config_file {FILENAME} TRAIN.py\n"
+    head = f"# accelerate launch --config_file {FILENAME} train.py\n"
     return Written(head + _step(job) + yaml_text(_document(job)), [*job.unsaid, *_unsaid(job)])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.near import did_you_mean, near
-from shardwise.trainers import accelerate, deepspeed, megatron, nanotron, torchtitan
+from shardwise.trainers import accelerate, deepspeed, fsdp2, megatron, nanotron, torchtitan
 from shardwise.trainers.job import Limits, Written
 
 JSON = "application/json"
@@ -35,6 +35,7 @@ TRAINERS = {
         Format("torchtitan", torchtitan.FILENAME, TOML, torchtitan.LIMITS, torchtitan.write),
         Format("megatron", megatron.FILENAME, SHELL, megatron.LIMITS, megatron.write),
         Format("deepspeed", deepspeed.FILENAME, JSON, deepspeed.LIMITS, deepspeed.write),
+        Format("fsdp2", fsdp2.FILENAME, PYTHON, fsdp2.LIMITS, fsdp2.write),
         Format("accelerate", accelerate.FILENAME, YAML, accelerate.LIMITS, accelerate.write),
         Format("nanotron", nanotron.FILENAME, YAML, nanotron.LIMITS, nanotron.write),
     )

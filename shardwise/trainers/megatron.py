@@ -24,8 +24,8 @@ LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(1,), recompute=("none", "selective", 
 
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _SHARDED = {stage: name for name, stage in _STRATEGIES.items()}
-_ALL_BUT_PRODUCTS = ("core_attn", "layernorm", "mlp_act")
-"""The modules whose recomputation leaves a layer's products by weights."""
+_ALL_BUT_PRODUCTS = ("core_attn", "layernorm")
+"""The modules of a dense layer that Megatron recomputes without products by weights."""
 
 READ = (
     "--tensor-model-parallel-size",
@@ -285,8 +285,8 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(f"The model: the sizes of {job.name[:60]!r}; fill in MODEL.")
     if job.parallelism.recompute == "selective":
         unsaid.append(
-            "Selective recomputation of norms and activations needs Transformer Engine and a "
-            "release of Megatron-LM with --recompute-modules."
+            "Selective recomputation: Megatron keeps what the activation function of a "
+            "feed-forward layer reads and makes, the plan recomputes it."
         )
     if job.parallelism.zero >= 2:
         unsaid.append(

@@ -21,7 +21,6 @@ LIMITS = Limits(
     recompute=("none", "selective", "full"),
 )
 
-_MODES = {"none": "none", "selective": "selective", "full": "full"}
 _RESHARD = {2: "never", 3: "always"}
 _OPERATORS = "op"
 """Selective recomputation by operator, as opposed to every n-th layer."""
@@ -150,7 +149,7 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
             "context_parallel_degree": 1,
         },
         "activation_checkpoint": {
-            "mode": _MODES[p.recompute],
+            "mode": p.recompute,
             "selective_ac_option": _OPERATORS,
         },
         "compile": {"enable": job.kernels == "compiled"},
@@ -182,14 +181,13 @@ def _flags(job: Job) -> list[str]:
     name, flavor = job.model.titan
     sections = _sections(job)
     flags = [f"--module {name} --config {name}_{flavor.lower()}"]
-    modes = {"none": "none", "selective": "selective-ac", "full": "full-ac"}
     for section in ("training", "parallelism", "compile"):
         for key, value in sections[section].items():
             if isinstance(value, bool):
                 flags.append(f"--{section}.{'' if value else 'no-'}{key}")
             else:
                 flags.append(f"--{section}.{key} {value}")
-    flags.append(f"activation-checkpoint:{modes[job.parallelism.recompute]}")
+    flags.append(f"activation-checkpoint:{job.parallelism.recompute}")
     return flags
 
 

@@ -34,6 +34,8 @@ ELSEWHERE = {
     "create_configs.py",
     "doc/PERFORMANCE.md",
     "docs/performance.md",
+    "pretrain_gpt.py",
+    "run_train.py",
     "scheduler/utils.py",
     "site/content/en/docs/tasks/run/jobs.md",
     "sky/admin_policy.py",
@@ -47,6 +49,7 @@ EXAMPLES = {
     "mylib/__init__.py",
     "mylib/shardwise_operators.py",
     "net.py",
+    "parallelize.py",
     "receiver.py",
     "train.py",
 }

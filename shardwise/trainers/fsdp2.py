@@ -1,0 +1,79 @@
+"""FSDP2 and DTensor: `parallelize.py`, a Python file by the paths of the model's modules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+
+from shardwise.documents import Plan
+from shardwise.trainers.job import Job, Limits, Written, job_of
+from shardwise.trainers.module_splits import Splits, splits_of
+
+NAME = "fsdp2"
+FILENAME = "parallelize.py"
+LIMITS = Limits(zero=(0, 2, 3), hybrid=(2, 3), recompute=("none", "selective", "full"))
+
+TEMPLATE = Path(__file__).resolve().parent.parent / "data" / "parallelize.py.template"
+_UNPRINTABLE = re.compile(r"[^ -~]|[\"\\]")
+
+
+def write(plan: Plan) -> Written:
+    """Returns a Python file that parallelizes the plan's model.
+
+    Raises `BadInput` as `job_of` does, and for splits that modules of torch cannot have.
+    """
+    job = job_of(plan, NAME, LIMITS)
+    splits = splits_of(plan, job.parallelism)
+    p = job.parallelism
+    precision = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}.get(job.precision, "None")
+    name = _UNPRINTABLE.sub(" ", job.name)[:60]
+    text = Template(TEMPLATE.read_text("utf-8")).substitute(
+        title=f"{name} on {job.gpus} GPUs with FSDP2, made by Shardwise.",
+        command=f"{job.torchrun()} train.py",
+        batch=job.batch,
+        replicas=p.replicas,
+        shards=p.shards,
+        tensor=p.tensor,
+        sequence=p.sequence,
+        zero=p.zero,
+        recompute=f'"{p.recompute}"',
+        micro_batches=p.micro_batches,
+        precision=precision,
+        blocks=_listed(splits.blocks),
+        styles=_mapping(splits.styles),
+        tied=_mapping({path: f'"{owner}"' for path, owner in splits.tied.items()}),
+    )
+    unsaid = [sentence for sentence in job.unsaid if "bfloat16 is written" not in sentence]
+    return Written(text, [*unsaid, *_unsaid(job, splits)])
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+def _mapping(members: dict[str, str]) -> str:
+    if not members:
+        return "{}"
+    lines = "".join(f'    "{key}": {value},\n' for key, value in members.items())
+    return "{\n" + lines + "}"
+
+
+def _unsaid(job: Job, splits: Splits) -> list[str]:
+    unsaid = [f"The optimizer: the script makes it; the plan counts the state of {job.optimizer}."]
+    if job.precision == "captured":
+        unsaid.append("The precision: parameters keep the dtype that the script gives them.")
+    if job.precision == "fp16":
+        unsaid.append("Loss scaling for fp16: the script does it.")
+    if job.sequence_length is not None:
+        unsaid.append(
+            f"The sequence length: the script's samples have {job.sequence_length} tokens."
+        )
+    if not splits.blocks and (job.parallelism.zero == 3 or job.parallelism.recompute != "none"):
+        unsaid.append(
+            "Blocks: the model has no list of modules, so that its parameters are gathered all at "
+            "once and nothing is recomputed."
+        )
+    if job.kernels != "eager":
+        unsaid.append(f"Kernels: the plan counts on {job.kernels} ones; call torch.compile.")
+    return unsaid
