@@ -9,6 +9,8 @@ import pytest
 from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.errors import BadInput
 from shardwise.trainers.changes import change_text, changes
+from shardwise.trainers.formats import TRAINERS
+from shardwise.trainers.job import canonical, check
 from shardwise.trainers.spaces import ANY, SPACES, space_of
 
 FSDP = Parallelism(shards=8, zero=3)
@@ -53,6 +55,13 @@ def test_one_space_holds_another(inner: str, outer: str) -> None:
     assert of_inner
     assert all(SPACES[outer].allows(one) for one in of_inner)
     assert any(SPACES[outer].allows(one) for one in EVERY if one not in of_inner)
+
+
+@pytest.mark.parametrize("trainer", SPACES)
+def test_what_a_space_holds_can_be_exported(trainer: str) -> None:
+    held = [one for one in EVERY if SPACES[trainer].allows(one)]
+    for one in held:
+        check(canonical(one), trainer, TRAINERS[trainer].limits)
 
 
 def test_every_space_names_its_sources() -> None:
