@@ -42,7 +42,8 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
 
     `sequence_length` is in tokens, null where samples are not sequences. `any_time_s` is the
     replayed step of the plan without the restriction, and `slower` the excess over it, relative;
-    both are null where that search found nothing.
+    both are null where that search found nothing. `dtype` is that of the graph's parameters, null
+    where it does not say.
     """
 
     name: str
@@ -50,6 +51,7 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     sequence_length: int | None
     any_time_s: float | None
     slower: float | None
+    dtype: str | None = None
 
 
 def text_of(parallelism: Parallelism) -> str:

@@ -205,7 +205,7 @@ def _document(job: Job) -> dict[str, Any]:
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
         "distributed_type": "FSDP",
-        "mixed_precision": "fp16" if job.precision == "fp16" else "bf16",
+        "mixed_precision": "no" if job.precision == "fp32" else job.precision,
         "num_machines": job.nodes,
         "num_processes": job.gpus,
         "machine_rank": 0,

@@ -152,8 +152,9 @@ def _document(job: Job) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": job.samples,
         "gradient_accumulation_steps": p.micro_batches,
         "zero_optimization": zero,
-        "fp16" if job.precision == "fp16" else "bf16": {"enabled": True},
     }
+    if job.precision != "fp32":
+        document[job.precision] = {"enabled": True}
     if p.recompute == "full":
         document["activation_checkpointing"] = {
             "partition_activations": False,

@@ -26,7 +26,8 @@ def write(plan: Plan) -> Written:
     job = job_of(plan, NAME, LIMITS)
     splits = splits_of(plan, job.parallelism)
     p = job.parallelism
-    precision = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}.get(job.precision, "None")
+    casts = not job.captured and job.precision != "fp32"
+    precision = f"torch.{job.dtype}" if casts else "None"
     name = _UNPRINTABLE.sub(" ", job.name)[:60]
     text = Template(TEMPLATE.read_text("utf-8")).substitute(
         title=f"{name} on {job.gpus} GPUs with FSDP2, made by Shardwise.",
@@ -61,7 +62,7 @@ def _mapping(members: dict[str, str]) -> str:
 
 def _unsaid(job: Job, splits: Splits) -> list[str]:
     unsaid = [f"The optimizer: the script makes it; the plan counts the state of {job.optimizer}."]
-    if job.precision == "captured":
+    if job.captured:
         unsaid.append("The precision: parameters keep the dtype that the script gives them.")
     if job.precision == "fp16":
         unsaid.append("Loss scaling for fp16: the script does it.")

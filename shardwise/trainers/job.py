@@ -21,6 +21,8 @@ _CAPTURED = (
     "The precision: the plan keeps that of the captured graph and does not name it, so bfloat16 "
     "is written."
 )
+_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_DTYPES = {precision: dtype for dtype, precision in _PRECISIONS.items()}
 
 
 class Written(NamedTuple):
@@ -47,7 +49,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Job:
-    """A plan in the terms of trainers: `samples` of one micro-batch on one device."""
+    """A plan in the terms of trainers: `samples` of one micro-batch on one device.
+
+    `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
+    """
 
     name: str
     parallelism: Parallelism
@@ -57,6 +62,7 @@ class Job:
     samples: int
     sequence_length: int | None
     precision: str
+    captured: bool
     optimizer: str
     kernels: str
     model: Model | None
@@ -69,7 +75,7 @@ class Job:
     @property
     def dtype(self) -> str:
         """Returns what weights and activations are computed in, as torch names it."""
-        return "float16" if self.precision == "fp16" else "bfloat16"
+        return _DTYPES[self.precision]
 
     def torchrun(self) -> str:
         """Returns the beginning of the command line that starts the ranks of one host."""
@@ -122,18 +128,26 @@ def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
         batch=plan.batch_size,
         samples=plan.batch_size // parts,
         sequence_length=planned.sequence_length,
-        precision=plan.precision,
+        precision=_precision(plan),
+        captured=plan.precision == "captured",
         optimizer=plan.optimizer,
         kernels="eager" if plan.kernels is UNSET else plan.kernels,
         model=MODELS.get(plan.graph_name),
     )
     if plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
-    if plan.precision == "captured":
+    if job.captured and planned.dtype not in _PRECISIONS:
         job.unsaid.append(_CAPTURED)
     if planned.sequence_length is None:
         job.unsaid.append(_NO_LENGTH)
     return job
+
+
+def _precision(plan: Plan) -> str:
+    """Returns bf16, fp16 or fp32; bf16 where neither the plan nor its graph says."""
+    if plan.precision != "captured" or plan.trainer is UNSET:
+        return plan.precision if plan.precision in _DTYPES else "bf16"
+    return _PRECISIONS.get(plan.trainer.dtype or "", "bf16")
 
 
 def canonical(parallelism: Parallelism) -> Parallelism:

@@ -232,7 +232,8 @@ def _training(job: Job) -> list[str]:
     lines = [f"--micro-batch-size {job.samples}", f"--global-batch-size {job.batch}"]
     if job.sequence_length is not None:
         lines.append(f"--seq-length {job.sequence_length}")
-    lines.append("--fp16" if job.precision == "fp16" else "--bf16")
+    if job.precision != "fp32":
+        lines.append(f"--{job.precision}")
     lines.append("--optimizer adam" if job.optimizer == "adam" else "--optimizer sgd")
     if job.optimizer == "sgd":
         lines.append("--sgd-momentum 0.0")

@@ -126,12 +126,14 @@ def planned_trainer(
     trainer's own is the fastest of any kind."""
     time_s = practised.step.time_s
     any_time_s = None if any_kind is None else min(any_kind.ranking_s, time_s)
+    step = step_of(graph)
     return PlannedTrainer(
         name=trainer,
         parallelism=practised.practice.parallelism,
-        sequence_length=step_of(graph).seq,
+        sequence_length=step.seq,
         any_time_s=any_time_s,
         slower=None if any_time_s is None else time_s / any_time_s - 1.0,
+        dtype=step.dtype,
     )
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from harness.trainer_plans import plan_of, tiny_plan
 from shardwise.cli.main import cli
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.outfiles import write_json
 from shardwise.trainers.formats import TRAINERS, write_for
@@ -134,6 +135,32 @@ def test_what_a_file_cannot_say_is_listed() -> None:
     unsaid = " ".join(write_for(plan, "torchtitan").unsaid)
     for word in ("model", "optimizer", "Fused", "precision", "sequence length", "products"):
         assert word in unsaid
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written"),
+    [
+        ("float32", {"torchtitan": '_param = "float32"', "megatron": None, "deepspeed": None}),
+        (
+            "float16",
+            {"torchtitan": '_param = "float16"', "megatron": "--fp16", "deepspeed": "fp16"},
+        ),
+        (
+            "bfloat16",
+            {"torchtitan": '_param = "bfloat16"', "megatron": "--bf16", "deepspeed": "bf16"},
+        ),
+    ],
+)
+def test_the_captured_precision_is_that_of_the_graph(
+    dtype: str, written: dict[str, str | None]
+) -> None:
+    parallelism = Parallelism(replicas=4)
+    for trainer, word in written.items():
+        planned = PlannedTrainer(trainer, parallelism, 128, None, None, dtype)
+        plan = replace(plan_of(parallelism, precision="captured"), trainer=planned)
+        text, unsaid = write_for(plan, trainer)
+        assert (word in text) if word else ("fp16" not in text and "bf16" not in text)
+        assert not any("precision: the plan keeps" in sentence for sentence in unsaid)
 
 
 def test_hosts_are_started_by_torchrun() -> None:
