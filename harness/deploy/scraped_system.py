@@ -2,7 +2,8 @@
 
 Everything that a dashboard shows has happened: questions asked and asked again, a watched curve on
 a profile with prices and one on a profile that the agent has measured over gloo, a plan that the
-agent has run, an answer with a server error.
+agent has run, an answer with a server error. A launch runs on a host with GPUs, of which only the
+agent's calls are there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,13 @@ import psycopg
 
 from harness.commands import succeed
 from harness.deploy.prometheus_server import LOADED_S
+from harness.service.fake_agent import FakeAgent
 from harness.service.service_harness import ROOT, App, Service, free_port, wait_until
 
 SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
 CURVE: dict[str, Any] = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
 MEASURED = "measured-here"
+GPUS = "Tesla V100-SXM2-16GB"
 ENDED = ("done", "failed", "cancelled", "stopped", "lost")
 
 
@@ -41,6 +45,8 @@ class ScrapedSystem:
             "agent_heartbeat_s": "1",
         }
         self._agent: subprocess.Popen[bytes] | None = None
+        self._beating: threading.Thread | None = None
+        self._stopping = threading.Event()
         self.worker: App | None = None
         self._measured = ""
         migrated = App(folder, "migrate", **self._variables)
@@ -69,6 +75,9 @@ class ScrapedSystem:
         self.worker = App(self.folder, "worker", **self._variables, worker_metrics_port=port)
 
     def stop(self) -> None:
+        self._stopping.set()
+        if self._beating is not None:
+            self._beating.join()
         if self._agent is not None and self._agent.poll() is None:
             self._agent.send_signal(signal.SIGTERM)
             self._agent.wait(90)
@@ -117,6 +126,27 @@ class ScrapedSystem:
         )
         profiles = self.client.get("/v1/hardware").json()["items"]
         self._measured = next(str(p["id"]) for p in profiles if p["name"] == MEASURED)
+
+    def hold_gpus(self) -> None:
+        """Enrols a host with GPUs and gives it a launch that goes on until `stop`."""
+        devices = [
+            {"index": i, "kind": GPUS, "memory_bytes": 16e9, "used_by_others": False, "nvlink": []}
+            for i in range(2)
+        ]
+        agent = FakeAgent(self.client, "with-gpus", devices=devices, cpu_only=False)
+        self._posted(
+            "/v1/launches",
+            {"kind": "measure", "agents": 1, "ranks_per_agent": 2, "device_kind": GPUS},
+        )
+        agent.say(agent.must_claim(), "running")
+
+        def beat() -> None:
+            with httpx.Client(base_url=self.service.url, timeout=LOADED_S) as agent.client:
+                while not self._stopping.wait(1.0):
+                    agent.beat()
+
+        self._beating = threading.Thread(target=beat)
+        self._beating.start()
 
     def watch(self) -> None:
         """Watches two curves and waits until both are computed."""

@@ -79,6 +79,7 @@ def scraped(
             system.enrol_agent()
             system.measure()
             system.run_plan()
+            system.hold_gpus()
             system.watch()
             system.ask()
             wait_scraped(prometheus)
