@@ -8,7 +8,7 @@ pin() {
 }
 for target in service worker agent; do
     case $target in
-        service) extras="--extra service --extra oidc --extra otel" ;;
+        service) extras="--extra service --extra mcp --extra oidc --extra otel" ;;
         worker) extras="--extra worker --extra otel" ;;
         agent) extras="--extra agent --extra torch" ;;
     esac
