@@ -153,7 +153,7 @@ def _deepspeed(top: Section, gpus: int) -> Parallelism:
             field="deepspeed_config.deepspeed_config_file",
             expected="that file, to read instead of this one",
         )
-    zero = plugin.count("zero_stage", 2, least=0)
+    zero = plugin.count("zero_stage", 2, least=0, most=3)
     sharded = zero > 0 and gpus > 1
     return Parallelism(
         replicas=1 if sharded else gpus, shards=gpus if sharded else 1, zero=zero if sharded else 0

@@ -65,17 +65,17 @@ class Section:
         """Keeps keys out of `unread`: they do not bear on time or memory."""
         self._read.update(keys)
 
-    def count(self, key: str, default: int, least: int = 1) -> int:
+    def count(self, key: str, default: int, least: int = 1, most: int = LARGEST) -> int:
         """Returns a whole number. Raises `BadInput` for anything else, or out of range."""
-        value = self.maybe_count(key, least)
+        value = self.maybe_count(key, least, most)
         return default if value is None else value
 
-    def maybe_count(self, key: str, least: int = 1) -> int | None:
+    def maybe_count(self, key: str, least: int = 1, most: int = LARGEST) -> int | None:
         """Returns a whole number, None where it is missing or `auto`."""
         value = self._get(key)
         if value is None or value == "auto":
             return None
-        return whole_number(value, self._named(key), least)
+        return whole_number(value, self._named(key), least, most)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Returns true or false, also as text. Raises `BadInput` for anything else."""
@@ -123,14 +123,14 @@ def only_one(degree: int, path: str) -> None:
         raise BadInput(f"got {degree}", field=path, expected=_NO_PIPELINES)
 
 
-def whole_number(value: Any, path: str, least: int = 1) -> int:
+def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> int:
     """Returns a whole number, also from a text of digits. Raises `BadInput` for anything else."""
     text = str(value).strip() if isinstance(value, (int, str)) else ""
     digits = text.removeprefix("-")
     if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal() and len(text) < 12):
         raise BadInput(f"got {value!r:.40}", field=path, expected="a whole number")
-    if not least <= int(text) <= LARGEST:
-        raise BadInput(f"got {text}", field=path, expected=f"{least} to {LARGEST}")
+    if not least <= int(text) <= most:
+        raise BadInput(f"got {text}", field=path, expected=f"{least} to {most}")
     return int(text)
 
 

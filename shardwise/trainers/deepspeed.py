@@ -81,7 +81,7 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     tensor = top.section("tensor_parallel").count("autotp_size", 1, least=0) or 1
     data = divided(gpus, tensor, "GPUs", "tensor_parallel.autotp_size")
     zero = top.section("zero_optimization", ZERO_KEYS)
-    stage = zero.count("stage", 0, least=0)
+    stage = zero.count("stage", 0, least=0, most=3)
     notes: list[str] = []
     shards = data if stage else 1
     parts = zero.count("zero_hpz_partition_size", 1, least=0)

@@ -79,9 +79,7 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     recompute = parallelism.flag("recompute_layer")
     parallelism.ignore("pp_engine", "tp_linear_async_communication")
     optimizer = top.section("optimizer")
-    zero = optimizer.count("zero_stage", 0, least=0)
-    if zero > 1:
-        raise BadInput(f"got {zero}", field="optimizer.zero_stage", expected="0 or 1")
+    zero = optimizer.count("zero_stage", 0, least=0, most=1)
     tokens = top.section("tokens")
     micro_batches = tokens.count("batch_accumulation_per_replica", 1)
     samples = tokens.maybe_count("micro_batch_size")

@@ -32,6 +32,7 @@ from shardwise.peers.replayed import replayer_of_whole
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
+from shardwise.texts import counted
 from shardwise.trainers.spaces import ANY, space_of
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
@@ -104,15 +105,16 @@ def check_options(options: Options) -> None:
 def fitting(known: Collection[Practised], trainer: str, search: Search) -> Practised:
     """Returns the fastest strategy that fits; raises `Infeasible` that names the trainer and what
     is nearest in memory."""
+    gpus = counted(search.mesh.gpus, "GPU")
     if not known:
         raise Infeasible(
-            f"{trainer} has no strategy for {search.mesh.gpus} GPUs: a micro-batch has fewer "
-            "samples than there are devices to divide them, or the options leave none"
+            f"{trainer} has no strategy for {gpus}: a micro-batch has fewer samples than "
+            "there are devices to divide them, or the options leave none"
         )
     best = best_of(known, search.limit_bytes)
     if best.step.peak_bytes > search.limit_bytes:
         raise Infeasible(
-            f"no strategy of {trainer} fits on {search.mesh.gpus} GPUs: the nearest in memory "
+            f"no strategy of {trainer} fits on {gpus}: the nearest in memory "
             f"({text_of(best.practice.parallelism)}) needs {best.step.peak_bytes / 2**30:.1f} GiB "
             f"per GPU, the limit is {search.limit_bytes / 2**30:.1f} GiB"
         )

@@ -139,6 +139,7 @@ def test_nanotron(tmp_path: Path) -> None:
         (MEGATRON, "--micro-batch-size", "--micro-bach-size", "--micro-bach-size"),
         (MEGATRON, "--global-batch-size=128", "--global-batch-size=$GBS", "--global-batch-size"),
         (DEEPSPEED, '"stage": 2', '"stage": true', "zero_optimization.stage"),
+        (DEEPSPEED, '"stage": 2', '"stage": 9', "zero_optimization.stage"),
         (DEEPSPEED, '"stage"', '"stages": 2, "stage"', "zero_optimization.stages"),
         (DEEPSPEED, '"auto"', "100", "train_batch_size"),
         (ACCELERATE, "num_processes: 16", "num_processes: 4", "num_processes"),
