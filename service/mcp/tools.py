@@ -14,7 +14,7 @@ from service.handlers.graphs import get_graphs
 from service.handlers.hardware import get_hardware_list
 from service.handlers.jobs import ask_curve, ask_frontier, ask_plan, ask_quote, get_job
 from service.mcp.asking import Answer, Asking, Question
-from shardwise import advise, documents
+from shardwise import advise, documents, validation
 from shardwise.advise.curve import require_some_fit
 from shardwise.documents import Curve, Explanation, Plan
 from shardwise.documents.questions import QUESTIONS
@@ -90,12 +90,12 @@ async def list_graphs(asking: Asking, ask: PageArguments) -> GraphsPage:
     """Returns a page of the tenant's graphs; the first one has the shipped ones too."""
     page = await asking.read(get_graphs, _query(ask))
     shipped = shipped_graphs().graphs if ask.cursor is None else []
-    return GraphsPage(msgspec.convert(page["items"], list[GraphSummary]), page["next"], shipped)
+    return GraphsPage(validation.convert(page["items"], list[GraphSummary]), page["next"], shipped)
 
 
 async def list_hardware(asking: Asking, ask: PageArguments) -> HardwarePage:
     """Returns a page of the tenant's profiles, and the built-in ones."""
-    return msgspec.convert(await asking.read(get_hardware_list, _query(ask)), HardwarePage)
+    return validation.convert(await asking.read(get_hardware_list, _query(ask)), HardwarePage)
 
 
 async def make_curve(asking: Asking, ask: msgspec.Struct) -> Curve:
