@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
@@ -69,7 +71,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     processes = top.count("num_processes", gpus)
     if processes != gpus:
         raise BadInput(f"got {processes}", field="num_processes", expected=f"{gpus}, as asked")
-    machines = Section(document).count("num_machines", 1)
+    machines = top.count("num_machines", 1)
     step = Section(_numbers(text))
     kind = top.word("distributed_type", "NO")
     notes: list[str] = []
@@ -90,15 +92,11 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     top.section("dynamo_config")
     return Configuration(
         trainer=NAME,
-        parallelism=_with_steps(parallelism, steps or 1),
+        parallelism=replace(parallelism, micro_batches=steps or 1),
         batch=step.maybe_count("batch"),
         sequence_length=step.maybe_count("sequence_length"),
         unread=[*notes, *top.unread()],
     )
-
-
-def _with_steps(p: Parallelism, steps: int) -> Parallelism:
-    return Parallelism(p.replicas, p.shards, p.tensor, p.sequence, p.zero, p.recompute, steps)
 
 
 def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
@@ -113,7 +111,6 @@ def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
     shards = degrees.count(f"{_PREFIX}dp_shard_size", rest)
     if shards != rest:
         raise BadInput(f"got {shards}", field=field, expected=f"{rest} of {gpus} GPUs")
-    zero = 3
     if fsdp.count("fsdp_version", 1) >= 2:
         zero = 3 if fsdp.flag("fsdp_reshard_after_forward", True) else 2
     else:
@@ -127,7 +124,7 @@ def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
         replicas=replicas,
         shards=shards,
         tensor=tensor,
-        zero=zero if shards > 1 else 0,
+        zero=zero,
         recompute="full" if recompute else "none",
     )
 
@@ -153,11 +150,7 @@ def _deepspeed(top: Section, gpus: int) -> Parallelism:
             field="deepspeed_config.deepspeed_config_file",
             expected="that file, to read instead of this one",
         )
-    zero = plugin.count("zero_stage", 2, least=0, most=3)
-    sharded = zero > 0 and gpus > 1
-    return Parallelism(
-        replicas=1 if sharded else gpus, shards=gpus if sharded else 1, zero=zero if sharded else 0
-    )
+    return Parallelism(shards=gpus, zero=plugin.count("zero_stage", 2, least=0, most=3))
 
 
 def _check(job: Job) -> None:
@@ -248,14 +241,11 @@ def _unsaid(job: Job) -> list[str]:
     p = job.parallelism
     unsaid = [
         f"The batch: {job.samples} samples per device in the script's DataLoader.",
-        f"The optimizer: the script makes it; the plan counts the state of {job.optimizer}.",
+        job.optimizer_of_script,
     ]
     if p.micro_batches > 1 and p.zero != 1:
         unsaid.append(f"Micro-batches: Accelerator(gradient_accumulation_steps={p.micro_batches}).")
-    if job.sequence_length is not None:
-        unsaid.append(
-            f"The sequence length: the script's samples have {job.sequence_length} tokens."
-        )
+    unsaid += job.length_of_script
     if p.tensor > 1:
         unsaid.append(
             "Which layers are split: Accelerate takes the tensor parallel plan of the model in "

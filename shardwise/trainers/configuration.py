@@ -24,6 +24,7 @@ _NO_PIPELINES = "1: Shardwise does not plan pipelines, context or expert paralle
 class Configuration:
     """What a trainer's file says of a step.
 
+    A reader may give the parallelism in any form; `read_configuration` makes it canonical.
     `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
     say. `unread` says in plain words what in the file has no part in the rest.
     """

@@ -83,7 +83,7 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     zero = top.section("zero_optimization", ZERO_KEYS)
     stage = zero.count("stage", 0, least=0, most=3)
     notes: list[str] = []
-    shards = data if stage else 1
+    shards = data
     parts = zero.count("zero_hpz_partition_size", 1, least=0)
     if stage == 3 and parts > 1:
         shards = parts
@@ -107,7 +107,7 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
             replicas=replicas,
             shards=shards,
             tensor=tensor,
-            zero=stage if shards > 1 else 0,
+            zero=stage,
             recompute="full" if recomputed else "none",
             micro_batches=micro_batches,
         ),
@@ -166,11 +166,7 @@ def _document(job: Job) -> dict[str, Any]:
 
 def _unsaid(job: Job) -> list[str]:
     p = job.parallelism
-    unsaid = [f"The optimizer: the script makes it; the plan counts the state of {job.optimizer}."]
-    if job.sequence_length is not None:
-        unsaid.append(
-            f"The sequence length: the script's samples have {job.sequence_length} tokens."
-        )
+    unsaid = [job.optimizer_of_script, *job.length_of_script]
     if p.recompute == "full":
         unsaid.append(
             "Recomputation: the model has to call deepspeed.checkpointing in every block (in "

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from string import Template
 
 from shardwise.documents import Plan
-from shardwise.trainers.job import Job, Limits, Written, job_of
+from shardwise.files import DATA
+from shardwise.trainers.job import GUESSED_PRECISION, Job, Limits, Written, job_of
 from shardwise.trainers.module_splits import Splits, splits_of
 
 NAME = "fsdp2"
 FILENAME = "parallelize.py"
 LIMITS = Limits(zero=(0, 2, 3), hybrid=(2, 3), recompute=("none", "selective", "full"))
 
-TEMPLATE = Path(__file__).resolve().parent.parent / "data" / "parallelize.py.template"
+TEMPLATE = DATA / "parallelize.py.template"
 _UNPRINTABLE = re.compile(r"[^ -~]|[\"\\]")
 
 
@@ -45,7 +45,8 @@ def write(plan: Plan) -> Written:
         styles=_mapping(splits.styles),
         tied=_mapping({path: f'"{owner}"' for path, owner in splits.tied.items()}),
     )
-    unsaid = [sentence for sentence in job.unsaid if "bfloat16 is written" not in sentence]
+    # A captured precision is not written here, so none is guessed.
+    unsaid = [sentence for sentence in job.unsaid if sentence != GUESSED_PRECISION]
     return Written(text, [*unsaid, *_unsaid(job, splits)])
 
 
@@ -61,15 +62,12 @@ def _mapping(members: dict[str, str]) -> str:
 
 
 def _unsaid(job: Job, splits: Splits) -> list[str]:
-    unsaid = [f"The optimizer: the script makes it; the plan counts the state of {job.optimizer}."]
+    unsaid = [job.optimizer_of_script]
     if job.captured:
         unsaid.append("The precision: parameters keep the dtype that the script gives them.")
     if job.precision == "fp16":
         unsaid.append("Loss scaling for fp16: the script does it.")
-    if job.sequence_length is not None:
-        unsaid.append(
-            f"The sequence length: the script's samples have {job.sequence_length} tokens."
-        )
+    unsaid += job.length_of_script
     if not splits.blocks and (job.parallelism.zero == 3 or job.parallelism.recompute != "none"):
         unsaid.append(
             "Blocks: the model has no list of modules, so that its parameters are gathered all at "

@@ -17,7 +17,7 @@ FIELD = "trainer.parallelism"
 
 _ORDER = "The plan's order of execution: a trainer runs the program's own order."
 _NO_LENGTH = "The sequence length: the plan's samples are not sequences of tokens."
-_CAPTURED = (
+GUESSED_PRECISION = (
     "The precision: the plan keeps that of the captured graph and does not name it, so bfloat16 "
     "is written."
 )
@@ -76,6 +76,19 @@ class Job:
     def dtype(self) -> str:
         """Returns what weights and activations are computed in, as torch names it."""
         return _DTYPES[self.precision]
+
+    @property
+    def optimizer_of_script(self) -> str:
+        """Returns what is left unsaid where the script makes the optimizer."""
+        return f"The optimizer: the script makes it; the plan counts the state of {self.optimizer}."
+
+    @property
+    def length_of_script(self) -> list[str]:
+        """Returns what is left unsaid where the script makes samples of tokens, at most a
+        sentence."""
+        if self.sequence_length is None:
+            return []
+        return [f"The sequence length: the script's samples have {self.sequence_length} tokens."]
 
     def torchrun(self) -> str:
         """Returns the beginning of the command line that starts the ranks of one host."""
@@ -137,7 +150,7 @@ def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
     if plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
     if job.captured and planned.dtype not in _PRECISIONS:
-        job.unsaid.append(_CAPTURED)
+        job.unsaid.append(GUESSED_PRECISION)
     if planned.sequence_length is None:
         job.unsaid.append(_NO_LENGTH)
     return job

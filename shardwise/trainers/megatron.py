@@ -89,16 +89,12 @@ def read(text: str, gpus: int) -> Configuration:
     """
     flags = _flags(text)
     number = _reader(flags)
-    for name in ("pipeline-model-parallel-size", "context-parallel-size"):
-        only_one(number(name, 1), f"--{name}")
-    only_one(number("expert-model-parallel-size", 1), "--expert-model-parallel-size")
+    for degree in ("pipeline-model-parallel", "context-parallel", "expert-model-parallel"):
+        only_one(number(f"{degree}-size", 1), f"--{degree}-size")
     tensor = number("tensor-model-parallel-size", 1)
     data = divided(gpus, tensor, "GPUs", "--tensor-model-parallel-size")
-    zero = _zero(flags)
-    copies = number("num-distributed-optimizer-instances", 1)
-    shards = divided(data, copies, "devices", "--num-distributed-optimizer-instances")
-    if not zero or shards == 1:
-        zero, shards = 0, 1
+    replicas = number("num-distributed-optimizer-instances", 1)
+    shards = divided(data, replicas, "devices", "--num-distributed-optimizer-instances")
     samples = number("micro-batch-size", 1)
     batch = number("global-batch-size", samples * data)
     notes: list[str] = []
@@ -107,11 +103,11 @@ def read(text: str, gpus: int) -> Configuration:
     return Configuration(
         trainer=NAME,
         parallelism=Parallelism(
-            replicas=data // shards,
+            replicas=replicas,
             shards=shards,
             tensor=tensor,
-            sequence="--sequence-parallel" in flags and tensor > 1,
-            zero=zero,
+            sequence="--sequence-parallel" in flags,
+            zero=_zero(flags),
             recompute=recompute,
             micro_batches=divided(batch, samples * data, "samples", "--global-batch-size"),
         ),

@@ -83,15 +83,13 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     tokens = top.section("tokens")
     micro_batches = tokens.count("batch_accumulation_per_replica", 1)
     samples = tokens.maybe_count("micro_batch_size")
-    sharded = zero > 0 and data > 1
     return Configuration(
         trainer=NAME,
         parallelism=Parallelism(
-            replicas=1 if sharded else data,
-            shards=data if sharded else 1,
+            shards=data,
             tensor=tensor,
-            sequence=mode == "REDUCE_SCATTER" and tensor > 1,
-            zero=1 if sharded else 0,
+            sequence=mode == "REDUCE_SCATTER",
+            zero=zero,
             recompute="full" if recompute else "none",
             micro_batches=micro_batches,
         ),

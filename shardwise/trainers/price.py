@@ -21,6 +21,7 @@ from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.search.solution import Solution
 from shardwise.sharding.layout import shard_fits
 from shardwise.trainers.changes import change_text, changes
+from shardwise.trainers.job import canonical
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
 from shardwise.trainers.spaces import ANY, space_of
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
@@ -48,10 +49,10 @@ def price(
     be split by its degrees, and for options that such strategies do not have.
     """
     options, progress = options or Options(), progress or quiet
-    devices, given = one_kind(gpus, hardware), _plain(parallelism)
+    devices, given = one_kind(gpus, hardware), canonical(parallelism)
     check_options(options)
     space = None if trainer == ANY else space_of(trainer)
-    _check(given, devices, graph.batch_size)
+    _check(parallelism, devices, graph.batch_size)
     options = with_fields(options, zero=tuple(sorted({*options.zero, given.zero})), recompute=AUTO)
     started = monotonic()
     replayables = _replayables(graph, hardware, devices, given, options, progress)
@@ -83,17 +84,6 @@ def price(
     )
 
 
-def _plain(parallelism: Parallelism) -> Parallelism:
-    """Returns a strategy without what has no effect: sequence parallelism without tensor
-    parallelism, ZeRO over one device."""
-    one = parallelism
-    if one.tensor == 1:
-        one = replace(one, sequence=False)
-    if one.data == 1 or not one.zero:
-        one = replace(one, zero=0, replicas=one.data, shards=1)
-    return one
-
-
 def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
     """Raises `BadInput` for a strategy that divides neither the devices nor the batch."""
     degrees = (given.replicas, given.shards, given.tensor, given.micro_batches)
@@ -107,7 +97,7 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
             field="gpus",
             expected=f"{given.gpus}, or degrees whose product is {gpus}",
         )
-    if given.zero and given.shards == 1:
+    if given.zero and given.shards == 1 < given.data:
         raise BadInput(
             f"ZeRO-{given.zero} over one device",
             field="parallelism.shards",

@@ -14,6 +14,7 @@ from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.trainers import accelerate, deepspeed, megatron, nanotron, torchtitan
 from shardwise.trainers.configuration import LARGEST, MOST_UNREAD, Configuration
+from shardwise.trainers.job import canonical
 from shardwise.trainers.yaml_text import read_yaml
 
 LARGEST_BYTES = 2**20
@@ -39,18 +40,16 @@ def read_configuration(path: str | os.PathLike[str], gpus: int) -> Configuration
     if not 1 <= gpus <= LARGEST:
         raise BadInput(f"got {gpus}", field="gpus", expected=f"1 to {LARGEST}")
     file = os.fspath(path)
-    data = read_bounded(path, KINDS)
-    if len(data) > LARGEST_BYTES:
-        raise BadInput(f"{len(data)} bytes", file=file, expected=f"at most {LARGEST_BYTES}")
+    data = read_bounded(path, KINDS, LARGEST_BYTES)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput("not text in UTF-8", file=file, expected=KINDS) from None
     try:
-        found = _read(text, gpus, file)
+        configuration = _read(text, gpus, file)
     except BadInput as error:
         raise error.in_file(file) from None
-    p = found.parallelism
+    p = canonical(configuration.parallelism)
     if p.gpus != gpus:
         raise BadInput(
             f"the degrees make up {p.gpus} GPUs (replicas {p.replicas} × shards {p.shards} × "
@@ -59,7 +58,7 @@ def read_configuration(path: str | os.PathLike[str], gpus: int) -> Configuration
             field="gpus",
             expected=f"{gpus}, as asked",
         )
-    return replace(found, unread=found.unread[:MOST_UNREAD])
+    return replace(configuration, parallelism=p, unread=configuration.unread[:MOST_UNREAD])
 
 
 def _read(text: str, gpus: int, file: str) -> Configuration:

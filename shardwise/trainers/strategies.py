@@ -22,6 +22,7 @@ from shardwise.search.chosen import Chosen
 from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Search
 from shardwise.search.solution import Solution
+from shardwise.trainers.spaces import EVERY_RECOMPUTATION
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def best_of(practised: Iterable[Practised], limit_bytes: float) -> Practised:
 
     def rank(one: Practised) -> tuple[object, ...]:
         p = one.practice.parallelism
-        order = ("none", "selective", "full").index(p.recompute)
+        order = EVERY_RECOMPUTATION.index(p.recompute)
         return (*one.rank(limit_bytes), order, p.tensor, p.sequence, p.zero, p.replicas)
 
     return min(practised, key=rank)

@@ -80,7 +80,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         shards = divided(gpus, tensor * replicas, what, "parallelism.tensor_parallel_degree")
     policies = ("default", "always", "never")
     policy = parallelism.word("fsdp_reshard_after_forward", "default", policies)
-    sequence = parallelism.flag("enable_sequence_parallel", True) and tensor > 1
+    sequence = parallelism.flag("enable_sequence_parallel", True)
     parallelism.ignore("pipeline_parallel_schedule")
     training = job.section("training")
     samples = training.count("local_batch_size", 8)
@@ -101,7 +101,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             shards=shards,
             tensor=tensor,
             sequence=sequence,
-            zero=0 if shards == 1 else 2 if policy == "never" else 3,
+            zero=2 if policy == "never" else 3,
             recompute=recompute,
             micro_batches=divided(batch, samples * data, "samples", "training.global_batch_size"),
         ),
