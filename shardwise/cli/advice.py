@@ -1,4 +1,4 @@
-"""frontier, curve, plan, quote, explain."""
+"""frontier, curve, plan, quote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from shardwise.cli.advisor import advisor, question_options, server_options, service
+from shardwise.cli.advisor import advisor, question_options
 from shardwise.cli.arguments import (
     GPUS,
     SUM,
@@ -21,10 +21,10 @@ from shardwise.cli.arguments import (
     other_search_options,
     search_options,
 )
+from shardwise.cli.explain import explanation_page
 from shardwise.cli.output import emit, note, progress, proven, say, stop_if_cancelled, table, warn
 from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
-from shardwise.cost.shares import shares_text
-from shardwise.documents import Explanation, Frontier, FrontierPoint
+from shardwise.documents import Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
 from shardwise.documents.frontier import exposed_s
 from shardwise.errors import BadInput
@@ -36,8 +36,6 @@ from shardwise.texts import counted, gib, seconds
 from shardwise.trainers.spaces import ANY, SPACES
 
 MOST_ROWS = 24
-MOST_OTHERS = 5
-PLAN_ID = "sha256:"
 CURVE_FORMATS = ("json", "csv", *FORMS)
 
 
@@ -290,123 +288,10 @@ def plan(
         emit(document)
     else:
         warn(document.warnings)
-        _explanation(why(document))
+        explanation_page(why(document))
         if output:
             note(f"wrote {output}")
     stop_if_cancelled(document.certificate)
-
-
-@click.command()
-@click.argument("plan")
-@click.option(
-    "--like",
-    metavar="FILE",
-    help="A trainer's configuration: PLAN is then a graph, and the answer is what the "
-    "configuration takes and what to change (docs/trainers.md).",
-)
-@click.option("--hardware", help="With --like: built-in name, profile file, NAME*NODES.")
-@click.option("--gpus", help="With --like: GPUs of the job.")
-@other_search_options
-@server_options
-@json_option
-def explain(
-    plan: str,
-    like: str | None,
-    hardware: str | None,
-    gpus: str | None,
-    server: str | None,
-    key_file: str | None,
-    as_json: bool,
-    **search: Any,
-) -> None:
-    """Which operator is split how, and what it costs.
-
-    PLAN: a file, or with --server an id; with --like a graph.
-    """
-    from shardwise.advise import explain as why
-    from shardwise.advise import read_plan
-
-    if like is not None:
-        if hardware is None or gpus is None:
-            raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
-        if server:
-            raise BadInput("is priced here", field="--like", expected="no --server")
-        from shardwise.cli.pricing import explain_like
-
-        explain_like(plan, like, hardware, gpus, as_json, search)
-        return
-    if hardware is not None or gpus is not None:
-        raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
-    if server and plan.startswith(PLAN_ID):
-        with service(server, key_file) as client:
-            document = client.plan_of(plan)
-    else:
-        document = read_plan(plan)
-    explanation = why(document)
-    if as_json:
-        emit(explanation)
-    else:
-        _explanation(explanation, neighbours=True)
-
-
-def _explanation(document: Explanation, *, neighbours: bool = False) -> None:
-    for line in document.text:
-        say(line)
-    if neighbours and document.neighbours:
-        say("\nWhy not (the fastest that was found of each, replayed):")
-        for neighbour in document.neighbours:
-            say(f"  {neighbour.text}")
-    say("")
-    groups = sorted(document.groups, key=lambda g: -(g.compute_s + g.communication_s) * g.repeats)
-    table(
-        f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
-        ("group", "×", "split", "GiB", "compute", "from", "comm."),
-        [
-            (
-                g.name,
-                g.repeats,
-                g.split,
-                gib(g.memory_bytes),
-                seconds(g.compute_s),
-                "-" if g.compute_shares is None else shares_text(g.compute_shares),
-                seconds(g.communication_s),
-            )
-            for g in groups[:MOST_ROWS]
-        ],
-    )
-    others = [(g, g.next_best) for g in groups if g.next_best is not None]
-    if others:
-        say("")
-        table(
-            "next best splits, everything else unchanged",
-            ("group", "split", "added time", "added GiB"),
-            [
-                (
-                    g.name,
-                    best.split,
-                    seconds(best.added_time_s),
-                    gib(best.added_memory_bytes),
-                )
-                for g, best in others[:MOST_OTHERS]
-            ],
-        )
-    edges = [e for e in document.edges if e.time_s > 0]
-    if edges:
-        say("")
-        table(
-            f"re-scheduling by time, {min(len(edges), 10)} of {len(edges)}",
-            ("from → to", "×", "forward", "keeps", "time"),
-            [
-                (
-                    f"{e.source} → {e.target}",
-                    e.repeats,
-                    ", ".join(e.forward) or "-",
-                    e.kept,
-                    seconds(e.time_s),
-                )
-                for e in edges[:10]
-            ],
-        )
 
 
 @click.command()

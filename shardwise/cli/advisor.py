@@ -16,6 +16,7 @@ from shardwise.files import read_bounded
 Command = TypeVar("Command", bound=Callable[..., Any])
 SERVER_VARIABLE = "SHARDWISE_SERVER"
 KEY_VARIABLE = "SHARDWISE_KEY"
+PLAN_ID = "sha256:"
 PRIORITIES = (-10, 10)
 """The lowest and the highest priority that a service takes."""
 
@@ -84,6 +85,17 @@ def service(server: str, key_file: str | None, priority: int = 0) -> Iterator[An
             yield client
         except BadInput as error:
             raise _of_flag(error) from None
+
+
+def given_plan(plan: str, server: str | None, key_file: str | None) -> Plan:
+    """Returns the plan of a file, or of an id with a server."""
+    from shardwise.advise import read_plan
+
+    if server and plan.startswith(PLAN_ID):
+        with service(server, key_file) as client:
+            planned: Plan = client.plan_of(plan)
+            return planned
+    return read_plan(plan)
 
 
 OPTIONS = "options."

@@ -24,7 +24,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     ),
     "compare": ("compare", "Other systems' strategies and our frontier on one cost model."),
     "curve": ("advice", "The shortest iteration time for every GPU count."),
-    "explain": ("advice", "Which operator is split how, and what it costs."),
+    "explain": ("explain", "Which operator is split how, and what it costs."),
     "export": ("export", "Write what starts a plan's hosts, in a scheduler's form."),
     "frontier": ("advice", "Every strategy that no other beats in both memory and time."),
     "hardware": ("lists", "Hardware profiles."),

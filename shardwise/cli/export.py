@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from shardwise.cli.advisor import server_options, service
+from shardwise.cli.advisor import given_plan, server_options
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note
 from shardwise.documents import Plan
@@ -15,8 +15,6 @@ from shardwise.files import write_whole
 from shardwise.outfiles import check_output
 from shardwise.schedulers.formats import FORMS, JSON, PLAN_FORMS, export_plan
 from shardwise.trainers.formats import TRAINERS, write_for
-
-PLAN_ID = "sha256:"
 
 
 @click.command()
@@ -52,7 +50,7 @@ def export(
     if (form is None) == (trainer is None):
         raise BadInput("give one of --format and --to", field="to", expected="one of them")
     check_output(output)
-    document = _plan(plan, server, key_file)
+    document = given_plan(plan, server, key_file)
     if trainer is not None:
         _to_trainer(document, trainer, output, as_json)
         return
@@ -78,14 +76,3 @@ def _to_trainer(plan: Plan, trainer: str, output: str | None, as_json: bool) -> 
         sys.stdout.write(written.text)
     for sentence in written.unsaid:
         note(f"not in the file: {sentence}")
-
-
-def _plan(plan: str, server: str | None, key_file: str | None) -> Plan:
-    """Returns the plan of a file, or of an id with a server."""
-    from shardwise.advise import read_plan
-
-    if server and plan.startswith(PLAN_ID):
-        with service(server, key_file) as client:
-            planned: Plan = client.plan_of(plan)
-            return planned
-    return read_plan(plan)

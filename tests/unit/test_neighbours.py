@@ -22,7 +22,7 @@ from shardwise.advise.label import Labels
 from shardwise.advise.neighbours import Named, Neighbourhood, with_neighbours
 from shardwise.advise.roles import Role
 from shardwise.capture import shipped_graph
-from shardwise.cli.advice import explain as explain_command
+from shardwise.cli.explain import explain as explain_command
 from shardwise.cost.options import quiet
 from shardwise.documents import Plan
 from shardwise.graph import Graph, read_graph

@@ -17,7 +17,7 @@ from harness.strategies import problem_of
 from shardwise import documents
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
-from shardwise.cli.advice import explain as explain_command
+from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.pricing import check_step, pricing_page
 from shardwise.documents.parallelism import Parallelism
 from shardwise.documents.pricing import Pricing

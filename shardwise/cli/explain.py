@@ -1,0 +1,126 @@
+"""explain: how a plan is split and what it costs, or what a trainer's configuration takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardwise.cli.advisor import given_plan, server_options
+from shardwise.cli.arguments import json_option, other_search_options
+from shardwise.cli.output import emit, say, table
+from shardwise.cost.shares import shares_text
+from shardwise.documents import Explanation
+from shardwise.errors import BadInput
+from shardwise.texts import gib, seconds
+
+MOST_ROWS = 24
+MOST_OTHERS = 5
+
+
+@click.command()
+@click.argument("plan")
+@click.option(
+    "--like",
+    metavar="FILE",
+    help="A trainer's configuration: PLAN is then a graph, and the answer is what the "
+    "configuration takes and what to change (docs/trainers.md).",
+)
+@click.option("--hardware", help="With --like: built-in name, profile file, NAME*NODES.")
+@click.option("--gpus", help="With --like: GPUs of the job.")
+@other_search_options
+@server_options
+@json_option
+def explain(
+    plan: str,
+    like: str | None,
+    hardware: str | None,
+    gpus: str | None,
+    server: str | None,
+    key_file: str | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Which operator is split how, and what it costs.
+
+    PLAN: a file, or with --server an id; with --like a graph.
+    """
+    from shardwise.advise import explain as why
+
+    if like is not None:
+        if hardware is None or gpus is None:
+            raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
+        if server:
+            raise BadInput("is priced here", field="--like", expected="no --server")
+        from shardwise.cli.pricing import explain_like
+
+        explain_like(plan, like, hardware, gpus, as_json, search)
+        return
+    if hardware is not None or gpus is not None:
+        raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
+    explanation = why(given_plan(plan, server, key_file))
+    if as_json:
+        emit(explanation)
+    else:
+        explanation_page(explanation, neighbours=True)
+
+
+def explanation_page(document: Explanation, *, neighbours: bool = False) -> None:
+    """Prints a plan's text, its groups by time, next best splits and re-scheduling."""
+    for line in document.text:
+        say(line)
+    if neighbours and document.neighbours:
+        say("\nWhy not (the fastest that was found of each, replayed):")
+        for neighbour in document.neighbours:
+            say(f"  {neighbour.text}")
+    say("")
+    groups = sorted(document.groups, key=lambda g: -(g.compute_s + g.communication_s) * g.repeats)
+    table(
+        f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
+        ("group", "×", "split", "GiB", "compute", "from", "comm."),
+        [
+            (
+                g.name,
+                g.repeats,
+                g.split,
+                gib(g.memory_bytes),
+                seconds(g.compute_s),
+                "-" if g.compute_shares is None else shares_text(g.compute_shares),
+                seconds(g.communication_s),
+            )
+            for g in groups[:MOST_ROWS]
+        ],
+    )
+    others = [(g, g.next_best) for g in groups if g.next_best is not None]
+    if others:
+        say("")
+        table(
+            "next best splits, everything else unchanged",
+            ("group", "split", "added time", "added GiB"),
+            [
+                (
+                    g.name,
+                    best.split,
+                    seconds(best.added_time_s),
+                    gib(best.added_memory_bytes),
+                )
+                for g, best in others[:MOST_OTHERS]
+            ],
+        )
+    edges = [e for e in document.edges if e.time_s > 0]
+    if edges:
+        say("")
+        table(
+            f"re-scheduling by time, {min(len(edges), 10)} of {len(edges)}",
+            ("from → to", "×", "forward", "keeps", "time"),
+            [
+                (
+                    f"{e.source} → {e.target}",
+                    e.repeats,
+                    ", ".join(e.forward) or "-",
+                    e.kept,
+                    seconds(e.time_s),
+                )
+                for e in edges[:10]
+            ],
+        )
