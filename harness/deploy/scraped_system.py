@@ -21,7 +21,7 @@ import psycopg
 
 from harness.commands import succeed
 from harness.deploy.prometheus_server import LOADED_S
-from harness.service.fake_agent import FakeAgent
+from harness.service.fake_agent import FakeAgent, devices
 from harness.service.service_harness import ROOT, App, Service, free_port, wait_until
 
 SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
@@ -129,11 +129,7 @@ class ScrapedSystem:
 
     def hold_gpus(self) -> None:
         """Enrols a host with GPUs and gives it a launch that goes on until `stop`."""
-        devices = [
-            {"index": i, "kind": GPUS, "memory_bytes": 16e9, "used_by_others": False, "nvlink": []}
-            for i in range(2)
-        ]
-        agent = FakeAgent(self.client, "with-gpus", devices=devices, cpu_only=False)
+        agent = FakeAgent(self.client, "with-gpus", devices=devices(GPUS, GPUS), cpu_only=False)
         self._posted(
             "/v1/launches",
             {"kind": "measure", "agents": 1, "ranks_per_agent": 2, "device_kind": GPUS},

@@ -24,6 +24,14 @@ def inventory(slots: int = 2, **more: Any) -> dict[str, Any]:
     }
 
 
+def devices(*kinds: str) -> list[dict[str, Any]]:
+    """Returns the devices of an inventory, one of each kind that is named."""
+    return [
+        {"index": i, "kind": kind, "memory_bytes": 1e9, "used_by_others": False, "nvlink": []}
+        for i, kind in enumerate(kinds)
+    ]
+
+
 def new_token(client: httpx.Client, headers: dict[str, str] | None = None, **body: Any) -> str:
     """Returns a new one-time token."""
     answer = client.post("/v1/agents/tokens", json=body, headers=headers)

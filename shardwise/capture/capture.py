@@ -14,15 +14,12 @@ from shardwise.capture.timm_models import build_timm
 from shardwise.capture.torch_extra import DTYPES, require
 from shardwise.capture.usercode import build_callable
 from shardwise.capture.zoo import build_zoo
+from shardwise.cost.options import quiet
 from shardwise.errors import BadInput, CaptureError
 from shardwise.graph.graph import Graph
 from shardwise.graph.validate import validate_graph
 
 DEFAULT_DTYPE = "float32"
-
-
-def _unseen(stage: str, fraction: float) -> None:
-    """Shows no progress."""
 
 
 def capture(
@@ -33,7 +30,7 @@ def capture(
     seq: int | None = None,
     dtype: str | None = None,
     name: str | None = None,
-    progress: Stages = _unseen,
+    progress: Stages = quiet,
 ) -> Graph:
     """Returns the training graph of a model: its forward operators, including the loss.
 

@@ -37,7 +37,7 @@ class RepeatedLayers:
     period: int
 
     def end_of_head(self, periods: int = HEAD) -> int:
-        """Returns the number of the first layer that is left out if so many periods are kept."""
+        """Returns the number of the first layer that is left out if this many periods are kept."""
         return self.start + periods * self.period
 
     @property
@@ -95,9 +95,9 @@ def _search(
     for name, child in module.named_children():
         inner = f"{path}.{name}" if path else name
         if type(child) is torch.nn.ModuleList:
-            found = _repeated(child, inner, known, held)
-            if found is not None and _traced(found) <= worthwhile * found.count:
-                yield found
+            repeated = _repeated(child, inner, known, held)
+            if repeated is not None and _traced(repeated) <= worthwhile * repeated.count:
+                yield repeated
                 continue
         yield from _search(child, inner, known, held, worthwhile)
 
@@ -120,9 +120,9 @@ def _repeated(
             and _same(traits[start - 1], traits[start - 1 + period], period)
         ):
             start -= 1
-        found = RepeatedLayers(path, count, start, period)
-        if found.end_of_head(HEAD + 1) + found.tail <= count and all(alone[start:]):
-            best = min(best or found, found, key=_traced)
+        repeated = RepeatedLayers(path, count, start, period)
+        if repeated.end_of_head(HEAD + 1) + repeated.tail <= count and all(alone[start:]):
+            best = min(best or repeated, repeated, key=_traced)
     return best
 
 

@@ -20,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, Tool
 
 import shardwise
+from harness.assistant import document_of, text_of
 from shardwise.documents import Plan, json_schema, read
 from shardwise.schedulers.formats import export_plan
 
@@ -53,19 +54,6 @@ def with_client(talk: Callable[[Client], Awaitable[A]]) -> A:
             return await talk(client)
 
     return anyio.run(converse)
-
-
-def text_of(result: CallToolResult) -> str:
-    (content,) = result.content
-    assert content.type == "text"
-    return content.text
-
-
-async def document_of(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, text_of(result)
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult
 
+from harness.assistant import document_of, text_of
 from harness.service.service_harness import Service, System, wait_until
 from harness.service.steps import HARDWARE, check, keys, mlp, upload
 from shardwise.graph import Graph, graph_id
@@ -44,19 +44,6 @@ def with_client(url: str, key: str | None, talk: Callable[[Client], Awaitable[A]
             return await talk(client)
 
     return anyio.run(converse)
-
-
-def text_of(result: CallToolResult) -> str:
-    (content,) = result.content
-    assert content.type == "text"
-    return content.text
-
-
-async def document_of(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, text_of(result)
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
 
 
 async def refusal_of(client: Client, tool: str, **arguments: Any) -> str:

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from harness.service.fake_agent import inventory
+from harness.service.fake_agent import devices, inventory
 from harness.service.gang_store import Store
 from service.edge.metrics import Metrics
 from service.store.database import Database
@@ -22,13 +22,6 @@ V100, TI = "V100-PCIe-16GB", "GTX1080Ti-11GB"
 @pytest.fixture
 def store(database: Database) -> Store:
     return Store(database)
-
-
-def devices(*kinds: str) -> list[dict[str, Any]]:
-    return [
-        {"index": i, "kind": kind, "memory_bytes": 1e9, "used_by_others": False, "nvlink": []}
-        for i, kind in enumerate(kinds)
-    ]
 
 
 def agent(store: Store, name: str, *kinds: str) -> str:

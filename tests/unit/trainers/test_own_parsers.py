@@ -79,10 +79,10 @@ def test_deepspeed_s_configuration() -> None:
         document = json.loads(text)
         # Without a process group, DeepSpeed takes itself for the only rank.
         document["train_batch_size"] //= parallelism.data
-        found = config.DeepSpeedConfig(document)
-        assert found.zero_config.stage == parallelism.zero
-        assert found.gradient_accumulation_steps == parallelism.micro_batches
-        assert found.train_micro_batch_size_per_gpu == 2
+        parsed = config.DeepSpeedConfig(document)
+        assert parsed.zero_config.stage == parallelism.zero
+        assert parsed.gradient_accumulation_steps == parallelism.micro_batches
+        assert parsed.train_micro_batch_size_per_gpu == 2
 
 
 def test_accelerate_s_configuration(tmp_path: Path) -> None:
@@ -91,17 +91,17 @@ def test_accelerate_s_configuration(tmp_path: Path) -> None:
     file = tmp_path / TRAINERS["accelerate"].filename
     for parallelism, text in texts("accelerate"):
         file.write_text(text)
-        found = args.load_config_from_file(str(file))
-        assert found.num_processes == parallelism.gpus
+        parsed = args.load_config_from_file(str(file))
+        assert parsed.num_processes == parallelism.gpus
         sizes = {
             key.removeprefix("parallelism_config_"): value
-            for key, value in found.parallelism_config.items()
+            for key, value in parsed.parallelism_config.items()
         }
         if sizes:
             mesh = degrees.ParallelismConfig(**sizes)
             assert mesh.total_size == parallelism.gpus
-            assert found.fsdp_config["fsdp_version"] == 2
-        kind = found.distributed_type.value
+            assert parsed.fsdp_config["fsdp_version"] == 2
+        kind = parsed.distributed_type.value
         assert kind == ("DEEPSPEED" if parallelism.zero == 1 else "FSDP" if sizes else "MULTI_GPU")
 
 
@@ -138,9 +138,9 @@ def test_megatron_core_s_configurations() -> None:
         values = taken(transformer.TransformerConfig, flags)
         assert values["tensor_model_parallel_size"] == parallelism.tensor
         assert ("recompute_granularity" in values) == (parallelism.recompute != "none")
-        found = transformer.TransformerConfig(**values)
-        assert found.sequence_parallel == parallelism.sequence
-        assert found.num_layers == 32
+        parsed = transformer.TransformerConfig(**values)
+        assert parsed.sequence_parallel == parallelism.sequence
+        assert parsed.num_layers == 32
         sums = ddp.DistributedDataParallelConfig(**taken(ddp.DistributedDataParallelConfig, flags))
         assert sums.use_distributed_optimizer == (parallelism.zero > 0)
         copies = parallelism.replicas if parallelism.zero else 1
@@ -155,11 +155,11 @@ def test_nanotron_s_configuration(tmp_path: Path) -> None:
     file = tmp_path / TRAINERS["nanotron"].filename
     for parallelism, text in texts("nanotron"):
         file.write_text(text)
-        found = config.get_config_from_file(str(file))
-        assert (found.parallelism.dp, found.parallelism.tp) == (
+        parsed = config.get_config_from_file(str(file))
+        assert (parsed.parallelism.dp, parsed.parallelism.tp) == (
             parallelism.data,
             parallelism.tensor,
         )
-        assert found.parallelism.recompute_layer == (parallelism.recompute == "full")
-        assert found.optimizer.zero_stage == parallelism.zero
-        assert found.global_batch_size == 2 * parallelism.data * parallelism.micro_batches
+        assert parsed.parallelism.recompute_layer == (parallelism.recompute == "full")
+        assert parsed.optimizer.zero_stage == parallelism.zero
+        assert parsed.global_batch_size == 2 * parallelism.data * parallelism.micro_batches

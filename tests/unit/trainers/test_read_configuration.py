@@ -76,46 +76,56 @@ def read(text: str, gpus: int, tmp_path: Path, name: str = "file") -> Configurat
 
 
 def test_torchtitan(tmp_path: Path) -> None:
-    found = read(TITAN, 8, tmp_path)
-    assert found.trainer == "torchtitan"
-    assert found.parallelism == Parallelism(
+    configuration = read(TITAN, 8, tmp_path)
+    assert configuration.trainer == "torchtitan"
+    assert configuration.parallelism == Parallelism(
         shards=4, tensor=2, sequence=True, zero=3, recompute="selective"
     )
-    assert (found.batch, found.sequence_length) == (4, 8192)
-    assert found.unread == ["compile.enable", "model.converters"]
+    assert (configuration.batch, configuration.sequence_length) == (4, 8192)
+    assert configuration.unread == ["compile.enable", "model.converters"]
 
 
 def test_megatron(tmp_path: Path) -> None:
-    found = read(MEGATRON, 16, tmp_path)
-    assert found.trainer == "megatron"
-    assert found.parallelism == Parallelism(
+    configuration = read(MEGATRON, 16, tmp_path)
+    assert configuration.trainer == "megatron"
+    assert configuration.parallelism == Parallelism(
         shards=4, tensor=4, sequence=True, zero=1, recompute="selective", micro_batches=32
     )
-    assert (found.batch, found.sequence_length) == (128, 4096)
-    assert any("--recompute-modules" in note for note in found.unread)
-    assert "--fp8-format" in found.unread
+    assert (configuration.batch, configuration.sequence_length) == (128, 4096)
+    assert any("--recompute-modules" in note for note in configuration.unread)
+    assert "--fp8-format" in configuration.unread
 
 
 def test_deepspeed(tmp_path: Path) -> None:
-    found = read(DEEPSPEED, 4, tmp_path)
-    assert found.parallelism == Parallelism(shards=4, zero=2, micro_batches=8)
-    assert (found.trainer, found.batch, found.sequence_length) == ("deepspeed", 128, None)
-    assert found.unread == ["zero_optimization.offload_optimizer.device"]
+    configuration = read(DEEPSPEED, 4, tmp_path)
+    assert configuration.parallelism == Parallelism(shards=4, zero=2, micro_batches=8)
+    assert (configuration.trainer, configuration.batch, configuration.sequence_length) == (
+        "deepspeed",
+        128,
+        None,
+    )
+    assert configuration.unread == ["zero_optimization.offload_optimizer.device"]
 
 
 def test_accelerate(tmp_path: Path) -> None:
-    found = read(ACCELERATE, 16, tmp_path)
-    assert found.parallelism == Parallelism(replicas=2, shards=8, zero=3, recompute="full")
-    assert (found.trainer, found.batch) == ("accelerate", None)
-    assert found.unread == ["gradient accumulation: the script says it, read as 1 micro-batch"]
+    configuration = read(ACCELERATE, 16, tmp_path)
+    assert configuration.parallelism == Parallelism(replicas=2, shards=8, zero=3, recompute="full")
+    assert (configuration.trainer, configuration.batch) == ("accelerate", None)
+    assert configuration.unread == [
+        "gradient accumulation: the script says it, read as 1 micro-batch"
+    ]
 
 
 def test_nanotron(tmp_path: Path) -> None:
-    found = read(NANOTRON, 4, tmp_path)
-    assert found.parallelism == Parallelism(
+    configuration = read(NANOTRON, 4, tmp_path)
+    assert configuration.parallelism == Parallelism(
         shards=2, tensor=2, sequence=True, zero=1, micro_batches=3
     )
-    assert (found.trainer, found.batch, found.sequence_length) == ("nanotron", 12, 256)
+    assert (configuration.trainer, configuration.batch, configuration.sequence_length) == (
+        "nanotron",
+        12,
+        256,
+    )
 
 
 @pytest.mark.parametrize(
