@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise.graph.graph import Operator
 from shardwise.hardware.device import Device
-from shardwise.hardware.products import sustained
+from shardwise.hardware.products import is_unaligned, sustained
 from shardwise.sharding.layout import Floats
 
 OPERANDS: Mapping[str, tuple[int, int]] = {
@@ -74,7 +74,12 @@ class Product:
         moved_s = elements * self.item_bytes / device.memory_bandwidth_bytes_per_s
         roofline = np.maximum(self.flops / device.peak(dtype), moved_s)
         clock = device.sustained_clock
-        return sum(
+        total = sum(
             (roofline / sustained(table.of(*shape), clock) for shape in shapes),
             np.zeros_like(roofline),
         )
+        if table.unaligned == 1.0 or self.is_window:
+            return total
+        slow = len(shapes) * self.flops / (device.peak(dtype) * table.unaligned)
+        unaligned = is_unaligned(n, k, self.item_bytes)
+        return np.where(unaligned, np.maximum(total, slow), total)

@@ -88,8 +88,18 @@ class GroupTerms:
 
     def least_compute_s(self) -> float:
         """Returns the least that any assignment computes in a step, with any ZeRO stage."""
-        update_s = self._parameters.least_update_s([axes for _, _, axes in stages(self.work)])
-        return float((self.passes_compute_s() + update_s).min())
+        return float((self.passes_compute_s() + self._update_s()).min())
+
+    def least_passes_s(self) -> float:
+        """Returns the least that forward and backward of a step compute under any assignment."""
+        return float(self.passes_compute_s().min())
+
+    def least_update_s(self) -> float:
+        """Returns the least that the update computes under any assignment, with any ZeRO stage."""
+        return float(self._update_s().min())
+
+    def _update_s(self) -> Floats:
+        return self._parameters.least_update_s([axes for _, _, axes in stages(self.work)])
 
     def passes_communication_s(self) -> Floats:
         """Returns the communication of forward and backward, with loading."""

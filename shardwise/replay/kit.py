@@ -8,7 +8,9 @@ problem gives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -94,8 +96,22 @@ def written_kit(
 
     Operators run in the program's order, or in `order`.
     """
-    written = step_program(problem, settings, tables, order=order)
-    return kit_of(written), written.structure.tables
+    with _uncollected():
+        written = step_program(problem, settings, tables, order=order)
+        return kit_of(written), written.structure.tables
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Lets the collector of cycles rest: a program is a million small objects, none of which is
+    garbage, and looking through them is a fifth of writing them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def kit_of(written: StepProgram) -> Kit:

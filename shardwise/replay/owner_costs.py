@@ -31,15 +31,33 @@ class OwnerCosts:
 
     def of(self, problem: SearchProblem, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns the sum for P strategies, (P, groups) and (P, edges); shape (P,)."""
-        total = np.full(len(choices), self.constant)
-        for g, costs in enumerate(self.groups):
-            total += costs[choices[:, g]]
-        for e, (edge, costs) in enumerate(zip(problem.edges, self.edges, strict=True)):
+        each = self.each(problem, choices, edge_choices)
+        # Owner by owner, so that sums do not depend on which owners cost alike.
+        return np.asarray(np.add.reduce(each, axis=0, initial=self.constant))
+
+    def each(self, problem: SearchProblem, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns what each group and then each edge costs, shape (groups + edges, P)."""
+        edges = problem.edges
+        each = np.zeros((len(self.groups) + len(edges), len(choices)))
+        chosen = np.ascontiguousarray(choices.T)
+        for of in alike(self.groups):
+            each[of] = self.groups[of[0]][chosen[of]]
+        alternatives = edge_choices.T
+        for of in alike([edge.table for edge in edges], self.edges):
+            costs, table = self.edges[of[0]], edges[of[0]].table
             if costs.size > 1:
-                row = edge.table.rows[choices[:, edge.source]]
-                column = edge.table.columns[choices[:, edge.target]]
-                total += costs[row, column, edge_choices[:, e]]
-        return total
+                row = table.rows[chosen[[edges[e].source for e in of]]]
+                column = table.columns[chosen[[edges[e].target for e in of]]]
+                each[[len(self.groups) + e for e in of]] = costs[row, column, alternatives[of]]
+        return each
+
+
+def alike(*lists: Sequence[object]) -> list[list[int]]:
+    """Returns the positions at which all of the lists have the same objects."""
+    positions: dict[tuple[int, ...], list[int]] = {}
+    for position, objects in enumerate(zip(*lists, strict=True)):
+        positions.setdefault(tuple(map(id, objects)), []).append(position)
+    return list(positions.values())
 
 
 def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware.host import soft_maximum
@@ -27,8 +28,9 @@ from shardwise.replay.structure import table_numbers
 from shardwise.replay.tape import COMPUTE, Urgency
 from shardwise.sharding.layout import Floats
 
-AT_ONCE = 64
-"""Strategies whose values are gathered at a time."""
+AT_ONCE = 32
+"""Strategies whose values are gathered at a time: of a large model's step some 30 MB, which the
+allocator keeps from one time to the next."""
 
 
 Values = tuple[Floats, Floats, NDArray[np.bool_]]
@@ -131,6 +133,7 @@ class Replayer:
         self._waiting = problem.context.hardware.waiting
         self.host = host_costs(problem)
         kit, self.group_tables = made or kit_for(problem, settings, {} if kits is None else kits)
+        self.kit = kit
         self.tape, self.program, self.durations = kit.tape, kit.program, kit.durations
         self._sizes, self._flags = kit.sizes, kit.flags
         self.repeat, self.last_backward = kit.repeat, kit.last_backward
@@ -191,14 +194,22 @@ class Replayer:
 
     def replay_values(self, values: Values, host_s: Floats) -> Replayed:
         """Replays P strategies from what `values` and `host_times` give of them."""
+        return self.replayed(values, self.run(values), host_s)
+
+    def run(self, values: Values) -> _core.Replays:
+        """Runs the written program with the values of P strategies."""
         durations, sizes, flags = values
-        outcome = self.program.replay(
+        return self.program.replay(
             durations,
             sizes,
             flags,
             block_bytes=self._settings.block_bytes,
             urgency=self._urgency,
         )
+
+    def replayed(self, values: Values, outcome: _core.Replays, host_s: Floats) -> Replayed:
+        """Returns the steps of P strategies, of which `run` gave `outcome`."""
+        durations, _, _ = values
         time, (compute, communication) = outcome.time_s, outcome.busy_s.T
         if self.repeat is not None:
             times = self.repeat.times
@@ -220,6 +231,17 @@ class Replayer:
             host_s,
             outcome.peak_task,
         )
+
+    def periods(self, outcome: _core.Replays) -> tuple[Floats, Floats]:
+        """Returns how long the devices take for a step and for one more micro-batch in it, (P,)
+        each, before what `replayed` adds to their time.
+
+        Raises `ValueError` for a program without a micro-batch that stands for others.
+        """
+        if self.repeat is None:
+            raise ValueError(f"every micro-batch is written: there are at most {len(self.passes)}")
+        period = outcome.mark_end_s[:, 1] - outcome.mark_end_s[:, 0]
+        return outcome.time_s + self.repeat.times * period, period
 
     def collectives(self, durations: Floats) -> Floats:
         """Returns how often ranks communicate in one step of each strategy: (P,)."""
@@ -246,16 +268,29 @@ class Replayer:
         )
         return timeline.start_s
 
-    def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
-        """Returns the peak of one strategy: (groups,) and (edges,)."""
-        durations, sizes, flags = self.values(choices[None, :], edge_choices[None, :])
-        outcome, timeline = self.program.trace(
-            durations[0],
-            sizes[0],
-            flags[0],
+    def traced(
+        self, choices: Choices, edge_choices: Choices
+    ) -> tuple[_core.Replays, _core.Timeline]:
+        """Replays one strategy, (groups,) and (edges,), and returns its schedule as well."""
+        return self.trace_values(self.values(choices[None, :], edge_choices[None, :]))
+
+    def trace_values(self, values: Values, number: int = 0) -> tuple[_core.Replays, _core.Timeline]:
+        """Replays one of the strategies whose values are given, and returns its schedule as
+        well."""
+        durations, sizes, flags = values
+        return self.program.trace(
+            durations[number],
+            sizes[number],
+            flags[number],
             block_bytes=self._settings.block_bytes,
             urgency=self._urgency,
         )
+
+    def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
+        """Returns the peak of one strategy: (groups,) and (edges,)."""
+        values = self.values(choices[None, :], edge_choices[None, :])
+        _, sizes, _ = values
+        outcome, timeline = self.trace_values(values)
         task = int(outcome.peak_task[0])
         buffers = sorted(
             ((self._buffers[b], float(sizes[0, b])) for b in timeline.at_peak),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -31,6 +31,8 @@ GOOD = 2.5e-3
 CLOSE = 1.5e-2
 """Relative: an answer farther from the bound is sought along a frontier of sums too, and where
 memory binds along one of what is charged."""
+FAR = 5e-2
+"""Relative: an answer farther from the bound has windows replaced before sums are searched, too."""
 TRACKED = 5e-3
 """The error of that frontier."""
 COARSE = 1e-2
@@ -81,6 +83,21 @@ class Effort:
 THOROUGH = Effort(queries=24, frontiers=4, rounds=24)
 
 
+@dataclass(frozen=True)
+class _Goal:
+    """What improvement is for: a strategy within the limit that takes at most `good_s`, or at least
+    less than `cutoff_s`, which others take."""
+
+    limit_bytes: float
+    good_s: float
+    cutoff_s: float
+
+    def is_out_of_reach(self, before_s: float, now_s: float, rounds: int) -> bool:
+        """Returns whether as much as the last round gained, in so many more rounds, would not do
+        for the cut-off."""
+        return before_s < inf and now_s - rounds * (before_s - now_s) > self.cutoff_s
+
+
 class Count:
     """The search of one number of micro-batches, under one limit after another.
 
@@ -103,6 +120,7 @@ class Count:
         self._ratio = 1.0
         self._has_customary = False
         self._charges: Charges | None = None
+        self._unimproved: Outcome | None = None
         self.status = "within_epsilon"
         self._parts: tuple[Proof, ...] = ()
 
@@ -136,17 +154,38 @@ class Count:
         An infinite limit leaves memory out of account. Raises `Cancelled` when `progress` returns
         False before anything fits.
         """
-        if self.least_s >= cutoff_s:
+        self.bound_within(limit_bytes, cutoff_s, effort)
+        self.improve_within(limit_bytes, cutoff_s, effort)
+
+    def bound_within(self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH) -> None:
+        """Bounds the step within a limit and adds the strategies that this meets; as
+        `search_within`."""
+        if self.least_s < cutoff_s:
+            self._attempt(limit_bytes, cutoff_s, lambda: self._play(limit_bytes, cutoff_s, effort))
+
+    def improve_within(
+        self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH
+    ) -> None:
+        """Improves the strategies that bounding has met, unless the bound is `cutoff_s`; as
+        `search_within`."""
+        outcome, self._unimproved = self._unimproved, None
+        if outcome is None or outcome.bound_s >= min(cutoff_s, self.time_within(limit_bytes)):
             return
+        self._attempt(
+            limit_bytes, cutoff_s, lambda: self._improve(outcome, limit_bytes, effort, cutoff_s)
+        )
+
+    def _attempt(self, limit_bytes: float, cutoff_s: float, part: Callable[[], None]) -> None:
+        """Does a part of a search, and says how it ended."""
         started = self.watch.spent_s
         status = "budget"
         try:
-            self._play(limit_bytes, cutoff_s, effort)
+            part()
             fits = self.time_within(limit_bytes) < inf
             hopeless = self.bound_s(limit_bytes) >= cutoff_s
             # Otherwise there is neither a strategy nor a proof that there is none.
             open_end = limit_bytes == self.limit_bytes and not (fits or hopeless)
-            status = "budget" if open_end else "within_epsilon"
+            status = "budget" if open_end and self._unimproved is None else "within_epsilon"
         except (OutOfTime, SolverError):
             pass
         except Cancelled:
@@ -157,7 +196,8 @@ class Count:
         self.seconds += self.watch.spent_s - started
 
     def _play(self, limit_bytes: float, cutoff_s: float, effort: Effort) -> None:
-        """Plays the game and improves its strategies."""
+        """Plays the game, of which the strategies may then be improved."""
+        self._unimproved = None
         game = self._begun_game
         if game.try_first(self.first, self.watch.left_s) and self.bound_s(limit_bytes) >= cutoff_s:
             return
@@ -179,7 +219,7 @@ class Count:
         self._charges = Charges(outcome.time, outcome.held)
         self._add(Pool.of_met(outcome.met.take(np.arange(-outcome.new, 0))))
         if outcome.bound_s < min(cutoff_s, self.time_within(limit_bytes)):
-            self._improve(outcome, limit_bytes, effort)
+            self._unimproved = outcome
 
     @property
     def _begun_game(self) -> Game:
@@ -250,43 +290,49 @@ class Count:
     def _add(self, pool: Pool) -> None:
         self._pool = pool if self._pool is None else self._pool.joined(pool)
 
-    def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
+    def _improve(
+        self, outcome: Outcome, limit_bytes: float, effort: Effort, cutoff_s: float = inf
+    ) -> None:
         """Adds strategies made of those that the game met."""
         assert self._game is not None
         improver = self._improver(outcome.charges, limit_bytes)
         self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
-        good_s = outcome.bound_s * (1.0 + GOOD)
-        binds = self._known.time_s.min() < self.time_within(limit_bytes)
-        if binds and not self._game.is_wide:
+        goal = _Goal(limit_bytes, outcome.bound_s * (1.0 + GOOD), cutoff_s)
+        close_s = outcome.bound_s * (1.0 + CLOSE)
+        donors = outcome.met.choices[outcome.mix > SHARE]
+        near_limit = self._known.time_s.min() < self.time_within(limit_bytes)
+        near_limit = near_limit and not self._game.is_wide and effort.frontiers > 0
+        sums_first = False
+        if near_limit:
             held = outcome.held or self._game.least_held()
-            close_s = outcome.bound_s * (1.0 + CLOSE)
             for _ in range(effort.frontiers):
                 if self.time_within(limit_bytes) <= close_s:
                     break
                 if not self._search_near(outcome.time, held, limit_bytes):
                     break
-        donors = outcome.met.choices[outcome.mix > SHARE]
-        self._replace_parts(improver, donors, limit_bytes, good_s, effort)
-        far = self.time_within(limit_bytes) > outcome.bound_s * (1.0 + CLOSE)
-        if far and effort.frontiers:
+            # Sums make windows needless, unless they lead away from what windows would find.
+            sums_first = self.time_within(limit_bytes) <= outcome.bound_s * (1.0 + FAR)
+            if sums_first and self.time_within(limit_bytes) > close_s:
+                self._search_sums(limit_bytes)
+        self._replace_parts(improver, donors, goal, effort)
+        if effort.frontiers and not sums_first and self.time_within(limit_bytes) > close_s:
             self._search_sums(limit_bytes)
-            self._replace_parts(improver, donors, limit_bytes, good_s, effort)
+            self._replace_parts(improver, donors, goal, effort)
 
     def _replace_parts(
-        self,
-        improver: Improver,
-        donors: Choices,
-        limit_bytes: float,
-        good_s: float,
-        effort: Effort,
+        self, improver: Improver, donors: Choices, goal: _Goal, effort: Effort
     ) -> None:
         """Improves the best strategy by parts of others."""
-        if not self._known.fits(limit_bytes).any():
+        if not self._known.fits(goal.limit_bytes).any():
             smallest = np.argsort(self._known.peak_bytes)[:FEW]
             donors = np.concatenate([donors, self._known.choices[smallest]])
-        pools = improver.improve(self._known, donors, good_s, self._improving)
-        for pool in islice(pools, effort.rounds):
+        pools = improver.improve(self._known, donors, goal.good_s, self._improving)
+        for number, pool in enumerate(islice(pools, effort.rounds), 1):
+            before_s = self.time_within(goal.limit_bytes)
             self._pool = pool
+            now_s = self.time_within(goal.limit_bytes)
+            if goal.is_out_of_reach(before_s, now_s, effort.rounds - number):
+                break
 
     def track(self) -> None:
         """Adds a frontier over all memories of what the best query charges, or of the sums.

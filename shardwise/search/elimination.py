@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
-from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.assemble import SearchEdge, SearchProblem
 from shardwise.cost.crossings import EdgeTable
 from shardwise.cost.options import Progress
 from shardwise.cost.part import Masks, Part
@@ -57,12 +57,12 @@ def cheapest(
         core.add_operator(pattern.group.name, number)
         rows.append(kept)
     tables: dict[Hashable, _Table] = {}
-    occurring = {} if allowed is None else _occurring(problem, rows)
+    used = {} if allowed is None else occurring(problem.edges, rows)
     for e, edge in enumerate(problem.edges):
         table = edge.table
         of_edge = (id(table), id(costs.edges[e]))
         if of_edge not in tables:
-            tables[of_edge] = _Table.of(core, table, costs.edges[e], occurring.get(id(table)))
+            tables[of_edge] = _Table.of(core, table, costs.edges[e], used.get(id(table)))
         known = tables[of_edge]
         core.add_edge(
             edge.source,
@@ -113,7 +113,7 @@ class _Table:
         if used is not None:
             cells = np.ix_(*used)
             some, counted = every[cells], count[cells]
-            row_of, column_of = (np.cumsum(marked, dtype=np.uint32) - 1 for marked in used)
+            row_of, column_of = places(used)
         return cls(core.add_least_table(some, counted), row_of, column_of, every, count)
 
     def alternative(self, cell: tuple[int, int]) -> int:
@@ -124,13 +124,13 @@ class _Table:
 Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]
 """The rows and the columns of a table that some configurations use."""
 
+Rows = Sequence[NDArray[np.int64]] | Mapping[int, NDArray[np.int64]]
 
-def _occurring(problem: SearchProblem, rows: Sequence[NDArray[np.int64]]) -> dict[int, Used]:
-    """Returns what these configurations use of each table, by its id."""
-    ends = {
-        (id(edge.table), id(rows[edge.source]), id(rows[edge.target])): edge
-        for edge in problem.edges
-    }
+
+def occurring(edges: Sequence[SearchEdge], rows: Rows) -> dict[int, Used]:
+    """Returns what these configurations use of each table, by its id; `rows` has those of each
+    group, as rows of the whole problem."""
+    ends = {(id(edge.table), id(rows[edge.source]), id(rows[edge.target])): edge for edge in edges}
     used: dict[int, Used] = {}
     for edge in ends.values():
         table = edge.table
@@ -141,6 +141,12 @@ def _occurring(problem: SearchProblem, rows: Sequence[NDArray[np.int64]]) -> dic
         at_source[table.rows[rows[edge.source]]] = True
         at_target[table.columns[rows[edge.target]]] = True
     return used
+
+
+def places(used: Used) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Returns the numbers that the used rows and columns of a table have among themselves."""
+    at_source, at_target = used
+    return np.cumsum(at_source, dtype=np.uint32) - 1, np.cumsum(at_target, dtype=np.uint32) - 1
 
 
 def near(

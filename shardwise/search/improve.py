@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.replay.owner_costs import OwnerCosts
+from shardwise.cost.crossings import EdgeTable
+from shardwise.replay.owner_costs import OwnerCosts, alike
 from shardwise.replay.replay import StrategyReplayer
 from shardwise.search.game import Met
 from shardwise.search.gaps import unbeaten
@@ -168,22 +169,30 @@ class Improver:
     def refilled(self, choices: Choices) -> tuple[Choices, Floats]:
         """Returns the cheapest alternatives of edges, (S, edges), and all charges (S,)."""
         problem, charges = self._problem, self._charges
-        total = np.full(len(choices), charges.constant)
-        for g in range(choices.shape[1]):
-            total += charges.groups[g][choices[:, g]]
-        edges = np.zeros((len(choices), len(problem.edges)), dtype=np.uint32)
-        for e, edge in enumerate(problem.edges):
-            table = edge.table
-            key = (id(table), id(charges.edges[e]))
-            if key not in self._least:
-                exists = np.arange(table.kept.shape[2]) < table.count[..., None]
-                costs = np.where(exists, np.broadcast_to(charges.edges[e], exists.shape), inf)
-                self._least[key] = (costs.argmin(axis=2), costs.min(axis=2))
-            which, least = self._least[key]
-            at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
-            edges[:, e] = which[at]
-            total += least[at]
-        return edges, total
+        crossings, groups = problem.edges, choices.shape[1]
+        each = np.zeros((groups + len(crossings), len(choices)))
+        chosen = np.ascontiguousarray(choices.T)
+        for of in alike(charges.groups):
+            each[of] = charges.groups[of[0]][chosen[of]]
+        edges = np.zeros((len(crossings), len(choices)), dtype=np.uint32)
+        for of in alike([edge.table for edge in crossings], charges.edges):
+            table = crossings[of[0]].table
+            which, least = self._least_of(table, charges.edges[of[0]])
+            row = table.rows[chosen[[crossings[e].source for e in of]]]
+            column = table.columns[chosen[[crossings[e].target for e in of]]]
+            edges[of] = which[row, column]
+            each[[groups + e for e in of]] = least[row, column]
+        total = np.add.reduce(each, axis=0, initial=charges.constant)
+        return np.ascontiguousarray(edges.T), total
+
+    def _least_of(self, table: EdgeTable, costs: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """Returns the cheapest alternative of each pair of rows and columns, and what it costs."""
+        key = (id(table), id(costs))
+        if key not in self._least:
+            exists = np.arange(table.kept.shape[2]) < table.count[..., None]
+            every = np.where(exists, np.broadcast_to(costs, exists.shape), inf)
+            self._least[key] = (every.argmin(axis=2), every.min(axis=2))
+        return self._least[key]
 
     def mixes(self, met: Met, mix: Floats) -> Choices:
         """Returns strategies that take each segment from one of those met, in the mix's shares."""

@@ -8,8 +8,9 @@ than the best answer so far is given up:
    yet, the least memory that is surely held may prove that nothing does;
 2. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
    ends early where the bound exceeds the best answer so far;
-3. mixes of the strategies met, a frontier of what the game charges near the limit where memory
-   binds, and windows of one strategy in another (`improve.py`) are replayed.
+3. when all numbers are bounded, that of the least bound first: mixes of the strategies met, where
+   memory binds frontiers of what the game charges and of sums near the limit, and windows of one
+   strategy in another (`improve.py`) are replayed, as long as that may beat the best answer so far.
 
 The answer is the fastest that fits of all that was replayed; it is proven against the least bound
 of all numbers of micro-batches.
@@ -31,6 +32,8 @@ from shardwise.search.watch import OutOfTime, Watch
 
 DRAFTED = 0.1
 """The share of a search when all is costed."""
+BOUNDED = 0.4
+"""The share of a search when all numbers of micro-batches are bounded, on devices of one kind."""
 MOST_DRAFTING = 0.2
 """The share of the time limit after which no further number of micro-batches is costed, on devices
 of several kinds."""
@@ -82,7 +85,8 @@ def search_replayed(
     waiting: list[Count] = []
     beginning_s = 0.0
     for place, count in enumerate(counts):
-        count.watch = searching.part(_share(place, len(counts)), _share(place + 1, len(counts)))
+        last = 1.0 if strict else BOUNDED
+        count.watch = _part(searching, DRAFTED, last, place, len(counts))
         if count.least_s < best.time_s:
             known = best.time_s < inf
             too_late = known and searching.left_s < WORTH_BEGINNING * beginning_s
@@ -97,15 +101,24 @@ def search_replayed(
             beginning_s = max(beginning_s, watch.spent_s - started)
             if best.time_s == count.time_within(count.limit_bytes) == inf:
                 waiting.append(count)
-            else:
+            elif strict:
                 best.improve(count)
+            else:
+                best.bound(count)
     for place, count in enumerate(waiting, 1):
         if strict:
             share = SHARE_OF_NUMBER if place < len(waiting) else 1.0
             count.watch = count.watch.again(share, searching)
-        best.improve(count)
+            best.improve(count)
+        else:
+            best.bound(count)
     if strict:
         _go_on_with_the_best(counts, searching, best)
+    else:
+        by_bound = sorted(counts, key=lambda count: count.bound_s(count.limit_bytes))
+        for place, count in enumerate(by_bound):
+            count.watch = _part(searching, BOUNDED, 1.0, place, len(counts))
+            best.improve_met(count)
     _tighten(counts, best.time_s, watch, time_limit_s(gpus, options))
     return answered(counts)
 
@@ -163,8 +176,10 @@ def time_limit_s(gpus: int | Bundle, options: Options) -> float | None:
     return options.time_limit_s
 
 
-def _share(done: int, of: int) -> float:
-    return DRAFTED + (1.0 - DRAFTED) * done / of
+def _part(watch: Watch, first: float, last: float, done: int, of: int) -> Watch:
+    """Returns the watch of one of several equal parts of a stretch."""
+    each = (last - first) / of
+    return watch.part(first + done * each, first + (done + 1) * each)
 
 
 class _Best:
@@ -176,10 +191,20 @@ class _Best:
 
     def improve(self, count: Count) -> None:
         """Searches with another number of micro-batches."""
+        self.bound(count)
+        self.improve_met(count)
+
+    def bound(self, count: Count) -> None:
+        """Bounds the step with another number of micro-batches; what that meets counts."""
         count.first = self._query
-        count.search_within(count.limit_bytes, self.time_s)
+        count.bound_within(count.limit_bytes, self.time_s)
         self.time_s = min(self.time_s, count.time_within(count.limit_bytes))
         self._query = count.best_query or self._query
+
+    def improve_met(self, count: Count) -> None:
+        """Improves what bounding a number has met, as far as that may beat all others."""
+        count.improve_within(count.limit_bytes, self.time_s)
+        self.time_s = min(self.time_s, count.time_within(count.limit_bytes))
 
 
 def drafted(

@@ -21,7 +21,7 @@ strategy costs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +30,8 @@ from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.batch import batch_dims, batch_variables
 
 Analyse = Callable[[Operator], OperatorSemantics]
+Within = Callable[[Operator], Hashable]
+"""Returns what an operator belongs to, such as its block."""
 LIGHT = frozenset({"elementwise", "view", "light"})
 
 
@@ -75,11 +77,15 @@ class Coarsened:
         return {m.operator.name: g.index for g in self.groups for m in g.members}
 
 
-def coarsen(graph: Graph, analyse: Analyse, *, join: bool = True) -> Coarsened:
+def coarsen(
+    graph: Graph, analyse: Analyse, *, join: bool = True, within: Within | None = None
+) -> Coarsened:
     """Groups the operators of `graph`; `analyse` gives each operator's semantics.
 
     Without `join` every operator is searched on its own: only rules 1 and 5 hold, which say what
     a strategy is (a parameter has one layout, a constant none) and not what is worth searching.
+    Light operators follow only producers that are `within` the same as they are (rule 3), where
+    that is given: so that a cut between blocks goes through no group.
     """
     semantics = {op.name: analyse(op) for op in graph.operators}
     constants = _constant_operators(graph)
@@ -88,7 +94,7 @@ def coarsen(graph: Graph, analyse: Analyse, *, join: bool = True) -> Coarsened:
     _join_shared_parameters(graph, operators, sets)
     if join:
         _join_siblings(graph, operators, semantics, sets)
-        _join_light_runs(graph, operators, semantics, sets)
+        _join_light_runs(graph, operators, semantics, sets, within or (lambda op: None))
         _join_unrolled_runs(graph, operators, semantics, sets)
     members: dict[str, list[Operator]] = defaultdict(list)
     for op in operators:
@@ -179,9 +185,10 @@ def _join_light_runs(
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
     sets: _DisjointSets,
+    within: Within,
 ) -> None:
     """Applies rule 3: a light operator joins the latest light producer if no cycle would close."""
-    known = {op.name for op in operators}
+    known = {op.name: within(op) for op in operators}
     feeding: dict[str, set[str]] = {op.name: set() for op in operators}
     for op in operators:
         made_by = (graph.producer.get(name) for name in op.inputs)
@@ -190,7 +197,7 @@ def _join_light_runs(
         if semantics[op.name].category not in LIGHT or len(sets.members[sets.find(op.name)]) > 1:
             continue
         sources = {sets.find(name) for name in feeding[op.name]}
-        light = [s for s in sources if _is_light(s, semantics, sets)]
+        light = [s for s in sources if known[s] == known[op.name] and _is_light(s, semantics, sets)]
         for candidate in sorted(light, key=sets.order.__getitem__, reverse=True):
             if not _reaches(candidate, sources - {candidate}, feeding, sets):
                 sets.join(candidate, op.name)

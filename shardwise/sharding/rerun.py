@@ -77,7 +77,7 @@ def rerun_of(
     `segments` gives each group's. Without `early_stop` a segment runs to its end, as
     Megatron-LM's does.
     """
-    blocks = Blocks(coarsened)
+    blocks = Blocks.of_coarsened(coarsened)
     members: dict[int, dict[str, Member]] = defaultdict(dict)
     before: set[str] = set()
     for group in coarsened.groups:
@@ -107,7 +107,7 @@ def _of_the_block_before(
     own = blocks.of_group(members)
     leading: set[str] = set()
     for member in members:
-        if own is None or blocks.of(member) == own or _has_saved(patterns, member):
+        if own is None or blocks.of(member.operator) == own or _has_saved(patterns, member):
             break
         leading.add(member.operator.name)
     return frozenset(leading)

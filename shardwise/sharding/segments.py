@@ -9,8 +9,9 @@ Groups outside any such item are segments of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from shardwise.graph.graph import Operator
 from shardwise.sharding.coarsen import LIGHT, Coarsened, Member
 
 SMALL = 8
@@ -20,17 +21,17 @@ SMALL = 8
 class Blocks:
     """The blocks of a model."""
 
-    def __init__(self, coarsened: Coarsened) -> None:
-        self._sizes = Counter(
-            item
-            for group in coarsened.groups
-            for member in group.members
-            for item in items(member.operator.scope)
-        )
+    def __init__(self, operators: Iterable[Operator]) -> None:
+        self._sizes = Counter(item for op in operators for item in items(op.scope))
 
-    def of(self, member: Member) -> str | None:
+    @classmethod
+    def of_coarsened(cls, coarsened: Coarsened) -> Blocks:
+        """Returns the blocks of a model; what all devices compute in full is in none."""
+        return cls(member.operator for group in coarsened.groups for member in group.members)
+
+    def of(self, operator: Operator) -> str | None:
         """Returns the block of an operator, such as `model.layers.7`, or None outside any."""
-        blocks = [i for i in items(member.operator.scope) if self._sizes[i] >= SMALL]
+        blocks = [i for i in items(operator.scope) if self._sizes[i] >= SMALL]
         return blocks[-1] if blocks else None
 
     def of_group(self, members: Sequence[Member]) -> str | None:
@@ -38,12 +39,12 @@ class Blocks:
         are light, as the residual addition that ends a layer and the next layer's norm are."""
         heaviest = max(members, key=lambda m: m.semantics.forward_flops)
         heavy = heaviest.semantics.category not in LIGHT
-        return self.of(heaviest if heavy else members[-1])
+        return self.of((heaviest if heavy else members[-1]).operator)
 
 
 def segments(coarsened: Coarsened) -> tuple[int, ...]:
     """Returns the segment of each group, numbered from 0 in order of first use."""
-    blocks = Blocks(coarsened)
+    blocks = Blocks.of_coarsened(coarsened)
     numbers: dict[str, int] = {}
     segment_of_group = []
     for group in coarsened.groups:

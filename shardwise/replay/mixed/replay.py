@@ -9,6 +9,7 @@ from dataclasses import field as dataclass_field
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.mixed.assemble import MixedProblem
 from shardwise.cost.options import Progress, go_on, quiet
@@ -207,20 +208,25 @@ class MixedReplayer:
     def starts(self, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns when each task of one strategy, (groups,) and (edges,), starts at each place:
         (places, tasks). Limits hold where the program is scheduled within memory."""
-        values = self.values(choices[None, :], edge_choices[None, :])
-        durations, sizes, flags = self._of_all(values[0])[0], values[1][0], values[2][0]
-        _, timeline = self.mixed.program.trace(
-            durations,
-            sizes,
-            flags,
-            block_bytes=self._settings.block_bytes,
-            limits_bytes=self.limits_bytes,
-            urgency=self._urgency,
-        )
+        _, timeline = self.traced(choices, edge_choices)
         starts = np.zeros((len(self.places), self.tasks))
         own = self.mixed.place >= 0
         starts[self.mixed.place[own], self.mixed.task[own]] = timeline.start_s[own]
         return starts
+
+    def traced(
+        self, choices: Choices, edge_choices: Choices
+    ) -> tuple[_core.Replays, _core.Timeline]:
+        """Replays one strategy, (groups,) and (edges,), and returns its schedule as well."""
+        values = self.values(choices[None, :], edge_choices[None, :])
+        return self.mixed.program.trace(
+            self._of_all(values[0])[0],
+            values[1][0],
+            values[2][0],
+            block_bytes=self._settings.block_bytes,
+            limits_bytes=self.limits_bytes,
+            urgency=self._urgency,
+        )
 
     def _busy_in(self, durations: Floats, stretch: range) -> Floats:
         """Returns how long a stretch of tasks keeps each place's streams busy, (P, 2 · places)."""

@@ -286,10 +286,12 @@ class MixedCount(Count):
     def _tightening(self, stage: str, fraction: float) -> bool:
         return self.watch.report(stage, fraction)
 
-    def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
+    def _improve(
+        self, outcome: Outcome, limit_bytes: float, effort: Effort, cutoff_s: float = inf
+    ) -> None:
         self._outcome = outcome
         self._solve_each(outcome, limit_bytes)
-        super()._improve(outcome, limit_bytes, effort)
+        super()._improve(outcome, limit_bytes, effort, cutoff_s)
 
     def _solve_each(self, outcome: Outcome, limit_bytes: float) -> None:
         """Adds, for each proportion, the cheapest strategy in which all groups have it that can."""

@@ -1,0 +1,59 @@
+"""What a question about pipelines may ask, in the same words on a command line and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwise.errors import BadInput
+
+AUTO = "auto"
+"""Every number of stages that the model and the devices allow, and none."""
+DEFAULT_SCHEDULES = ("1f1b", "1f1b-eager")
+FASTEST = ("mini-time", "mini-cost")
+"""Objectives that pipelines are searched for."""
+
+
+def stages_from(text: str, field: str = "stages") -> list[int] | None:
+    """Returns the numbers of stages that a text such as `2,4` names; None for `auto`.
+
+    Raises `BadInput`.
+    """
+    if text == AUTO:
+        return None
+    counts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 and int(part) > 0 for part in counts):
+        raise BadInput(
+            f"{text[:80]!r} names no numbers of stages",
+            field=field,
+            expected="numbers from 1 on, such as 2,4, or auto",
+        )
+    return sorted({int(part) for part in counts})
+
+
+def check_asked(
+    *,
+    gpus: int | str,
+    objective: str,
+    space: str,
+    order: str | None = None,
+    point: str | None = None,
+    called: Callable[[str], str] = str,
+) -> None:
+    """Raises `BadInput` for questions that are not asked about pipelines.
+
+    `gpus` is a number, or a text that may be one; `called` is how a member is named.
+    """
+    stages = called("stages")
+    number = isinstance(gpus, int) or gpus.isdecimal()
+    for name, given, allowed in (
+        ("order", order is not None, f"no {called('order')} with {stages}"),
+        ("space", space != "any", f"any with {stages}"),
+        ("objective", objective not in FASTEST, f"mini-time with {stages}"),
+        ("gpus", not number, f"a number with {stages}"),
+    ):
+        if given:
+            raise BadInput(
+                "pipelines are not searched for this", field=called(name), expected=allowed
+            )
+    if point is not None:
+        raise BadInput("pipelines have no frontier", field=called("point"), expected=f"no {stages}")

@@ -1,0 +1,1 @@
+"""Pipelines: where to cut a model into stages, and how each stage is split over its devices."""

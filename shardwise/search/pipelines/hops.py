@@ -1,0 +1,60 @@
+"""What it takes to send tensors from one stage to the next.
+
+Stage s has the devices s n/p to (s + 1) n/p - 1 of n. Every device sends its share of each tensor
+to its counterpart in the next stage, all at once: a send_receive between two devices that are n/p
+apart, with all siblings on the link (`hardware/collectives.py`). Between which levels of links that
+is depends on the stage: of two stages in one node, it stays inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from shardwise.hardware import GroupShape, Hardware, Mesh, collective_times
+
+
+@dataclass(frozen=True)
+class StageAxes:
+    """The outermost axes of the mesh of all devices, which number the stages."""
+
+    hardware: Hardware
+    mesh: Mesh
+    axes: int
+
+    @classmethod
+    def of(cls, hardware: Hardware, mesh: Mesh, stages: int) -> StageAxes | None:
+        """Returns the axes of this many stages; None where they are not whole axes of the mesh."""
+        sizes = [axis.size for axis in mesh.axes]
+        for axes in range(len(sizes) + 1):
+            if prod(sizes[:axes]) == stages:
+                return cls(hardware, mesh, axes)
+        return None
+
+    def hop_s(self, stage: int, share_bytes: float) -> float:
+        """Returns the seconds in which a device's shares of a micro-batch's tensors go from a stage
+        to the next; 0 where there are none."""
+        if not share_bytes:
+            return 0.0
+        sizes = np.array([share_bytes])
+        shape = self._pair(stage)
+        return float(collective_times(self.hardware, "send_receive", sizes, shape)[0])
+
+    def sum_s(self, share_bytes: float) -> float:
+        """Returns the seconds in which the devices of all stages sum a gradient, by its share."""
+        shape = self.mesh.group_shape(tuple(range(self.axes)))
+        sizes = np.array([share_bytes])
+        return float(collective_times(self.hardware, "all_reduce", sizes, shape)[0])
+
+    def _pair(self, stage: int) -> GroupShape:
+        """Returns the group that a stage and the next differ in: that of the outermost axis along
+        which they do."""
+        strides = [
+            prod(a.size for a in self.mesh.axes[i + 1 : self.axes]) for i in range(self.axes)
+        ]
+        changed = next(
+            i for i, stride in enumerate(strides) if stage // stride != (stage + 1) // stride
+        )
+        return self.mesh.group_shape((changed,))

@@ -1,0 +1,214 @@
+"""A pipeline: cuts, a schedule, a strategy for each stage, and the step that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.errors import BadInput
+from shardwise.hardware import Mesh
+from shardwise.pipeline.actions import Schedule
+from shardwise.pipeline.schedules import schedule
+from shardwise.pipeline.simulate import StageTimes, Step, simulate
+from shardwise.replay.stages import ReplayedStages
+from shardwise.search.pipelines.hops import StageAxes
+from shardwise.search.pipelines.stages import StageProblems, incoming_bytes
+from shardwise.search.pipelines.subject import Tied
+from shardwise.search.pipelines.units import Units
+from shardwise.search.search import Search
+
+SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
+"""The schedules that are searched, each with one stage per device and a whole backward."""
+
+
+def check_schedules(names: Sequence[str]) -> None:
+    """Raises `BadInput` for schedules that are not searched, or none."""
+    for name in names or ("",):
+        if name not in SCHEDULES:
+            raise BadInput(
+                f"no schedule {name[:80]!r} is searched",
+                field="schedules",
+                expected=", ".join(SCHEDULES),
+            )
+
+
+def kept(name: str, stages: int, micro_batches: int) -> list[int]:
+    """Returns how many micro-batches each stage keeps under a schedule (docs/pipelines.md)."""
+
+    def window(behind: int) -> int:
+        return {"gpipe": micro_batches, "1f1b": behind + 1, "1f1b-eager": 2 * behind + 1}[name]
+
+    return [min(micro_batches, window(stages - 1 - stage)) for stage in range(stages)]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline on n devices, n/p for each of its p stages.
+
+    `search` has the whole model on the devices of one stage; `choices` (groups,) and `edge_choices`
+    (edges,) are of its problem. `bounds` are as in `Cuts`, `axes` number the stages, `tied` are the
+    parameters that the model has several times.
+    """
+
+    search: Search
+    mesh: Mesh
+    units: Units
+    tied: Sequence[Tied]
+    axes: StageAxes
+    schedule: str
+    bounds: tuple[int, ...]
+    choices: NDArray[np.uint32]
+    edge_choices: NDArray[np.uint32]
+    replayed: ReplayedStages
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.bounds) - 1
+
+    @property
+    def micro_batches(self) -> int:
+        """The number of micro-batches in a step."""
+        return self.search.micro_batches
+
+    @cached_property
+    def kept(self) -> list[int]:
+        """How many micro-batches each stage keeps."""
+        return kept(self.schedule, self.stages, self.micro_batches)
+
+    @cached_property
+    def incoming_bytes(self) -> tuple[float, ...]:
+        """A device's shares of the tensors that one micro-batch brings into each stage."""
+        problem = self.search.problem
+        cuts = self.bounds[1:-1]
+        return (0.0, *(incoming_bytes(problem, self.units, self.choices, cut) for cut in cuts))
+
+    @cached_property
+    def hops_s(self) -> tuple[float, ...]:
+        """The seconds from each stage to the next, (stages - 1,)."""
+        return tuple(self.axes.hop_s(n, share) for n, share in enumerate(self.incoming_bytes[1:]))
+
+    @cached_property
+    def tied_s(self) -> tuple[float, ...]:
+        """The seconds in which each stage sums the gradients of parameters that others have too."""
+        return _tied_s(self.tied, self.search.problem, self.units, self.bounds, self.axes)
+
+    @cached_property
+    def peak_bytes(self) -> NDArray[np.float64]:
+        """The peak of a device of each stage, (stages,): that of one micro-batch at a time, what
+        the others keep, and the tensors that came in for all of them."""
+        kept_too = (np.array(self.kept) - 1) * self.replayed.kept_bytes
+        incoming = np.array(self.kept) * np.array(self.incoming_bytes)
+        return np.asarray(self.replayed.peak_bytes + kept_too + incoming)
+
+    @property
+    def kept_bytes(self) -> NDArray[np.float64]:
+        """What the micro-batches that each stage keeps take of its peak, with the tensors that came
+        in for them, (stages,)."""
+        each = self.replayed.kept_bytes + np.array(self.incoming_bytes)
+        return np.asarray(np.array(self.kept) * each)
+
+    @cached_property
+    def order(self) -> Schedule:
+        """What each stage does in which order."""
+        return schedule(self.schedule, ranks=self.stages, micro_batches=self.micro_batches)
+
+    @cached_property
+    def passes(self) -> Step:
+        """The step's passes as they run, before the update."""
+        times = [
+            StageTimes(float(f), float(b), 0.0)
+            for f, b in zip(self.replayed.forward_s, self.replayed.backward_s, strict=True)
+        ]
+        return simulate(self.order, times, self.hops_s)
+
+    @cached_property
+    def step_s(self) -> float:
+        """The seconds of a step: until the last stage has ended its passes, sums and update."""
+        ends = [spans[-1][1] for spans in self.passes.spans_s]
+        return float(max(end + rest for end, rest in zip(ends, self.update_s, strict=True)))
+
+    @cached_property
+    def update_s(self) -> NDArray[np.float64]:
+        """The seconds of each stage after its passes: sums of gradients and the update."""
+        return np.asarray(self.replayed.update_s + np.array(self.tied_s))
+
+    @cached_property
+    def idle_by_stage(self) -> NDArray[np.float64]:
+        """The share of the step in which the devices of each stage wait, (stages,)."""
+        passes = self.micro_batches * (self.replayed.forward_s + self.replayed.backward_s)
+        return np.asarray(1.0 - (passes + self.update_s) / self.step_s)
+
+    @property
+    def idle(self) -> float:
+        """The share of the step in which a device waits, in the mean over stages."""
+        return float(self.idle_by_stage.mean())
+
+    @property
+    def limit_bytes(self) -> float:
+        """What one device may use."""
+        return self.search.limit_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage's peak is within the memory limit."""
+        return bool(self.peak_bytes.max() <= self.limit_bytes)
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """What is less for a better one: those that fit by time, others by their peak."""
+        peak_bytes = float(self.peak_bytes.max())
+        if self.fits:
+            return False, self.step_s, peak_bytes
+        return True, peak_bytes, self.step_s
+
+
+def _tied_s(
+    tied: Sequence[Tied],
+    problem: SearchProblem,
+    units: Units,
+    bounds: Sequence[int],
+    axes: StageAxes,
+) -> tuple[float, ...]:
+    """Returns how long each stage sums gradients of parameters that several stages have.
+
+    Every device sums its whole parameter: where it has a share of it, less time is needed.
+    """
+    stage_of = {
+        name: int(np.searchsorted(bounds, units.of_group[group], side="right")) - 1
+        for group, pattern in enumerate(problem.patterns)
+        for name in pattern.parameters
+    }
+    seconds = [0.0] * (len(bounds) - 1)
+    for parameter in tied:
+        stages = {stage_of[name] for name in parameter.copies if name in stage_of}
+        if len(stages) > 1:
+            for stage in stages:
+                seconds[stage] += axes.sum_s(parameter.size_bytes)
+    return tuple(seconds)
+
+
+def assembled(
+    of: StageProblems, bounds: Sequence[int], kept_by: Sequence[int], limit_bytes: float
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Returns configurations (groups,) and alternatives (edges,) of all stages between `bounds`.
+
+    Every stage has to fit.
+    """
+    problem = of.problem
+    choices = np.zeros(len(problem.costs), dtype=np.uint32)
+    edge_choices = np.zeros(len(problem.edges), dtype=np.uint32)
+    for stage, (first, last) in enumerate(pairwise(bounds)):
+        solved = of.fastest(first, last, kept_by[stage], limit_bytes)
+        if solved is None:
+            raise ValueError(f"stage {stage} does not fit")
+        groups = of.units.groups_of(first, last)
+        choices[groups] = solved.choices
+        edge_choices[of.edges_of(groups)] = solved.edge_choices
+    return choices, edge_choices

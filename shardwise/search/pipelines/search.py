@@ -1,0 +1,263 @@
+"""Pipelines on some devices: over numbers of stages, micro-batches, schedules, cuts and the
+strategies of the stages.
+
+Numbers of stages p and of micro-batches A are tried in the order of what is proven of them
+(`bounds.py`); those of one p and A are found by `staged.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from shardwise.cost.options import Options, Progress, go_on
+from shardwise.cost.terms import GroupTerms
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware, Mesh
+from shardwise.replay.stages import FEWEST
+from shardwise.search.gaps import unbeaten
+from shardwise.search.pipelines.bounds import least_step_s
+from shardwise.search.pipelines.cuts import Cuts
+from shardwise.search.pipelines.hops import StageAxes
+from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, check_schedules
+from shardwise.search.pipelines.staged import Guided, Question, Staged
+from shardwise.search.pipelines.subject import StagedSubject
+from shardwise.search.pipelines.units import Units
+from shardwise.search.search import Draft, mesh_of
+from shardwise.sharding.layout import Floats
+
+HOPELESS = 1.25
+"""Pipelines are not replayed when their sums are this many times the best replayed step: what
+overlap saves is less."""
+
+NEAR_LIMIT = (1.0, 0.6, 0.35)
+"""Guides near the memory limit: shares of what all stages have together."""
+
+ALL_MEMORIES = (*NEAR_LIMIT, 0.2, 0.1)
+"""Guides of frontiers."""
+
+LEVELS = 12
+"""Memories at which a frontier is looked for, for each number of stages and micro-batches, guide
+and schedule."""
+
+STEADY = 0.02
+"""Bisection ends when the least memory is known to this share."""
+
+PROMISING = 1.08
+"""Points of a frontier are replayed whose sums take at most this many times as long as the best
+sums within their memory."""
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """The fastest pipeline that was found, None where none fits; no pipeline of what was asked for
+    takes less than `least_s`."""
+
+    pipeline: Pipeline | None
+    least_s: float
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The best sums of one guide and schedule within a memory."""
+
+    staged: Staged
+    guided: Guided
+    schedule: str
+    limit_bytes: float
+    cuts: Cuts
+
+    @property
+    def step_s(self) -> float:
+        """What the sums take."""
+        return self.cuts.step_s
+
+    def pipeline(self, *, quick: bool = False, cutoff_s: float = inf) -> Pipeline | None:
+        """Returns the pipeline of these sums, replayed; None where a stage's peak does not fit, or
+        the sums reach `cutoff_s`."""
+        if self.step_s >= cutoff_s:
+            return None
+        made = self.staged.replayed(
+            self.guided, self.schedule, self.cuts, self.limit_bytes, quick=quick
+        )
+        return made if made.fits else None
+
+
+@dataclass
+class PipelineSearch:
+    """Searches the pipelines of a graph on `gpus` devices.
+
+    `staged` is the graph's, where the caller has it already.
+    """
+
+    graph: Graph
+    hardware: Hardware
+    gpus: int
+    options: Options
+    progress: Progress
+    schedules: Sequence[str] = SCHEDULES[:2]
+    staged: StagedSubject | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `BadInput` for schedules that are not searched, and `Infeasible` as `mesh_of`."""
+        check_schedules(self.schedules)
+        self._mesh: Mesh = mesh_of(self.hardware, self.gpus)
+        self._staged = self.staged or StagedSubject.of(self.graph)
+        self._units = Units.of(self._staged.subject.patterns)
+
+    @property
+    def units(self) -> Units:
+        """The units of the graph."""
+        return self._units
+
+    def counts(self) -> list[int]:
+        """Returns the numbers of stages that the graph and the devices allow, from 2 on."""
+        most = min(len(self._units), self.gpus)
+        return [
+            p
+            for p in range(2, most + 1)
+            if self.gpus % p == 0 and StageAxes.of(self.hardware, self._mesh, p) is not None
+        ]
+
+    def fastest(self, stages: Sequence[int], cutoff_s: float = inf) -> Fastest:
+        """Returns the fastest pipeline of one of these numbers of stages that fits; none that is
+        surely no faster than `cutoff_s`.
+
+        Raises `BadInput` for numbers of stages that are not among `counts`.
+        """
+        best: Pipeline | None = None
+        best_s = cutoff_s
+        questions = sorted(self._questions(stages), key=lambda q: q.least_s)
+        for number, question in enumerate(questions):
+            go_on(self.progress, "pipelines", number / len(questions))
+            if question.least_s >= best_s:
+                break
+            staged = Staged(question, self.progress, NEAR_LIMIT)
+            for guided in staged.guided:
+                for schedule in self.schedules:
+                    pipeline = staged.fastest(
+                        guided, schedule, staged.limit_bytes, HOPELESS * best_s
+                    )
+                    if pipeline is not None and pipeline.step_s < best_s:
+                        best, best_s = pipeline, pipeline.step_s
+        return Fastest(best, questions[0].least_s if questions else inf)
+
+    def frontier(self, stages: Sequence[int]) -> list[Pipeline]:
+        """Returns the pipelines of these numbers of stages that no other that was found beats in
+        peak and step, ascending in peak. All are within the memory limit.
+
+        Raises `BadInput` as `fastest`.
+        """
+        questions = sorted(self._questions(stages), key=lambda q: q.least_s)
+        levels: list[_Level] = []
+        exact: list[tuple[_Level, Pipeline]] = []
+        best_s = inf
+        for number, question in enumerate(questions):
+            go_on(self.progress, "pipelines", 0.6 * number / len(questions))
+            staged = Staged(question, self.progress, ALL_MEMORIES)
+            for guided in staged.guided:
+                for schedule in self.schedules:
+                    of_schedule = list(_levels(staged, guided, schedule))
+                    levels += of_schedule
+                    # What sums rank behind others may be the fastest when it is replayed.
+                    for level in of_schedule[:1]:
+                        made = level.pipeline(cutoff_s=HOPELESS * best_s)
+                        if made is not None:
+                            exact.append((level, made))
+                            best_s = min(best_s, made.step_s)
+        quick = [(level, level.pipeline(quick=True)) for level in _promising(levels)]
+        unbeaten = _unbeaten([(level, pipeline) for level, pipeline in quick if pipeline])
+        for number, (level, _) in enumerate(unbeaten):
+            go_on(self.progress, "pipelines", 0.8 + 0.2 * number / len(unbeaten))
+            made = level.pipeline()
+            if made is not None:
+                exact.append((level, made))
+        return [pipeline for _, pipeline in _unbeaten([*unbeaten, *exact])]
+
+    def _questions(self, stages: Sequence[int]) -> Iterator[Question]:
+        possible = self.counts()
+        for p in stages:
+            if p not in possible:
+                raise BadInput(
+                    f"{p} stages of {self.gpus} devices and {len(self._units)} units",
+                    field="stages",
+                    expected=", ".join(map(str, possible)) or "no pipeline is possible",
+                )
+            axes = StageAxes.of(self.hardware, self._mesh, p)
+            assert axes is not None
+            for batches in self.options.counts(self.graph.batch_size):
+                if batches >= max(FEWEST, p):
+                    yield self._question(axes, p, batches)
+
+    def _question(self, axes: StageAxes, stages: int, batches: int) -> Question:
+        mesh = mesh_of(self.hardware, self.gpus // stages)
+        subject = self._staged.subject
+        draft = Draft.of(subject, self.hardware, mesh, self.options, self.progress, batches)
+        terms = draft.groups.terms
+        passes, update = (
+            self._by_unit(draft, {kind: least(of) for kind, of in terms.items()})
+            for least in (GroupTerms.least_passes_s, GroupTerms.least_update_s)
+        )
+        return Question(
+            self._mesh,
+            self._units,
+            self._staged.tied,
+            axes,
+            stages,
+            draft,
+            self.schedules,
+            least_step_s(passes / batches, update, stages, batches),
+            passes,
+            self._by_unit(draft, {kind: of.host.least_s for kind, of in terms.items()}),
+        )
+
+    def _by_unit(self, draft: Draft, of_kind: Mapping[Hashable, float]) -> Floats:
+        """Returns the sum of what the groups of each unit have, (U,)."""
+        kinds = draft.groups.kinds
+        return np.array([sum(of_kind[kinds[g]] for g in groups) for groups in self._units.groups])
+
+
+def _levels(staged: Staged, guided: Guided, schedule: str) -> Iterator[_Level]:
+    """Yields the best sums within memories from the least to the limit."""
+    most, least = staged.limit_bytes, 0.0
+    cuts = staged.cut(guided, schedule, most)
+    if cuts is None:
+        return
+    yield _Level(staged, guided, schedule, most, cuts)
+    fits = most
+    while fits - least > STEADY * most:
+        middle = (fits + least) / 2
+        if staged.cut(guided, schedule, middle) is None:
+            least = middle
+        else:
+            fits = middle
+    for limit in np.geomspace(fits, most, LEVELS)[:-1].tolist():
+        cuts = staged.cut(guided, schedule, limit)
+        if cuts is not None:
+            yield _Level(staged, guided, schedule, limit, cuts)
+
+
+def _unbeaten(made: Sequence[tuple[_Level, Pipeline]]) -> list[tuple[_Level, Pipeline]]:
+    """Returns the pipelines that none beats in peak and step, ascending in peak."""
+    peaks = np.array([float(pipeline.peak_bytes.max()) for _, pipeline in made])
+    steps = np.array([pipeline.step_s for _, pipeline in made])
+    return [made[i] for i in unbeaten(peaks, steps).tolist()]
+
+
+def _promising(levels: Sequence[_Level]) -> list[_Level]:
+    """Returns the levels whose sums are near the best within their memory, and that are faster than
+    the same pipelines with less."""
+    ordered = sorted(levels, key=lambda level: level.limit_bytes)
+    best_s, kept = inf, []
+    known: set[tuple[int, str, float]] = set()
+    for level in ordered:
+        best_s = min(best_s, level.step_s)
+        same = id(level.guided), level.schedule, level.step_s
+        if level.step_s <= PROMISING * best_s and same not in known:
+            known.add(same)
+            kept.append(level)
+    return kept

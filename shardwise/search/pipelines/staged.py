@@ -1,0 +1,234 @@
+"""The pipelines of one number of stages and of micro-batches.
+
+The whole model is costed once on the devices of one stage. Strategies of it near p times a memory
+are the guides (`stages.py`); under each, cuts are ranked by staircases (`staircases.py`), the
+stages between the best are solved exactly, and the answer is replayed and run as a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import Progress
+from shardwise.hardware import Mesh
+from shardwise.hardware.host import soft_maximum
+from shardwise.replay.stages import StageReplayer
+from shardwise.search.pipelines.cuts import Cuts, best_cuts, windows
+from shardwise.search.pipelines.hops import StageAxes
+from shardwise.search.pipelines.pipeline import Pipeline, assembled, kept
+from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
+from shardwise.search.pipelines.staircases import Staircases
+from shardwise.search.pipelines.subject import Tied
+from shardwise.search.pipelines.units import Units
+from shardwise.search.search import Draft, Search
+from shardwise.search.solver_errors import solver_errors
+from shardwise.sharding.layout import Floats
+
+ROUNDS = 4
+"""How often cuts are chosen again after the stages between them have been solved exactly."""
+
+SLACK = 0.6
+"""How much more than an even share of the computation a stage may have."""
+
+MARGINS = (1.0, 0.93, 0.86, 0.78, 0.66, 0.5)
+"""Parts of a limit that sums may take, one after another until the replayed peak fits: it has
+temporaries in it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A number of stages and of micro-batches on the devices of a mesh.
+
+    No pipeline of it takes less than `least_s`; `passes_s` (U,) is what forward and backward of a
+    step compute in each unit at least, `host_s` (U,) what the host takes to launch it.
+    """
+
+    mesh: Mesh
+    units: Units
+    tied: Sequence[Tied]
+    axes: StageAxes
+    stages: int
+    draft: Draft
+    schedules: Sequence[str]
+    least_s: float
+    passes_s: Floats
+    host_s: Floats
+
+
+@dataclass(frozen=True)
+class Guided:
+    """The stages under one guide, and with layouts of guides only (`narrow`).
+
+    `hops_s` (U + 1,) are the seconds of a hop between any two stages, at most, by the unit before
+    which the cut is, 0 where there is none.
+    """
+
+    stages: StageProblems
+    narrow: StageProblems
+    staircases: Staircases
+    hops_s: Sequence[float]
+
+
+@dataclass
+class Staged:
+    """A question, costed. `shares` are those of the memory of all stages that guides are within."""
+
+    question: Question
+    progress: Progress
+    shares: Sequence[float]
+    _margin: int = field(default=0, init=False)
+
+    @cached_property
+    def search(self) -> Search:
+        """The whole model on the devices of one stage."""
+        return self.question.draft.joined(self.progress)
+
+    @property
+    def limit_bytes(self) -> float:
+        """What a device may use."""
+        return self.question.draft.limit_bytes
+
+    @cached_property
+    def guided(self) -> list[Guided]:
+        """The stages under guides that differ in layouts between units."""
+        problem, question = self.search.problem, self.question
+        guides = list(_guides(problem, question, self.limit_bytes, self.shares))
+        narrow = narrowed(problem, guides)
+        most_kept = max(max(self.kept(name)) for name in question.schedules)
+        under = []
+        for guide in guides:
+            stages = StageProblems(problem, question.units, guide)
+            shares = [stages.incoming_bytes(cut) for cut in range(len(question.units) + 1)]
+            pairs = range(question.stages - 1)
+            hops = [max(question.axes.hop_s(s, share) for s in pairs) for share in shares]
+            alike = replace(stages, narrow=narrow)
+            under.append(Guided(stages, alike, Staircases(alike, most_kept), hops))
+        return under
+
+    def kept(self, schedule: str) -> list[int]:
+        """Returns how many micro-batches each stage keeps under a schedule."""
+        return kept(schedule, self.question.stages, self.search.micro_batches)
+
+    def fastest(
+        self, guided: Guided, schedule: str, limit_bytes: float, cutoff_s: float = inf
+    ) -> Pipeline | None:
+        """Returns the fastest pipeline whose peaks are within a limit, that was found under a guide
+        and a schedule; None where none is, or its sums reach `cutoff_s`."""
+        for number in range(self._margin, len(MARGINS)):
+            within_bytes = MARGINS[number] * limit_bytes
+            cuts = self.cut(guided, schedule, within_bytes)
+            if cuts is None or cuts.step_s >= cutoff_s:
+                return None
+            pipeline = self.replayed(guided, schedule, cuts, within_bytes)
+            if pipeline.peak_bytes.max() <= limit_bytes:
+                # What the sums leave out is much the same from pipeline to pipeline.
+                self._margin = number
+                return pipeline
+        return None
+
+    def cut(
+        self,
+        guided: Guided,
+        schedule: str,
+        within_bytes: float,
+        exact: dict[tuple[int, int, int], float] | None = None,
+    ) -> Cuts | None:
+        """Returns the best cuts whose sums are within a memory, by staircases and, where they are
+        better, the exact seconds of a step that are known of stages; None where none fits."""
+        batches, kept_by = self.search.micro_batches, self.kept(schedule)
+        known = exact or {}
+        host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
+
+        def stage_s(stage: int, first: int, last: int) -> float:
+            seconds = guided.staircases.fastest_s(first, last, kept_by[stage], within_bytes)
+            seconds = min(seconds, known.get((stage, first, last), inf))
+            launched_s = np.asarray(host_s[last] - host_s[first])
+            return float(soft_maximum(np.asarray(seconds), launched_s)) / batches
+
+        weights = (self.question.passes_s / batches).tolist()
+        ends = windows(weights, self.question.stages, SLACK)
+        cuts = best_cuts(stage_s, guided.hops_s, ends, weights, batches, SLACK)
+        return cuts[0] if cuts else None
+
+    def _settled(self, guided: Guided, schedule: str, within_bytes: float, cuts: Cuts) -> Cuts:
+        """Returns the best cuts when the stages between them are solved exactly; `cuts` are those
+        of staircases."""
+        exact: dict[tuple[int, int, int], float] = {}
+        kept_by = self.kept(schedule)
+        for _ in range(ROUNDS):
+            places = [(s, *cuts.bounds[s : s + 2]) for s in range(self.question.stages)]
+            unsolved = [place for place in places if place not in exact]
+            if not unsolved:
+                break
+            for stage, first, last in unsolved:
+                solved = guided.stages.fastest(first, last, kept_by[stage], within_bytes)
+                assert solved is not None, "what staircases have fits"
+                exact[stage, first, last] = solved.time_s
+            again = self.cut(guided, schedule, within_bytes, exact)
+            assert again is not None
+            cuts = again
+        return cuts
+
+    @cached_property
+    def _replayer(self) -> StageReplayer:
+        return StageReplayer(self.search.own_replayer, self.question.units.of_group)
+
+    def replayed(
+        self,
+        guided: Guided,
+        schedule: str,
+        cuts: Cuts,
+        within_bytes: float,
+        *,
+        quick: bool = False,
+    ) -> Pipeline:
+        """Returns the pipeline whose sums are within a memory, near these cuts of staircases: the
+        best when stages are solved exactly. A `quick` one has just these cuts, and layouts of
+        guides only."""
+        stages = guided.narrow if quick else guided.stages
+        if not quick:
+            cuts = self._settled(guided, schedule, within_bytes, cuts)
+        question, bounds = self.question, cuts.bounds
+        choices, edge_choices = assembled(stages, bounds, self.kept(schedule), within_bytes)
+        return Pipeline(
+            self.search,
+            question.mesh,
+            question.units,
+            question.tied,
+            question.axes,
+            schedule,
+            bounds,
+            choices,
+            edge_choices,
+            self._replayer.replay(choices, edge_choices, bounds),
+        )
+
+
+def _guides(
+    problem: SearchProblem, question: Question, limit_bytes: float, shares: Sequence[float]
+) -> Iterator[NDArray[np.int64]]:
+    """Yields strategies of the whole model on the devices of a stage, with different layouts
+    between units."""
+    known: set[Hashable] = set()
+    part = problem.sums
+    for share in shares:
+        target = max(share * question.stages * limit_bytes - problem.fixed_memory_bytes, 0.0)
+        with solver_errors():
+            solution = _core.solve(
+                part.problem, method="auto", epsilon=0.02, memory_target_bytes=target
+            )
+        fitting = np.flatnonzero(solution.memory_bytes <= target)
+        point = int(fitting[-1]) if len(fitting) else 0
+        guide = regular(problem, part.whole(solution.choices[point][None])[0])
+        layouts = layouts_of(problem, question.units, guide)
+        if layouts not in known:
+            known.add(layouts)
+            yield guide

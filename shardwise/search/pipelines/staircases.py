@@ -1,0 +1,109 @@
+"""Staircases: memory against time of ranges of units, added up from those of single units.
+
+Where a guide fixes the layouts between all units, and not only at the cuts, units are independent,
+and a range's frontier is the sum of its units' (the best time of every way to share its memory
+among them). A unit's frontier is solved once for all units like it; ranges are summed by halves, so
+that r like units take log r sums. The result is a strategy that exists, slower than the best of
+`stages.py` by what layouts that change within a range would gain: good enough to choose cuts by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from shardwise.search.pipelines.stages import StageProblems
+from shardwise.sharding.layout import Floats
+
+SOLVED_FOR = (1, 2, 4, 8, 16, 32)
+"""The numbers of kept micro-batches that a unit's frontier is solved for; others take the best of
+their strategies."""
+
+STEPS = 128
+"""The most points of a staircase."""
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """Strategies that none beats, bytes ascending and seconds descending, shape (P,) each."""
+
+    memory_bytes: Floats
+    time_s: Floats
+
+    @classmethod
+    def of(cls, memory_bytes: Floats, time_s: Floats) -> Staircase:
+        """Returns the points that none beats, at most `STEPS` of them."""
+        order = np.lexsort((time_s, memory_bytes))
+        memory, time = memory_bytes[order], time_s[order]
+        ahead = np.minimum.accumulate(np.append(inf, time[:-1]))
+        kept = time < ahead
+        memory, time = memory[kept], time[kept]
+        if len(memory) > STEPS:
+            # The fastest of each step, so that a limit costs a step of memory at most.
+            logs = np.log(np.maximum(memory, 1.0))
+            step = np.ceil((logs - logs[0]) / (logs[-1] - logs[0]) * (STEPS - 1))
+            last = np.append(step[1:] != step[:-1], True)
+            memory, time = memory[last], time[last]
+        return cls(memory, time)
+
+    def __add__(self, other: Staircase) -> Staircase:
+        return Staircase.of(
+            (self.memory_bytes[:, None] + other.memory_bytes[None, :]).ravel(),
+            (self.time_s[:, None] + other.time_s[None, :]).ravel(),
+        )
+
+    def within(self, limit_bytes: float) -> float:
+        """Returns the least seconds within a memory; infinite where none fits."""
+        place = int(np.searchsorted(self.memory_bytes, limit_bytes, side="right")) - 1
+        return inf if place < 0 else float(self.time_s[place])
+
+
+@dataclass
+class Staircases:
+    """The staircases of the ranges of a model's units, under the guide of `stages`."""
+
+    stages: StageProblems
+    most_kept: int
+    """The most micro-batches that a stage keeps."""
+    _of_unit: list[Hashable] = field(init=False)
+    _solved: dict[Hashable, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
+    _known: dict[tuple[int, tuple[Hashable, ...]], Staircase] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        numbers: dict[Hashable, int] = {}
+        self._of_unit = []
+        for unit in range(len(self.stages.units)):
+            kind = self.stages.kind(unit, unit + 1)
+            if kind not in numbers:
+                numbers[kind] = len(numbers)
+                self._solved[numbers[kind]] = self._strategies(unit)
+            self._of_unit.append(numbers[kind])
+
+    def fastest_s(self, first: int, last: int, kept: int, limit_bytes: float) -> float:
+        """Returns the seconds of units `first` to `last` - 1 within a memory, as
+        `StageProblems.fastest`; infinite where nothing fits."""
+        left = self.stages.left_bytes(first, kept, limit_bytes)
+        if left <= 0:
+            return inf
+        return self._range(kept, tuple(self._of_unit[first:last])).within(left)
+
+    def _range(self, kept: int, kinds: tuple[Hashable, ...]) -> Staircase:
+        key = kept, kinds
+        if key not in self._known:
+            if len(kinds) == 1:
+                parameters, activations, time = self._solved[kinds[0]]
+                self._known[key] = Staircase.of(parameters + kept * activations, time)
+            else:
+                half = 1 << ((len(kinds) - 1).bit_length() - 1)
+                self._known[key] = self._range(kept, kinds[:half]) + self._range(kept, kinds[half:])
+        return self._known[key]
+
+    def _strategies(self, unit: int) -> tuple[Floats, Floats, Floats]:
+        """Returns lasting bytes, bytes of a kept micro-batch and seconds of a unit's strategies."""
+        numbers = [k for k in SOLVED_FOR if k < self.most_kept] + [self.most_kept]
+        columns = [self.stages.frontier(unit, unit + 1, kept) for kept in numbers]
+        lasting, activations, time = map(np.concatenate, zip(*columns, strict=True))
+        return lasting, activations, time
