@@ -12,7 +12,7 @@ from shardwise.peers import comparison
 
 def document(answer: msgspec.Struct) -> dict[str, Any]:
     """Returns an answer as its document."""
-    members: dict[str, Any] = msgspec.to_builtins(answer)
+    members: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
     return members
 
 

@@ -61,8 +61,8 @@ def results(cases: list[tuple[str, int]], world: int, steps: int) -> Iterator[di
     """Yields the result of every case: the errors on rank 0, and the counts of every rank."""
     for name, _ in cases:
         if name not in equality.CASES:
-            family, _, double = name.partition(" ")
-            dtype = torch.float64 if double else torch.float32
+            family = name.removesuffix(" float64")
+            dtype = torch.float32 if family == name else torch.float64
             equality.CASES[name] = equality.Case.of(family, dtype)
     ranks = Ranks(world, inherit=True)
     for name, seed in cases:

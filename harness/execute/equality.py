@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from harness.execute.bounds import TOLERANCE
 from harness.execute.families import TOYS, computing, make
 from harness.execute.strategies import Strategies
+from harness.execute.through_host import install
 from shardwise import documents
 from shardwise.capture.model import Model
 from shardwise.errors import CaptureError
@@ -38,6 +39,8 @@ from shardwise.tdl.registry import analyse
 STEPS = 5
 ADAM = {"lr": 1e-3, "eps": 1e-4}
 FLOOR = 1e-2
+DOUBLE = " float64"
+"""Ends the names of cases in that type."""
 
 
 @dataclass
@@ -52,7 +55,7 @@ class Case:
     @property
     def family(self) -> str:
         """The key in `TOYS`."""
-        return self.name.partition(" float")[0]
+        return self.name.removesuffix(DOUBLE)
 
     def computing(self) -> AbstractContextManager[None]:
         """The context in which the module runs as it was captured."""
@@ -62,7 +65,7 @@ class Case:
     @classmethod
     def of(cls, name: str, dtype: torch.dtype = torch.float32) -> Case:
         """Makes and captures a family."""
-        case = name if dtype == torch.float32 else f"{name} float64"
+        case = name if dtype == torch.float32 else f"{name}{DOUBLE}"
         model = make(name, dtype)
         with computing(TOYS[name], dtype):
             captured = capture_module(model, name)
@@ -103,6 +106,10 @@ class Reference:
     buffers: dict[str, torch.Tensor]
 
 
+DEVICE = torch.device("cpu")
+"""Where all ranks compute, the reference too."""
+LIKE_NCCL = False
+"""Whether collectives run as `through_host.py` has them, which all ranks of one GPU need."""
 CASES: dict[str, Case] = {}
 _REFERENCES: dict[tuple[str, int, int], Reference] = {}
 _MESHES: dict[tuple[int, ...], RankMesh] = {}
@@ -118,7 +125,7 @@ def reference(case: Case, parts: int, steps: int) -> Reference:
 
 def _trained(case: Case, parts: int, steps: int) -> Reference:
     model = case.model
-    module = copy.deepcopy(model.module)
+    module = copy.deepcopy(model.module).to(DEVICE)
     optimizer = torch.optim.Adam(module.parameters(), **ADAM)
     paths = {path: name for name, path in case.captured.converted.paths.items()}
     trained = Reference([], [], [], {})
@@ -127,7 +134,8 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
             optimizer.zero_grad()
             total = 0.0
             for part in range(parts):
-                loss = module(*_part(case, part, parts)) / parts
+                batch = pytree.tree_map(_there, _part(case, part, parts))
+                loss = module(*batch) / parts
                 loss.backward()
                 total += float(loss.detach())
             trained.losses.append(total)
@@ -146,6 +154,10 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
     return trained
 
 
+def _there(leaf: Any) -> Any:
+    return leaf.to(DEVICE) if isinstance(leaf, torch.Tensor) else leaf
+
+
 def _part(case: Case, part: int, parts: int) -> Any:
     names = iter(case.captured.converted.inputs)
     tensors = case.captured.graph.tensors
@@ -160,11 +172,26 @@ def _part(case: Case, part: int, parts: int) -> Any:
 
 def parallel(case: Case, plan: dict[str, Any], compile: bool = False) -> ParallelModule:
     """Returns the family's module as the plan runs it; process groups are made once per mesh."""
+    if LIKE_NCCL:
+        install()
+    torch.backends.cudnn.allow_tf32 = False  # else convolutions keep 10 bits on a GPU
     checked = documents.read(plan, documents.Plan)
     mesh = mesh_of(checked, dist.get_rank())
     mesh = _MESHES.setdefault(mesh.sizes, mesh)
     with case.computing():
-        return ParallelModule(case.captured, checked, mesh, compile=compile)
+        return ParallelModule(case.captured, checked, mesh, DEVICE, compile=compile)
+
+
+def compare_there(
+    rank: int, device: str, name: str, plan: dict[str, Any], steps: int = STEPS
+) -> Errors | None:
+    """Is `compare` on another device, for ranks that inherited no case: each makes its own."""
+    global DEVICE, LIKE_NCCL
+    DEVICE, LIKE_NCCL = torch.device(device), True
+    if name not in CASES:
+        family = name.removesuffix(DOUBLE)
+        CASES[name] = Case.of(family, torch.float32 if family == name else torch.float64)
+    return compare(rank, name, plan, steps)
 
 
 def compare(
@@ -182,7 +209,7 @@ def compare(
             optimizer.zero_grad()
             # The last step has a barrier of all ranks around each collective: one program for all.
             # With devices of several kinds those of a collective wait: one order for all.
-            clock = CommunicationClock(torch.device("cpu"), everyone="cluster" not in plan)
+            clock = CommunicationClock(DEVICE, everyone="cluster" not in plan)
             with clock if step == steps - 1 else nullcontext():
                 loss = model(*case.model.args)
                 loss.backward()

@@ -9,6 +9,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from torch.utils import _pytree as pytree
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
+
+_CONFIGURATIONS = Path(__file__).parent / "toys"
+"""Of models whose sizes include lists, which options of a source cannot give."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,30 @@ TOYS = {
         8,
         4,
     ),
+    "Wav2Vec2-BERT": Toy(
+        "hf:Wav2Vec2BertConfig:num_hidden_layers=1,hidden_size=16,num_attention_heads=4,"
+        "intermediate_size=24,feature_projection_input_dim=8,conv_depthwise_kernel_size=3,"
+        "vocab_size=12",
+        8,
+        24,
+    ),
+    "LLaVA": Toy(
+        "hf:LlavaConfig:text_config.num_hidden_layers=1,text_config.hidden_size=16,"
+        "text_config.num_attention_heads=4,text_config.num_key_value_heads=2,"
+        "text_config.intermediate_size=24,text_config.vocab_size=40,"
+        "vision_config.num_hidden_layers=2,vision_config.hidden_size=16,"
+        "vision_config.num_attention_heads=4,vision_config.intermediate_size=24,"
+        "vision_config.image_size=16,vision_config.patch_size=8",
+        8,
+        12,
+    ),
+    "Qwen2.5-VL": Toy(f"hf:{_CONFIGURATIONS / 'qwen2.5-vl.json'}", 8, 12),
+    "Qwen3-VL": Toy(f"hf:{_CONFIGURATIONS / 'qwen3-vl.json'}", 8, 12),
+    "VideoMAE": Toy(
+        "hf:VideoMAEConfig:num_hidden_layers=1,hidden_size=16,num_attention_heads=4,"
+        "intermediate_size=24,image_size=16,patch_size=8,num_frames=4,num_labels=10",
+        8,
+    ),
     "Mamba": Toy("hf:MambaConfig:num_hidden_layers=1,hidden_size=16,vocab_size=40", 8, 8),
     "Mamba-2": Toy(
         "hf:Mamba2Config:num_hidden_layers=1,hidden_size=16,num_heads=4,head_dim=8,n_groups=1,"
@@ -93,6 +121,21 @@ TOYS = {
     "EfficientNet": Toy("timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 16),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
     "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),
+    "SDXL U-Net": Toy(
+        "diffusers:UNet2DConditionModel:sample_size=8,block_out_channels=8+16,"
+        "down_block_types=DownBlock2D+CrossAttnDownBlock2D,"
+        "up_block_types=CrossAttnUpBlock2D+UpBlock2D,layers_per_block=1,attention_head_dim=2+4,"
+        "cross_attention_dim=12,norm_num_groups=4,use_linear_projection=true,"
+        "addition_embed_type=text_time,addition_time_embed_dim=4,"
+        "projection_class_embeddings_input_dim=32",
+        8,
+        6,
+    ),
+    "DiT": Toy(
+        "diffusers:DiTTransformer2DModel:num_layers=2,num_attention_heads=4,attention_head_dim=4,"
+        "out_channels=8,sample_size=8,num_embeds_ada_norm=10",
+        8,
+    ),
     "DLRM": Toy("zoo:dlrm:rows=50,columns=8,tables=4,hidden=12", 16, None, 2),
     "VGG": Toy("zoo:vgg16:image=32,classes=10,channels=4,hidden=24,dropout=0.0", 4),
     "WideResNet": Toy("zoo:wrn:depth=10,width=1,image=16,classes=10", 8),

@@ -18,7 +18,8 @@ from harness.commands import warm_context
 from shardwise.measure.cores import settle_on_cpu
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Returns a port that was free a moment ago."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -44,12 +45,13 @@ class Ranks:
 
     They are forked from the warm server of `harness.commands`, which has torch imported. With
     `inherit` they are forked from this process and have its globals; that can only be had before
-    autograd ran in it.
+    autograd ran in it. With `spawn` they begin with nothing, as CUDA wants it.
     """
 
-    def __init__(self, world: int, inherit: bool = False) -> None:
+    def __init__(self, world: int, inherit: bool = False, spawn: bool = False) -> None:
         self.world = world
-        self._context: Any = multiprocessing.get_context("fork") if inherit else warm_context()
+        how = "fork" if inherit else "spawn" if spawn else None
+        self._context: Any = multiprocessing.get_context(how) if how else warm_context()
         self._started: list[tuple[Any, Any]] = []
 
     def __call__(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -74,7 +76,7 @@ class Ranks:
         return [results[rank] for rank in range(self.world)]
 
     def _start(self) -> None:
-        port = _free_port()
+        port = free_port()
         for rank in range(self.world):
             here, there = self._context.Pipe()
             process = self._context.Process(

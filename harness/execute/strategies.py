@@ -6,6 +6,7 @@ alternative of every edge (which copy is kept), spelled out as a plan is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,36 @@ from shardwise.search.search import Subject
 
 HARDWARE = "dgx-a100-80gb"
 ZERO = ((0,), (1,), (2,), (3,), (0, 1, 2, 3))
+
+
+def costed(
+    subject: Subject,
+    gpus: int,
+    zero: tuple[int, ...],
+    recompute: str,
+    micro_batches: int,
+    precision: str,
+    pins: Sequence[str] = (),
+) -> SearchProblem:
+    """Returns the search problem of a subject on devices of `HARDWARE` under these options."""
+    options = Options(
+        overlap=False,
+        zero=zero,
+        recompute=recompute,
+        micro_batches=(micro_batches,),
+        precision=precision,
+        pins=tuple(parse_pin(rule) for rule in pins),
+        step=StepSettings("cpu", "for-loop", 64),
+    )
+    hardware = load_hardware(HARDWARE)
+    return assemble(
+        subject.variant(options, micro_batches),
+        hardware,
+        Mesh.build(hardware, gpus),
+        options,
+        quiet,
+        micro_batches,
+    )
 
 
 @dataclass
@@ -88,23 +119,8 @@ class Strategies:
         """Returns the search problem of these options, costed once."""
         key = (gpus, zero, recompute, micro_batches)
         if key not in self.problems:
-            options = Options(
-                overlap=False,
-                zero=zero,
-                recompute=recompute,
-                micro_batches=(micro_batches,),
-                precision=self.precision,
-                pins=tuple(parse_pin(rule) for rule in self.pins),
-                step=StepSettings("cpu", "for-loop", 64),
-            )
-            hardware = load_hardware(HARDWARE)
-            self.problems[key] = assemble(
-                self._subject.variant(options, micro_batches),
-                hardware,
-                Mesh.build(hardware, gpus),
-                options,
-                quiet,
-                micro_batches,
+            self.problems[key] = costed(
+                self._subject, gpus, zero, recompute, micro_batches, self.precision, self.pins
             )
         return self.problems[key]
 

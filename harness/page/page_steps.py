@@ -84,6 +84,22 @@ def too_wide(page: Page) -> bool:
     return wide
 
 
+def cut_off(page: Page) -> list[str]:
+    """Returns tables and listings wider than their place that no box scrolls by touch and key."""
+    names: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll("main table, main pre")]
+            .filter((wide) => wide.offsetParent)
+            .filter((wide) => wide.scrollWidth > wide.parentElement.clientWidth + 1)
+            .filter((wide) => {
+                const box = wide.closest(".scroll, .log");
+                return !box || box.tabIndex !== 0 || getComputedStyle(box).overflowX !== "auto"
+                    || box.getBoundingClientRect().right > innerWidth;
+            })
+            .map((wide) => wide.outerHTML.slice(0, 80))"""
+    )
+    return names
+
+
 LOCKED = {"auth": "required", "auth_cache_s": "0.001"}
 
 

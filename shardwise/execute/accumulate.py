@@ -22,11 +22,9 @@ def accumulate(
 
     Raises `BadInput` if a micro-batch returns something other than a scalar.
     """
-    earlier = [p.grad for p in parameters]
-    for p in parameters:
-        p.grad = None
-    total: torch.Tensor | None = None
-    try:
+
+    def step() -> torch.Tensor:
+        total: torch.Tensor | None = None
         for number in range(parts):
             loss = run(number)
             if loss.numel() != 1:
@@ -37,13 +35,27 @@ def accumulate(
                 )
             (loss / parts).backward()
             total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        return total / parts
+
+    return with_backward(step, parameters)
+
+
+def with_backward(
+    step: Callable[[], torch.Tensor], parameters: Sequence[torch.nn.Parameter]
+) -> torch.Tensor:
+    """Returns the loss of `step`, which runs backward itself; differentiable."""
+    earlier = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    try:
+        loss = step()
         accumulated = [p.grad for p in parameters]
     finally:
         for p, grad in zip(parameters, earlier, strict=True):
             p.grad = grad
-    assert total is not None
-    seed = torch.zeros((), device=total.device, requires_grad=True)
-    return _Deposit.apply(total / parts, seed, parameters, accumulated)
+    seed = torch.zeros((), device=loss.device, requires_grad=True)
+    return _Deposit.apply(loss, seed, parameters, accumulated)
 
 
 class _Deposit(torch.autograd.Function):  # type: ignore[misc]

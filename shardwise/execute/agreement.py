@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.errors import BadInput, ShardwiseError
+from shardwise.execute.rank_mesh import RankMesh
 from shardwise.hardware.kinds import same_kind
 
 Pairs = set[tuple[int, int]]
@@ -131,11 +132,15 @@ class ForwardPass:
 class Agreement:
     """Where a program's tensors are rebuilt, the same in all its forward passes.
 
-    `turns` are the places of instructions in backward, where that is not forward reversed.
+    `turns` are the places of instructions in backward, where that is not forward reversed. The
+    ranks of `mesh`, by default all, run the program.
     """
 
-    def __init__(self, turns: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, turns: Mapping[int, int] | None = None, mesh: RankMesh | None = None
+    ) -> None:
         self._turns = turns
+        self._mesh = mesh
         self._places: dict[int, list[int]] | None = None
         self._last: dict[int, int] = {}
 
@@ -146,7 +151,7 @@ class Agreement:
     def end(self, done: ForwardPass) -> None:
         """Ends a forward pass; the first call is collective."""
         if self._places is None:
-            all_pairs = _gather_pairs((done.wanted, done.needed))
+            all_pairs = _gather_pairs((done.wanted, done.needed), self._mesh)
             differ = any(pairs != all_pairs[0] for pairs in all_pairs)
             self._places = agreed(all_pairs, self._turns) if differ else {}
             self._last = latest(all_pairs)
@@ -207,9 +212,10 @@ def agreed(
     return places
 
 
-def _gather_pairs(mine: tuple[Pairs, Pairs]) -> list[Any]:
-    if not dist.is_initialized():
+def _gather_pairs(mine: tuple[Pairs, Pairs], mesh: RankMesh | None) -> list[Any]:
+    if not dist.is_initialized() or (mesh is not None and mesh.world_size == 1):
         return [mine]
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, mine)
+    group = None if mesh is None else mesh.program_group
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, mine, group=group)
     return gathered

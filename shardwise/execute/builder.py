@@ -40,6 +40,8 @@ class Built:
     `arguments`, `parameters` and `buffers` name the slots that are filled before a run (an argument
     with the mesh that has its shares, a buffer with its mesh and layout). `constants` run once, or
     in every step if they are random. `results` are the slots of the graph's outputs, whole.
+    In a stage of a pipeline `incoming` are slots of tensors that other stages made, `outgoing`
+    those of its own that others read, both in the layouts in which they are made.
     `lasting` slots are never emptied.
     """
 
@@ -47,6 +49,8 @@ class Built:
     arguments: dict[Argument, int] = field(default_factory=dict)
     parameters: dict[str, int] = field(default_factory=dict)
     buffers: dict[int, tuple[str, RankMesh, Layout]] = field(default_factory=dict)
+    incoming: dict[str, int] = field(default_factory=dict)
+    outgoing: dict[str, int] = field(default_factory=dict)
     constants: list[Instruction] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     results: dict[str, int] = field(default_factory=dict)
@@ -85,9 +89,17 @@ class Builder:
         self._entered: dict[tuple[str, int], LayoutPair] = {}
         self._built = Built()
 
-    def build(self, outputs: Sequence[str], order: Sequence[str] | None = None) -> Built:
+    def build(
+        self,
+        outputs: Sequence[str],
+        order: Sequence[str] | None = None,
+        incoming: Sequence[str] = (),
+        outgoing: Sequence[str] = (),
+    ) -> Built:
         """Returns the program that computes these tensors of the graph, operators in the graph's
-        order or in `order`."""
+        order or in `order`; `incoming` tensors are given, `outgoing` ones are left as made."""
+        for name in incoming:
+            self._arriving(name)
         for placed in self._placement.operators:
             if placed.group == CONSTANT:
                 self._constant(placed)
@@ -96,6 +108,7 @@ class Builder:
         for name in dict.fromkeys(outputs):
             self._result(name)
         built = self._built
+        built.outgoing = {n: self._slot[n, self._placement.made_in[n]] for n in outgoing}
         if order is not None:
             built.instructions = in_order(built.instructions, order)
         built.slots = len(self._slot)
@@ -107,7 +120,8 @@ class Builder:
         """Returns the slots that outlive a run: buffers, results, constants."""
         built = self._built
         once = {slot for i in built.constants for slot in i.outputs}
-        return once | set(built.buffers) | set(built.results.values())
+        left = {*built.results.values(), *built.outgoing.values()}
+        return once | set(built.buffers) | left
 
     # Slots
 
@@ -138,6 +152,12 @@ class Builder:
         emitted = self._emit(f"move {name}", _one(route), (source,), (target,))
         emitted.early = route.is_local
         return target
+
+    def _arriving(self, name: str) -> None:
+        """Makes the slot of a tensor that another stage sends, as its group made it."""
+        slot = self._new((name, self._placement.made_in[name]))
+        self._built.incoming[name] = slot
+        self._built.pairs[slot] = self._placement.output_layouts[name]
 
     # Operators
 

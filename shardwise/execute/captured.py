@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ from shardwise.capture.convert import convert
 from shardwise.capture.converted import Converted
 from shardwise.capture.export import export
 from shardwise.capture.model import Model, arguments
-from shardwise.documents import Plan
 from shardwise.errors import BadInput, CaptureError
+from shardwise.execute.strategy import Strategy
 from shardwise.graph.document import graph_id
 from shardwise.graph.graph import Graph
 from shardwise.graph.validate import validate_graph
+from shardwise.sharding.micro_batches import require_divisor
 
 WRAPPER = "model."
 """The attribute path that the names of shipped and transformers models leave out."""
@@ -42,6 +43,11 @@ class Captured:
     @property
     def graph(self) -> Graph:
         return self.converted.graph
+
+    def without_values(self) -> Captured:
+        """Returns the capture without the module and its tensors, which it otherwise keeps."""
+        model = replace(self.model, module=torch.nn.Module(), args=(), kwargs={})
+        return Captured(model, replace(self.converted, constants={}), self.returns)
 
     def value(self, name: str) -> torch.Tensor:
         """Returns the module's own tensor for a parameter or buffer of the graph."""
@@ -69,7 +75,7 @@ def capture_module(model: Model, name: str) -> Captured:
 def capture_for(
     module: Any,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
-    plan: Plan,
+    plan: Strategy,
     graph: Graph | None = None,
 ) -> Captured:
     """Returns the capture of `module` that the plan was made for.
@@ -102,17 +108,25 @@ def capture_for(
     )
 
 
-def _agreeing(graph: Graph, plan: Plan) -> int:
+def _agreeing(graph: Graph, plan: Strategy) -> int:
     """Returns how many operators precede the first whose name differs."""
+    if not plan.order:
+        kinds = _kinds(plan)
+        return sum(kinds.get(op.name) == op.kind for op in graph.operators)
     order = _planned_order(graph, plan)
     pairs = enumerate(zip(graph.operators, order, strict=False))
     return next((n for n, (op, name) in pairs if op.name != name), len(order))
 
 
-def _planned_order(graph: Graph, plan: Plan) -> list[str]:
+def _kinds(plan: Strategy) -> dict[str, str]:
+    """Returns the kind of each operator of a plan that is in a group."""
+    return {op.name: op.kind for group in plan.groups for op in group.operators}
+
+
+def _planned_order(graph: Graph, plan: Strategy) -> list[str]:
     """Returns a plan's operators in the order of its graph: of `graph`, if they run in another."""
     if plan.schedule is UNSET:
-        return plan.order
+        return list(plan.order)
     place = {op.name: number for number, op in enumerate(graph.operators)}
     return sorted(plan.order, key=lambda name: place.get(name, len(place)))
 
@@ -139,6 +153,7 @@ def smaller(captured: Captured, parts: int) -> Captured:
 
 
 def _capture_smaller(captured: Captured, parts: int) -> Captured:
+    require_divisor(captured.graph.batch_size, parts)
     tensors = captured.graph.tensors
     names = iter(captured.converted.inputs)
 
@@ -162,9 +177,11 @@ def _capture_smaller(captured: Captured, parts: int) -> Captured:
     return recaptured
 
 
-def difference(graph: Graph, plan: Plan) -> str:
+def difference(graph: Graph, plan: Strategy) -> str:
     """Returns what distinguishes a graph from a plan's graph, in one line."""
-    kinds = {op.name: op.kind for group in plan.groups for op in group.operators}
+    kinds = _kinds(plan)
+    if not plan.order:
+        return _difference_of_kinds(graph, kinds) or _difference_beyond(graph, plan)
     order = _planned_order(graph, plan)
     for position, op in enumerate(graph.operators):
         if position >= len(order):
@@ -174,12 +191,26 @@ def difference(graph: Graph, plan: Plan) -> str:
             return f"operator {position} is {op.name} ({op.kind}), the plan's {order[position]}"
     if len(order) > len(graph.operators):
         return f"it has {len(graph.operators)} operators, the plan {len(order)}"
+    return _difference_beyond(graph, plan)
+
+
+def _difference_of_kinds(graph: Graph, kinds: Mapping[str, str]) -> str | None:
+    own = {op.name: op.kind for op in graph.operators}
+    for name, kind in kinds.items():
+        if name not in own:
+            return f"it has no operator {name} ({kind})"
+        if own[name] != kind:
+            return f"operator {name} is {own[name]}, the plan's {kind}"
+    return None
+
+
+def _difference_beyond(graph: Graph, plan: Strategy) -> str:
     if graph.batch_size != plan.batch_size:
         return f"its batch is {graph.batch_size}, the plan's {plan.batch_size}"
     return "it has the same operators, but other shapes, data types or attributes"
 
 
-def _loaded(plan: Plan) -> list[str]:
+def _loaded(plan: Strategy) -> list[str]:
     """Returns the graph inputs that a plan names, in the order in which they are first read."""
     loads = (load.tensor for group in plan.groups for op in group.operators for load in op.loads)
     return list(dict.fromkeys(loads))

@@ -48,7 +48,10 @@ class Loading:
         names: Sequence[str | None],
         micro_batches: int,
         device: torch.device,
+        is_stage: bool = False,
     ) -> None:
+        """`is_stage`: other ranks may read arguments that this one does not."""
+        self._is_stage = is_stage
         self._parts = micro_batches
         self._device = device
         self._names = names
@@ -75,12 +78,15 @@ class Loading:
     def share(self, leaves: Sequence[Any]) -> list[Any]:
         """Returns the flattened arguments with this rank's share of each, in its own memory.
 
-        Arguments that no operator reads stay unchanged. Raises `BadInput` like `micro_batches`.
+        Arguments that no operator reads stay unchanged; in a stage tensors that it does not read
+        are without elements. Raises `BadInput` like `micro_batches`.
         """
         parts = self.micro_batches(leaves)
         shares = list(leaves)
         for place, name in enumerate(self._names):
             arrivals = self._arrivals.get(name or "", ())
+            if self._is_stage and not arrivals and isinstance(shares[place], torch.Tensor):
+                shares[place] = torch.empty(0, dtype=shares[place].dtype, device=self._device)
             if len(arrivals) > 1:
                 shares[place] = leaves[place].to(self._device, copy=True)
             for arrival in arrivals if len(arrivals) == 1 else ():

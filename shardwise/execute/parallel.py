@@ -1,4 +1,4 @@
-"""`parallelize`: turns a module and a plan into an ordinary module that trains in parallel."""
+"""An ordinary module that computes in parallel: one program by a plan on all ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch.distributed as dist
 from msgspec import UNSET
 from torch.utils import _pytree as pytree
 
-from shardwise import documents
 from shardwise.cost.software import COMPILED
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
@@ -21,9 +20,9 @@ from shardwise.execute import peers
 from shardwise.execute.absent import absent, differentiated_by
 from shardwise.execute.accumulate import accumulate
 from shardwise.execute.agreement import require_one_order
-from shardwise.execute.block_mesh import BlockMesh, Proportions
+from shardwise.execute.block_mesh import Proportions
 from shardwise.execute.builder import Builder, Built, Parameters, part_of
-from shardwise.execute.captured import Captured, capture_for, smaller
+from shardwise.execute.captured import Captured, smaller
 from shardwise.execute.collectives import Change, run
 from shardwise.execute.communication import Silence
 from shardwise.execute.crossing import prepare_groups
@@ -43,47 +42,14 @@ from shardwise.execute.redistribute import redistribute_between
 from shardwise.execute.region import require_compiler
 from shardwise.execute.regions import in_regions, obstacle
 from shardwise.execute.saved import SavedTensors
+from shardwise.execute.stage import Stage
+from shardwise.execute.strategy import Strategy
 from shardwise.execute.summary import Summary, summarise
 from shardwise.graph.graph import Graph
 from shardwise.graph.order import OperatorOrder, require_order, written_ports
 from shardwise.measure.slowed import Slowed
 from shardwise.sharding.layout import REPLICATE
 from shardwise.sharding.operator_layouts import Split
-
-
-def parallelize(
-    module: torch.nn.Module,
-    example_inputs: Any,
-    plan: Plan | Mapping[str, Any],
-    *,
-    graph: Graph | None = None,
-    device: torch.device | str | None = None,
-    compile: bool | None = None,
-) -> ParallelModule:
-    """Returns `module` as the plan (`shardwise.plan/1`) runs it on the ranks of torch.distributed.
-
-    `module` returns its loss; training starts from its values, so seed all ranks alike or load a
-    checkpoint. `example_inputs` are a whole batch: positional (a tuple) or keyword (a dict)
-    arguments of which only shapes and dtypes matter. Call the result with the whole batch or with
-    this rank's share of it; it returns what `module` would return for the whole batch. `graph` is
-    the plan's graph; it helps if that was captured under other names (`hf:`). The tensors are on
-    `device`, by default that of the module's parameters. With `compile` torch.compile makes one
-    program of the operators between collectives; by default it does so if the plan was made for
-    such kernels (`--kernels compiled`) and can be compiled; `program.obstacle` says if it cannot.
-
-    Raises `BadInput` if the plan is for another graph or number of ranks, or is to be compiled and
-    cannot be; `CaptureError` if the module cannot be captured. torch.distributed must be
-    initialised.
-    """
-    if not dist.is_initialized():
-        raise BadInput(
-            "torch.distributed is not initialised", expected="torch.distributed.init_process_group"
-        )
-    if not isinstance(plan, Plan):
-        plan = documents.read(plan, Plan)
-    mesh = mesh_of(plan, dist.get_rank())
-    captured = capture_for(module, example_inputs, plan, graph)
-    return ParallelModule(captured, plan, mesh, device, compile)
 
 
 def mesh_of(plan: Plan, rank: int) -> RankMesh:
@@ -104,35 +70,43 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
     Its parameters are this rank's parts, under their own names; an ordinary optimizer updates them.
     Buffers are whole on every rank; each rank updates its part of running statistics
-    (`sync_buffers`). `program` says what a step does.
+    (`sync_buffers`). `program` says what a step does, `plan` and `device` what it was made for.
     """
 
     def __init__(
         self,
         captured: Captured,
-        plan: Plan,
+        plan: Strategy,
         mesh: RankMesh,
         device: torch.device | str | None = None,
         compile: bool | None = None,
         slowed: Slowed | None = None,
+        stage: Stage | None = None,
     ) -> None:
-        """`slowed` makes this rank's operators slower (`measure/slowed.py`)."""
+        """`slowed` makes this rank's operators slower (`measure/slowed.py`). `stage` is what runs
+        on the ranks of `mesh`, by default everything."""
         super().__init__()
+        self.plan: Any = plan
+        self._stage = stage
         self._slowed = slowed
         self._parts = plan.micro_batches
         self._captured = smaller(captured, self._parts)
         self._mesh = mesh
         self._device = torch.device(device) if device is not None else _device(captured)
+        self.device = self._device
         self._runs = 0
         saved = SavedTensors()
-        placement = Placement(self._captured.graph, plan, mesh)
+        placement = Placement(
+            self._captured.graph, plan, mesh, None if stage is None else stage.operators
+        )
         parameters = Parameters(placement)
         exchanges: dict[RankMesh, Exchange] = {}
         order = _order(self._captured.graph, plan)
         built = self._build(placement, parameters, exchanges, captured, order)
         specs = _specs(placement, parameters, captured)
-        if placement.proportions.is_mixed:
+        if placement.proportions.is_mixed or stage is not None:
             note_groups(placement.proportions, specs, built.written(), captured)
+        if placement.proportions.is_mixed:
             peers.create(placement.proportions.needed)
             require_one_order([instruction.name for instruction in built.instructions])
         self._store = ParameterStore(
@@ -155,7 +129,11 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             for name, shares in built.arguments
         ]
         self._loading = Loading(
-            arrivals, self._captured.converted.inputs, self._parts, self._device
+            arrivals,
+            self._captured.converted.inputs,
+            self._parts,
+            self._device,
+            is_stage=stage is not None,
         )
 
         def step(number: int) -> None:
@@ -173,8 +151,11 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             compiled=regions,
             backward=_backward(built, order),
             joined=self._store.reducer.joined,
+            mesh=mesh,
         )
         self.program: Summary = summarise(built, plan, regions, why_not)
+        # From here on only this rank's parts are needed, not the module's own tensors.
+        self._captured = self._captured.without_values()
 
     def _build(
         self,
@@ -187,7 +168,8 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         """Builds the program of this rank; `exchanges` gets those of all meshes, `given` has the
         values of parameters."""
         captured, planned = placement.captured, placement.graph
-        trains = {name: given.value(name).requires_grad for name in parameters.all()}
+        names = [t.name for t in planned.tensors.values() if t.role == "parameter"]
+        trains = {name: given.value(name).requires_grad for name in names}
         differentiated = differentiated_by(planned, trains)
 
         def local(placed: Placed) -> Any:
@@ -199,7 +181,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             local_op = local_operator(
                 op, graph.tensors, placed.semantics, placed.split, mesh, exchange
             )
-            if local_op.communicates and isinstance(mesh, BlockMesh):
+            if local_op.communicates:
                 note_axes(mesh, placed.split)
             if placed.group == CONSTANT:
                 return local_op
@@ -213,14 +195,18 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             run = self._slowed.around(local_op.run, rows, written_ports(op, planned), silently)
             return replace(local_op, run=run)
 
-        outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]
+        outputs = [n for n in self._captured.converted.outputs if n in placement.makes]
         builder = Builder(placement, local, parameters, differentiated)
+        stage = self._stage
         return builder.build(
-            [name for name in outputs if name], None if order is None else order.forward
+            [name for name in outputs if name],
+            None if order is None else order.forward,
+            () if stage is None else stage.incoming,
+            () if stage is None else stage.outgoing,
         )
 
     def _regions(
-        self, built: Built, plan: Plan, compile: bool | None
+        self, built: Built, plan: Strategy, compile: bool | None
     ) -> tuple[list[Instruction] | None, str | None]:
         """Returns the program with regions if it is compiled, else None and what prevents it."""
         asked = plan.kernels == COMPILED if compile is None else compile
@@ -252,6 +238,11 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         for name, buffer in self._whole_buffers.items():
             if name in self._captured.converted.paths:
                 _attach(self, name, buffer)
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds for which this rank has waited for other stages: 0 without a pipeline."""
+        return 0.0
 
     @property
     def store(self) -> ParameterStore:
@@ -290,6 +281,12 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
                 expected="train mode; evaluate the original module with gathered parameters",
             )
         batches = self._loading.micro_batches(pytree.tree_leaves((args, kwargs)))
+        return self._run(batches, watch)
+
+    def _run(
+        self, batches: Sequence[Mapping[Argument, torch.Tensor]], watch: Watch | None = None
+    ) -> Any:
+        """Returns what the module returns for all micro-batches."""
         if self._parts == 1:
             return self._returned(self._one(batches[0], 0, watch))
         name = self._only_output()
@@ -334,7 +331,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             whole.copy_(run(part, path, self._mesh, whole.shape))
 
 
-def _order(graph: Graph, plan: Plan) -> OperatorOrder | None:
+def _order(graph: Graph, plan: Strategy) -> OperatorOrder | None:
     """Returns a plan's order of execution; None for the graph's, backward reversed.
 
     Raises `BadInput` if the graph cannot be run so.
@@ -375,7 +372,7 @@ def _specs(placement: Placement, parameters: Parameters, captured: Captured) -> 
     return specs
 
 
-def note_axes(mesh: BlockMesh, split: Split) -> None:
+def note_axes(mesh: RankMesh, split: Split) -> None:
     """Notes the groups that an operator may need: its shares are exchanged along the axes of some
     of its variables."""
     variables = sorted({v for v in split if v is not None})
@@ -394,8 +391,6 @@ def note_groups(
     whole."""
     for spec in specs:
         place = ParameterPlacement(spec, proportions.whole)
-        if not isinstance(place.mesh, BlockMesh):
-            continue
         for axes in (place.repeated, place.sharding, place.beyond):
             place.mesh.need(axes)
         for dim in range(len(spec.shape)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import UNSET, UnsetType
@@ -12,7 +12,6 @@ from shardwise.documents.plan import (
     COLLECTIVE_SUM,
     Load,
     Move,
-    Plan,
     PlannedCluster,
     PlannedGroup,
     PlannedOperator,
@@ -22,6 +21,7 @@ from shardwise.execute.block_mesh import Proportions, is_alike
 from shardwise.execute.collectives import Change, parse_layout, parse_path
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.layout import REPLICATE, describe
@@ -93,7 +93,10 @@ class Placement:
     Raises `BadInput` if the plan does not fit the graph or is inconsistent.
     """
 
-    def __init__(self, graph: Graph, plan: Plan, mesh: RankMesh) -> None:
+    def __init__(
+        self, graph: Graph, plan: Strategy, mesh: RankMesh, only: Collection[str] | None = None
+    ) -> None:
+        """`only` names the operators that run here, those of a stage; by default all do."""
         self.captured = graph
         self.graph = planned_graph(graph, plan)
         self.mesh = mesh
@@ -116,11 +119,13 @@ class Placement:
             )
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
-        self.operators = [self._placed(op, entries.get(op.name)) for op in graph.operators]
-        self.made_in = {o: p.group for p in self.operators for o in p.operator.outputs}
+        everything = [self._placed(op, entries.get(op.name)) for op in graph.operators]
+        self.operators = everything if only is None else _needed(everything, only)
+        self.makes = frozenset(o for p in self.operators for o in p.operator.outputs)
+        self.made_in = {o: p.group for p in everything for o in p.operator.outputs}
         self.output_layouts = {
             name: pair
-            for p in self.operators
+            for p in everything
             for name, pair in zip(p.operator.outputs, p.layouts.outputs, strict=True)
         }
         self._differentiated = differentiated(graph)
@@ -138,7 +143,7 @@ class Placement:
             whole = whole_layouts(op, axes)
             return Placed(op, semantics, nothing, whole, CONSTANT, {}, {}, self.mesh)
         group, entry = planned
-        split = tuple(entry.variables)
+        split = _split_of(entry, semantics)
         if entry.kind != op.kind or len(split) != axes:
             raise BadInput(
                 f"operator {op.name} does not say how it is executed on {axes} axes",
@@ -205,6 +210,19 @@ class Placement:
         return changes
 
 
+def _needed(everything: Sequence[Placed], only: Collection[str]) -> list[Placed]:
+    """Returns the operators of these names, and the constants that they are made of."""
+    wanted: set[str] = set()
+    needed = []
+    for placed in reversed(everything):
+        op = placed.operator
+        constant = placed.group == CONSTANT and not wanted.isdisjoint(op.outputs)
+        if constant or op.name in only:
+            wanted.update(op.inputs)
+            needed.append(placed)
+    return needed[::-1]
+
+
 def _weights(cluster: PlannedCluster | UnsetType) -> dict[str, tuple[int, ...]]:
     """Returns the weights of what blocks own, by the name of the gradient sum."""
     if cluster is UNSET:
@@ -226,6 +244,29 @@ def _weights_of(
             expected=", ".join([COLLECTIVE_SUM, *owned]),
         )
     return owned[group.gradient_sum]
+
+
+def _split_of(entry: PlannedOperator, semantics: OperatorSemantics) -> Split:
+    """Returns the variable that each axis splits, by its position among those of an operator here.
+
+    A plan has positions among the variables of the whole batch. An operator on a micro-batch of one
+    sample lacks that of the batch: then names tell, where each is there once.
+    """
+    names = [variable.name for variable in semantics.variables]
+    pairs = list(zip(entry.variables, entry.split, strict=False))
+    if all(v is None or (v < len(names) and names[v] == name) for v, name in pairs):
+        return tuple(entry.variables)
+    split = []
+    for v, name in pairs:
+        if v is not None and names.count(str(name)) != 1:
+            raise BadInput(
+                f"operator {entry.name} is split by {name!r}, which is not one of "
+                f"{', '.join(names) or 'no variables'} here",
+                field="groups.operators.split",
+                expected="fewer micro-batches, so that each has several samples",
+            )
+        split.append(None if v is None else names.index(str(name)))
+    return tuple(split)
 
 
 def _check_layouts(op: Operator, entry: PlannedOperator, layouts: OperatorLayouts) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.local.calling import HALVES, Run
+from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.order import written_ports
 from shardwise.sharding.precision import PRECISIONS, narrow_graph
 
 
-def planned_graph(graph: Graph, plan: Plan) -> Graph:
+def planned_graph(graph: Graph, plan: Strategy) -> Graph:
     """Returns the graph with the plan's dtypes; raises `BadInput` for an unknown precision."""
     precision = plan.precision
     if precision not in PRECISIONS:

@@ -50,7 +50,7 @@ class Program:
 
     `compiled` is the same program with regions in it, if it is to be compiled (`regions.py`).
     `backward` is the order of backward, where that is not forward reversed, and `joined` then makes
-    its stretches one pass.
+    its stretches one pass. The ranks of `mesh`, by default all, run it together.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Program:
         compiled: Sequence[Instruction] | None = None,
         backward: BackwardOrder | None = None,
         joined: Joined = contextlib.nullcontext,
+        mesh: RankMesh | None = None,
     ) -> None:
         self._built = built
         self._backward = backward
@@ -78,7 +79,7 @@ class Program:
         saved.late = any(
             i.rebuild is not None and i.rebuild.dropped in i.inputs for i in built.instructions
         )
-        self._agreement = Agreement(None if backward is None else backward.turns)
+        self._agreement = Agreement(None if backward is None else backward.turns, mesh)
         self._template: Slots = []
         # When each parameter is first read: those of ZeRO 3 are gathered then, not before.
         uses = {slot: user(name) for name, slot in built.parameters.items()}
@@ -103,11 +104,20 @@ class Program:
         return self._built.written()
 
     def run(
-        self, arguments: Mapping[Argument, torch.Tensor], number: int, watch: Watch | None = None
+        self,
+        arguments: Mapping[Argument, torch.Tensor],
+        number: int,
+        watch: Watch | None = None,
+        incoming: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Returns the graph's whole outputs, given inputs as they arrive; `number` counts runs."""
+        """Returns the graph's whole outputs, given inputs as they arrive; `number` counts runs.
+
+        A stage of a pipeline takes `incoming` tensors, and returns its outgoing ones too.
+        """
         self._step(number)
         slots = self._begin()
+        for name, slot in self._built.incoming.items():
+            slots[slot] = (incoming or {})[name]
         for argument, slot in self._built.arguments.items():
             slots[slot] = arguments[argument]
         ordered = None
@@ -125,7 +135,8 @@ class Program:
             self._run_plain(slots, self._compiled)
         else:
             self._run_plain(slots, self._simple)
-        results = {name: slots[slot] for name, slot in self._built.results.items()}
+        returned = {**self._built.results, **self._built.outgoing}
+        results = {name: slots[slot] for name, slot in returned.items()}
         return results if ordered is None else ordered.results(results, self._built.results)
 
     def _begin(self) -> Slots:

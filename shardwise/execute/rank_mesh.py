@@ -136,6 +136,27 @@ class RankMesh:
                 self._groups[key] = _subgroup(tuple(seen))
         return self._groups[key]
 
+    @property
+    def program_group(self) -> Any:
+        """The process group of the ranks that run one program: all, unless there are stages."""
+        import torch.distributed as dist
+
+        return dist.group.WORLD
+
+    @property
+    def model_group(self) -> Any:
+        """The process group of the ranks that have the model together."""
+        return self.group(range(len(self.sizes)))
+
+    @property
+    def model_size(self) -> int:
+        """The number of ranks that have the model together."""
+        return self.world_size
+
+    def need(self, axes: Sequence[int]) -> None:
+        """Notes that this rank will ask for the process group of axes, where that is created only
+        then; here it is created when it is first asked for."""
+
     def forget_groups(self) -> None:
         """Drops all process groups; `group` creates them again."""
         self._groups.clear()

@@ -17,16 +17,16 @@ from dataclasses import replace
 
 from msgspec import UNSET
 
-from shardwise.documents import Plan
 from shardwise.execute.instruction import Instruction, mark_dead
 from shardwise.execute.local import LocalOperator
 from shardwise.execute.region import Region
+from shardwise.execute.strategy import Strategy
 
 FEWEST = 2
 """A region of fewer operators that compute has nothing to fuse, and calling it costs more."""
 
 
-def obstacle(instructions: Sequence[Instruction], plan: Plan) -> str | None:
+def obstacle(instructions: Sequence[Instruction], plan: Strategy) -> str | None:
     """Returns why a plan is not compiled: ranks that run different operators, an order of its own,
     or what needs saved-tensor hooks, which compiled programs do not run."""
     if plan.cluster is not UNSET:

@@ -19,19 +19,22 @@ from shardwise import __version__
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.execute.agreement import require_kinds
 from shardwise.execute.captured import Captured, capture_module, difference, smaller
 from shardwise.execute.master_weights import optimizer_of
 from shardwise.execute.parallel import ParallelModule, mesh_of
+from shardwise.execute.pipeline.document import strategy_of
+from shardwise.execute.pipeline.module import PipelineModule
+from shardwise.execute.strategy import Strategy
 from shardwise.execute.synthetic import captured_from_graph
 from shardwise.execute.timing import time_steps
 from shardwise.graph import Graph, graph_id
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.labels import LONGEST, NO_LABEL, Label
-from shardwise.measure.measurement import measurement_document
+from shardwise.measure.measurement import measurement_document, pipeline_measurement
 from shardwise.measure.rank import meet
 from shardwise.measure.world import World
 from shardwise.outfiles import write_json
@@ -54,7 +57,7 @@ class RunOptions:
     """Of what kind this rank's device is, and how much slower it is on purpose."""
 
 
-def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | None:
+def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str, Any] | None:
     """Takes part in a run of the plan; returns the `shardwise.measurement/1` document on rank 0.
 
     Raises `BadInput` if the plan is for another number of ranks or another graph, or is to be
@@ -68,22 +71,22 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
     # All captures before the ranks meet: one that refuses would cut off one still connecting.
-    captured = _captured(plan, options)
+    captured = _captured(strategy_of(plan) if isinstance(plan, Pipeline) else plan, options)
     smaller(captured, plan.micro_batches)
-    meet(dist, world, backend)
+    meet(dist, world, backend, device if backend == "nccl" else None)
     try:
-        mesh = mesh_of(plan, world.rank)
-        if plan.cluster is not UNSET:
-            require_kinds(plan.cluster.kinds, options.label.kind or _kind(device))
-        slowed = options.label.slowed if options.label.slowed.times > 1 else None
-        model = ParallelModule(captured, plan, mesh, device, options.compile, slowed)
+        model = _model(captured, plan, world, device, options)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
-        optimizer = optimizer_of(model.parameters(), plan.optimizer)
+        # A stage of a pipeline may have no parameter, which torch's optimizers refuse.
+        optimizer = optimizer_of([*model.parameters()] or [torch.zeros(0)], plan.optimizer)
+        waited_s: list[float] = []
 
         def step() -> None:
+            before = model.waited_s
             optimizer.zero_grad()
             _loss(model(*inputs, **named)).backward()
             optimizer.step()
+            waited_s.append(model.waited_s - before)
 
         def resident() -> Any:
             state = [v for s in optimizer.state.values() for v in s.values()]
@@ -95,10 +98,31 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             device,
             warm_up=options.warm_up,
             steps=options.steps,
-            one_program=plan.cluster is UNSET,
+            one_program=isinstance(plan, Plan) and plan.cluster is UNSET,
         )
+        waits_s: list[Any] = [None] * world.size
+        ordinary = slice(options.warm_up, options.warm_up + options.steps)
+        dist.all_gather_object(waits_s, waited_s[ordinary])
         if world.rank:
             return None
+        versions = {
+            "torch": str(torch.__version__),
+            "shardwise": __version__,
+            "python": platform.python_version(),
+        }
+        if isinstance(plan, Pipeline):
+            return pipeline_measurement(
+                plan,
+                iterations_s=times.iterations_s,
+                waits_s=waits_s,
+                compute_s=times.compute_s,
+                communication_s=times.communication_s,
+                peak_bytes=times.peak_bytes,
+                backend=backend,
+                device_kind=options.label.kind or _kind(device),
+                versions=versions,
+                fallbacks=model.program.fallbacks,
+            )
         return measurement_document(
             plan,
             iterations_s=times.iterations_s,
@@ -107,11 +131,7 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             peak_bytes=times.peak_bytes,
             backend=backend,
             device_kind=_kinds(plan) or options.label.kind or _kind(device),
-            versions={
-                "torch": str(torch.__version__),
-                "shardwise": __version__,
-                "python": platform.python_version(),
-            },
+            versions=versions,
             calls=times.calls,
             fallbacks=model.program.fallbacks,
             compiled_operators=sum(map(len, model.program.regions)),
@@ -121,13 +141,33 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
         dist.destroy_process_group()
 
 
+def _model(
+    captured: Captured,
+    plan: Plan | Pipeline,
+    world: World,
+    device: torch.device,
+    options: RunOptions,
+) -> ParallelModule:
+    if isinstance(plan, Pipeline):
+        if options.compile:
+            raise BadInput("pipelines are not compiled", field="compile", expected="--no-compile")
+        if options.label.slowed.times > 1:
+            raise BadInput("ranks of pipelines are not slowed", field="slowed", expected="a plan")
+        return PipelineModule(captured, plan, device)
+    mesh = mesh_of(plan, world.rank)
+    if plan.cluster is not UNSET:
+        require_kinds(plan.cluster.kinds, options.label.kind or _kind(device))
+    slowed = options.label.slowed if options.label.slowed.times > 1 else None
+    return ParallelModule(captured, plan, mesh, device, options.compile, slowed)
+
+
 def write_report(document: Mapping[str, Any], folder: Path) -> None:
     """Writes the report where an agent looks for it: whole or not at all."""
     folder.mkdir(exist_ok=True)
     write_json(document, str(folder / "measurement.json"))
 
 
-def _captured(plan: Plan, options: RunOptions) -> Captured:
+def _captured(plan: Strategy, options: RunOptions) -> Captured:
     if options.source is None:
         assert options.graph is not None
         _require(options.graph, plan)
@@ -143,7 +183,7 @@ def _captured(plan: Plan, options: RunOptions) -> Captured:
     return captured
 
 
-def _require(graph: Graph, plan: Plan) -> None:
+def _require(graph: Graph, plan: Strategy) -> None:
     if graph_id(graph) != plan.graph:
         raise BadInput(
             f"the graph is not the one that the plan was made for: {difference(graph, plan)}",

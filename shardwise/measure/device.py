@@ -90,7 +90,8 @@ def _products(
     kind = getattr(torch, dtype)
 
     def make(side: int) -> Callable[[], None]:
-        left, right = (torch.ones(side, side, dtype=kind, device=rank.device) for _ in range(2))
+        # Of ones a GPU takes less power, and keeps higher clocks than training does.
+        left, right = (torch.randn(side, side, device=rank.device).to(kind) for _ in range(2))
         out = torch.empty(side, side, dtype=kind, device=rank.device)
         return lambda: torch.mm(left, right, out=out)
 
@@ -120,13 +121,17 @@ def _copies(rank: Rank, memory_bytes: float, limit_s: float) -> tuple[float, flo
 
 
 def _latency(rank: Rank) -> float:
-    """Returns seconds of the smallest operator, many in a row."""
+    """Returns the device's seconds of the smallest operator, many in a row: what a GPU takes when
+    it need not wait for the host, whose time is `host.operator_s`."""
     torch = rank.torch
     one = torch.zeros(16, device=rank.device)
     call: Callable[[], None] = lambda: one.add_(1.0)  # noqa: E731
     rank.time(call, LATENCY_REPEATS)
     rank.barrier()
-    times = [rank.worst([rank.time_work(call, LATENCY_REPEATS)])[0] for _ in range(3)]
+    times = []
+    for _ in range(3):
+        rank.pause(LATENCY_REPEATS)
+        times.append(rank.worst([rank.time_work(call, LATENCY_REPEATS)])[0])
     return float(np.median(times))
 
 

@@ -19,6 +19,8 @@ from shardwise.measure.labels import NO_LABEL, Label
 from shardwise.measure.options import MeasureOptions
 from shardwise.measure.world import JOIN_S, World
 
+PAUSE_CYCLES = 60_000
+"""Of a GPU's clock, some 30 µs: longer than a host takes to launch a call."""
 SLACK_S = 300.0
 """How much longer than the time limit a rank that has joined waits for the others."""
 
@@ -93,6 +95,11 @@ class Rank:
             call()
         return (perf_counter() - began) / calls
 
+    def pause(self, calls: int) -> None:
+        """Makes a GPU wait until this number of calls is launched; they then run back to back."""
+        if self.on_gpu:
+            self.torch.cuda._sleep(PAUSE_CYCLES * calls)
+
     def time_work(self, call: Callable[[], None], calls: int = 1) -> float:
         """Returns seconds of one call that computes: a rank that is slowed makes it several times.
 
@@ -155,8 +162,10 @@ def joined(world: World, options: MeasureOptions, label: Label = NO_LABEL) -> It
         distributed.destroy_process_group()
 
 
-def meet(distributed: Any, world: World, backend: str) -> None:
+def meet(distributed: Any, world: World, backend: str, device: Any = None) -> None:
     """Makes this process a rank of torch's default group, whose collectives also wait `JOIN_S`.
+
+    `device` is the GPU of this rank, which NCCL would otherwise guess from the rank's number.
 
     Raises `PeersLost` if not all others have come within `JOIN_S`.
     """
@@ -167,6 +176,7 @@ def meet(distributed: Any, world: World, backend: str) -> None:
             rank=world.rank,
             world_size=world.size,
             timeout=timedelta(seconds=JOIN_S),
+            device_id=device,
         )
     except RuntimeError as error:
         raise PeersLost(f"rank {world.rank} found no others: {_line(error)}") from None

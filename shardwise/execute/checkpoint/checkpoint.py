@@ -29,7 +29,12 @@ def save(model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path) 
     whose state does not follow its parameters' shapes, ShardwiseError if writing fails.
     """
     holdings = Holdings(model)
-    parts = [p for n, t, place in holdings.tensors() for p in parts_of(f"model.{n}", t, place)]
+    parts = [
+        part
+        for name, tensor, place in holdings.tensors()
+        if name not in holdings.parameters or name in holdings.written
+        for part in parts_of(f"model.{name}", tensor, place)
+    ]
     contents: dict[str, Any] = {
         "schema": "shardwise.checkpoint/1",
         "ranks": dist.get_world_size() if folders.several() else 1,
@@ -39,6 +44,8 @@ def save(model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path) 
     }
     if optimizer is not None:
         parts += _state_to_save(holdings, optimizer, contents)
+    if holdings.is_stage:
+        contents = folders.joined(contents)
     folder = folders.on_first_rank(lambda: folders.begin(Path(path)))
     try:
         with _quietly():
@@ -61,6 +68,8 @@ def _state_to_save(
         names = [holdings.name_of(parameter) for parameter in group["params"]]
         contents["groups"].append(hyperparameters.written(group, names))
         for name, parameter in zip(names, group["params"], strict=True):
+            if name not in holdings.written:
+                continue
             entries: dict[str, Any] = {}
             contents["state"][name] = entries
             for key, value in optimizer.state.get(parameter, {}).items():

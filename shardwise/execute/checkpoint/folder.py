@@ -37,6 +37,25 @@ def on_first_rank(work: Callable[[], Any]) -> Any:
     return value
 
 
+def joined(contents: dict[str, Any]) -> dict[str, Any]:
+    """Returns on every rank what all ranks have together, each its own parameters; collective.
+
+    Groups of an optimizer are joined by their place among its groups.
+    """
+    of_all: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(of_all, contents)
+    whole: dict[str, Any] = {**contents, "aliases": {}, "groups": [], "state": {}}
+    for one in of_all:
+        whole["aliases"] |= one["aliases"]
+        whole["state"] |= one["state"]
+        for place, group in enumerate(one["groups"]):
+            if place == len(whole["groups"]):
+                whole["groups"].append({"names": [], "options": group["options"]})
+            known = whole["groups"][place]["names"]
+            known += [name for name in group["names"] if name not in known]
+    return whole
+
+
 def _tried(work: Callable[[], Any]) -> tuple[Any, ShardwiseError | None]:
     try:
         return work(), None

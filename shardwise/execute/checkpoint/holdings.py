@@ -9,7 +9,7 @@ all ranks share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -57,9 +57,21 @@ class Holdings:
             names.setdefault(id(parameter), []).append(name)
         self.aliases = {known[0]: known for known in names.values() if len(known) > 1}
 
+    @property
+    def is_stage(self) -> bool:
+        """Whether other ranks have other parameters: those of other stages of a pipeline."""
+        mesh = None if self.store is None else self.store.mesh
+        return mesh is not None and mesh.model_size > mesh.world_size
+
     def place(self, name: str) -> Placement | None:
         """Returns where a parameter is placed; None if it is whole on this rank."""
         return None if self.store is None else self.store.placement(name)
+
+    @property
+    def written(self) -> Mapping[str, torch.Tensor]:
+        """The parameters that this rank saves: not those that another stage of a pipeline does."""
+        elsewhere = frozenset() if self.store is None else self.store.counted_elsewhere
+        return {n: p for n, p in self.parameters.items() if n not in elsewhere}
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor, Placement | None]]:
         """Yields parameters, then buffers: name, memory on this rank, place."""

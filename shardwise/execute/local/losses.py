@@ -18,6 +18,7 @@ from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
 from shardwise.execute.local.softmax import shifted
+from shardwise.torch_operators import by_rows
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -64,7 +65,10 @@ def ctc_loss(share: Share) -> Run:
 def cross_entropy(share: Share) -> Run:
     """Compares logits with class numbers or probabilities, weighted and smoothed."""
     if not share.variables:
-        return plain(share)
+        run = plain(share)
+        if share.attributes["reduction"] == NONE:
+            return run
+        return lambda *x: run(*by_rows(*x))
     return _Loss(share).cross_entropy()
 
 
@@ -130,6 +134,7 @@ class _Loss:
         half = x.dtype in HALVES
         mine = (target != self.ignored).sum().to(torch.float32 if half else x.dtype)
         count = self.exchange.begin_total(mine, self.batch_axes)
+        x, target = by_rows(x, target)
         total = torch.nn.functional.cross_entropy(
             x,
             target,

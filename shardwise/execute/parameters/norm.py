@@ -1,7 +1,7 @@
 """The norm of all gradients, whatever their layouts: ||g||_p = (sum over elements |g|^p)^(1/p).
 
 Each element is counted by the first of the ranks that own it, so one all-reduce of one number over
-the whole mesh is enough.
+the whole mesh, and all stages of a pipeline, is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
     counted = [
         parameter.grad.detach().float()
         for name, parameter in store.parameters().items()
-        if parameter.grad is not None and store.placement(name).counts_here
+        if parameter.grad is not None
+        and store.placement(name).counts_here
+        and name not in store.counted_elsewhere
     ]
     counted = [gradient for gradient in counted if gradient.numel()]
     infinite = norm_type == float("inf")
@@ -26,9 +28,9 @@ def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
     if counted:
         norms = torch.stack(torch._foreach_norm(counted, norm_type))
         total = norms.max() if infinite else norms.pow(norm_type).sum()
-    if store.mesh.world_size > 1:
+    if store.mesh.model_size > 1:
         operation = dist.ReduceOp.MAX if infinite else dist.ReduceOp.SUM
-        dist.all_reduce(total, operation, group=store.mesh.group(range(len(store.mesh.sizes))))
+        dist.all_reduce(total, operation, group=store.mesh.model_group)
     return total if infinite else total.pow(1.0 / norm_type)
 
 

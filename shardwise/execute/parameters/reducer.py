@@ -4,7 +4,7 @@ Each leaf that the graph differentiates calls `arrive` once per backward pass. A
 reduced asynchronously, and buckets always in the same order, so that all ranks call the same
 collectives in the same order; once the next one is on its way, the bucket's whole gradients are
 freed. What is left is reduced when the pass ends, before `backward` returns. After the first step,
-buckets are ordered as gradients arrived on rank 0.
+buckets are ordered as gradients arrived on the first rank.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from shardwise.execute.parameters.bucket import Bucket, Slot, buckets_of
+from shardwise.execute.rank_mesh import RankMesh
 
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20
@@ -32,7 +33,7 @@ class Reducer:
     """Sums the gradients of `slots` (in the order of the forward pass).
 
     A step has `micro_batches` backward passes; gradients are complete after the last. `after` is
-    called at the end of each pass.
+    called at the end of each pass. The ranks of `mesh`, by default all, have the same slots.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Reducer:
         *,
         micro_batches: int,
         after: Callable[[], None],
+        mesh: RankMesh | None = None,
         bucket_bytes: int = BUCKET_BYTES,
         first_bucket_bytes: int = FIRST_BUCKET_BYTES,
     ) -> None:
@@ -49,6 +51,7 @@ class Reducer:
         self._limits = (min(first_bucket_bytes, bucket_bytes), bucket_bytes, lone)
         self._micro_batches = micro_batches
         self._after = after
+        self._mesh = mesh
         self._slots = list(slots)
         self._places = {slot: number for number, slot in enumerate(slots)}
         self._seen: list[Slot] = []
@@ -149,6 +152,8 @@ class Reducer:
         self._learning, self._seen = False, []
         if self._ordered:
             shared = [order]
-            dist.broadcast_object_list(shared, src=0)
+            src = 0 if self._mesh is None else self._mesh.world_rank(0)
+            group = None if self._mesh is None else self._mesh.program_group
+            dist.broadcast_object_list(shared, src=src, group=group)
             order = shared[0]
         self._arrange([self._slots[number] for number in order])

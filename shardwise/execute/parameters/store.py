@@ -63,6 +63,8 @@ class ParameterStore:
         self._gatherer = Gatherer()
         self._stored: dict[str, StoredParameter] = {}
         self._buffers: set[str] = set()
+        self.counted_elsewhere: frozenset[str] = frozenset()
+        """The parameters that an earlier stage of a pipeline has too, and that it counts."""
         self._spread: list[SpreadParameter] = []
         for spec in specs:
             if spec.name in self._stored:
@@ -76,6 +78,7 @@ class ParameterStore:
             bucket_bytes=bucket_bytes,
             first_bucket_bytes=first_bucket_bytes,
             after=self._gatherer.drop,
+            mesh=mesh,
         )
         for slot in self._gradient_slots:
             stored = self._stored[slot.placement.name]

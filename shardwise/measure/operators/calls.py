@@ -9,7 +9,8 @@ from typing import Any
 from shardwise.errors import ShardwiseError
 from shardwise.measure.operators.needed import OperatorItem
 from shardwise.measure.operators.operands import operands
-from shardwise.torch_operators import bind, overload, tensors_of
+from shardwise.sharding.fusion import CROSS_ENTROPY
+from shardwise.torch_operators import bind, by_rows, overload, tensors_of
 
 UPDATED_TOGETHER = 8
 """Parameters of one optimizer step, which share the step's own overhead."""
@@ -60,6 +61,8 @@ def _operator(torch: Any, item: OperatorItem, device: Any) -> Call:
     if "device" in attributes:
         attributes["device"] = str(device)
     positional, named = bind(target, tensors, attributes)
+    if item.family.kind == CROSS_ENTROPY and attributes.get("reduction"):  # as programs run it
+        positional[:2] = by_rows(*positional[:2])
 
     def forward() -> Any:
         return target(*positional, **named)

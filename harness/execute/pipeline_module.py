@@ -1,0 +1,94 @@
+"""A small module of a user's, with its loss and a tied weight, that can be cut into stages."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import shardwise
+from harness.execute.pipelines import Pipelines
+from shardwise.capture.model import Model
+from shardwise.execute.captured import capture_module
+
+BATCH = 16
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """Eight operators: enough to count as a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(20, 24)
+        self.down = torch.nn.Linear(24, 20)
+
+    def forward(self, x: Any) -> Any:
+        """Returns a tensor like `x`."""
+        y = torch.tanh(self.up(x) * 0.5) + 0.1
+        return torch.tanh(self.down(torch.sin(y))) * 0.9 + x
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """Three blocks between two layers with one weight. `x`, made at the beginning, is read at the
+    end too, so that it passes through what is between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(12, 20)
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+        self.second = torch.nn.Linear(20, 12)
+        self.tied = torch.nn.Linear(12, 20)
+        self.tied.weight = self.first.weight
+        self.last = torch.nn.Linear(20, 8)
+        self.register_buffer("scale", torch.full((20,), 0.5))
+
+    def forward(self, features: Any, labels: Any) -> Any:
+        """Returns the loss."""
+        x = y = torch.relu(self.first(features)) * self.scale
+        for block in self.blocks:
+            y = block(y)
+        y = torch.tanh(self.tied(torch.tanh(self.second(y)))) + x
+        return torch.nn.functional.cross_entropy(self.last(y), labels)
+
+
+def a_module() -> Net:
+    """Returns the module with weights that are the same everywhere."""
+    torch.manual_seed(3)
+    return Net()
+
+
+def a_batch() -> tuple[Any, Any]:
+    """Returns features and labels."""
+    random = torch.Generator().manual_seed(5)
+    labels = torch.randint(0, 8, (BATCH,), generator=random)
+    return torch.randn(BATCH, 12, generator=random), labels
+
+
+def pipelines(precision: str = "captured") -> Pipelines:
+    """Returns random pipelines of the module."""
+    captured = capture_module(Model(a_module(), a_batch()), "net")
+    return Pipelines(captured.graph, precision)
+
+
+def train_until_lost(
+    rank: int, world: int, port: int, pipeline: dict[str, Any], lost: int, folder: str
+) -> None:
+    """Trains in a process of its own; rank `lost` ends in the third step, as if killed. The others
+    write what they were told to `folder`."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    model = shardwise.parallelize(a_module(), a_batch(), pipeline)
+    try:
+        for step in range(1000):
+            if step == 2 and rank == lost:
+                os._exit(9)
+            model(*a_batch()).backward()
+    except BaseException as error:
+        (Path(folder) / str(rank)).write_text(f"{type(error).__name__}: {error}")
+    # Its connections close now, as when a script ends with the error.
+    os._exit(1)

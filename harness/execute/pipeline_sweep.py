@@ -1,0 +1,130 @@
+"""Families × random pipelines against one device, as JSON lines; run as a process of its own.
+
+    python -m harness.execute.pipeline_sweep --cases 4:2:0:2,8:4:2:3 [--steps 3] [FAMILY…]
+
+A case is ranks:stages:first seed:seed after the last. A process of its own, because ranks are
+forked from it, which torch forbids once autograd has run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from math import sqrt
+from typing import Any
+
+import torch
+
+from harness.execute import equality
+from harness.execute.equality import ADAM, Case, Errors
+from harness.execute.pipelines import Pipelines
+from harness.execute.ranks import Ranks
+from shardwise import documents
+from shardwise.execute.captured import smaller
+from shardwise.execute.parameters import clip_grad_norm_
+from shardwise.execute.pipeline.module import PipelineModule
+
+FAMILIES = ("MLP", "GPT-2", "T5")
+MICRO_BATCHES = (4, 2, 8)
+"""Seeds take turns."""
+
+HUGE = 1e9
+"""A norm that clips nothing."""
+
+
+def compare(rank: int, name: str, pipeline: dict[str, Any], steps: int) -> tuple[Errors, list[str]]:
+    """Trains as the pipeline says on all ranks; returns the errors of this rank's stage, and the
+    names of its parameters. The norm of the gradients counts as a loss."""
+    case = equality.CASES[name]
+    torch.set_num_threads(1)
+    document = documents.read(pipeline, documents.Pipeline)
+    with case.computing():
+        model = PipelineModule(case.captured, document, "cpu")
+    # A stage may have no parameter, which torch's optimizers refuse.
+    optimizer = torch.optim.Adam([*model.parameters()] or [torch.zeros(1)], **ADAM)
+    wanted = equality.reference(case, document.micro_batches, steps)
+    errors = Errors()
+    parameters = model.store.parameters()
+    with case.computing():
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss = model(*case.model.args)
+            loss.backward()
+            norm = float(clip_grad_norm_(model.store, HUGE))
+            whole = sqrt(
+                sum(float(g.double().square().sum()) for g in wanted.gradients[step].values())
+            )
+            given = {
+                n: model.store.whole(n, torch.zeros_like(p) if p.grad is None else p.grad)
+                for n, p in parameters.items()
+            }
+            optimizer.step()
+            after = {n: model.store.whole(n, p) for n, p in parameters.items()}
+            right = wanted.losses[step]
+            off = abs(float(loss.detach()) - right) / abs(right), abs(norm - whole) / whole
+            errors.loss = max(errors.loss, *off)
+            gradients = {n: wanted.gradients[step][n] for n in given}
+            equality._take(errors, "gradient", given, gradients, step)
+            updated = {n: wanted.parameters[step][n] for n in after}
+            equality._take(errors, "parameter", after, updated, step)
+    return errors, list(parameters)
+
+
+def made_case(name: str) -> Case:
+    """Returns a family, made and captured for all numbers of micro-batches once."""
+    if name not in equality.CASES:
+        case = equality.CASES[name] = Case.of(name)
+        with case.computing():
+            for parts in MICRO_BATCHES:
+                smaller(case.captured, parts)
+    return equality.CASES[name]
+
+
+def one(ranks: Ranks, name: str, pipeline: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Returns a result: the largest errors of all ranks."""
+    began = time.monotonic()
+    result: dict[str, Any] = {
+        "family": name,
+        "pipeline": pipeline["id"],
+        "ranks": ranks.world,
+        "stages": [stage["units"] for stage in pipeline["stages"]],
+        "schedule": pipeline["schedule"],
+        "micro_batches": pipeline["micro_batches"],
+        "zero": sorted({group["zero"] for group in pipeline["groups"]}),
+        "recompute": sum(group["recompute"] for group in pipeline["groups"]),
+    }
+    try:
+        of_ranks = ranks(compare, name, pipeline, steps)
+    except AssertionError as error:
+        return {**result, "failed": str(error)[-4000:]}
+    for kind in ("loss", "gradient", "parameter"):
+        result[kind] = max(getattr(errors, kind) for errors, _ in of_ranks)
+    result["worst"] = next((errors.worst for errors, _ in of_ranks if errors.worst), "")
+    result["parameters"] = [len(names) for _, names in of_ranks]
+    result["seconds"] = round(time.monotonic() - began, 2)
+    return result
+
+
+def main() -> None:
+    """Prints one line per case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", default=list(FAMILIES))
+    parser.add_argument("--cases", default="4:2:0:3")
+    parser.add_argument("--steps", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    drawn = {name: Pipelines(made_case(name).captured.graph) for name in given.families}
+    for case in given.cases.split(","):
+        world, stages, first, last = map(int, case.split(":"))
+        ranks = Ranks(world, inherit=True)
+        for seed in range(first, last):
+            for name, pipelines in drawn.items():
+                parts = MICRO_BATCHES[seed // 3 % len(MICRO_BATCHES)]
+                pipeline = pipelines.pipeline(world, stages, seed, micro_batches=parts)
+                print(json.dumps(one(ranks, name, pipeline, given.steps)), flush=True)
+        ranks.stop()
+
+
+if __name__ == "__main__":
+    main()

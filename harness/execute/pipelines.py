@@ -1,0 +1,129 @@
+"""Random pipelines as documents: what the search could choose, and more, without searching.
+
+Cuts, schedule, micro-batches and a strategy of the whole model on the devices of one stage are
+drawn. Stages need not agree on anything: a tensor leaves its stage in the layout in which it is
+made there, and the reader's edge moves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from harness.answers import document
+from harness.execute.plans import unsearched
+from harness.execute.strategies import HARDWARE, ZERO, costed
+from shardwise import documents
+from shardwise.advise.frontier import mesh_description
+from shardwise.advise.strategy import Strategy
+from shardwise.cost.assemble import SearchProblem
+from shardwise.documents.pipeline import PipelinePrediction, PlannedStage
+from shardwise.execute.pipeline.document import EXECUTED
+from shardwise.graph import Graph
+from shardwise.hardware import Mesh, load_hardware
+from shardwise.search.pipelines.subject import StagedSubject
+from shardwise.search.pipelines.units import Units
+
+
+@dataclass
+class Pipelines:
+    """Random pipelines of one graph; strategies are costed once for each kind of options."""
+
+    graph: Graph
+    precision: str = "captured"
+    problems: dict[Any, SearchProblem] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._staged = StagedSubject.of(self.graph)
+
+    @property
+    def units(self) -> int:
+        """The number of units: the most stages."""
+        return len(Units.of(self._staged.subject.patterns))
+
+    def pipeline(
+        self,
+        gpus: int,
+        stages: int,
+        seed: int,
+        *,
+        schedule: str | None = None,
+        zero: tuple[int, ...] | None = None,
+        recompute: str = "auto",
+        micro_batches: int = 4,
+        bounds: tuple[int, ...] | None = None,
+    ) -> dict[str, Any]:
+        """Returns one seed's pipeline; seeds take turns in schedules and ZeRO stages."""
+        zero = ZERO[seed % len(ZERO)] if zero is None else zero
+        schedule = EXECUTED[seed % len(EXECUTED)] if schedule is None else schedule
+        problem = self._problem(gpus // stages, zero, recompute, micro_batches)
+        random = np.random.default_rng((seed, gpus, stages))
+        choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
+        edges = []
+        for edge in problem.edges:
+            cell = edge.table.cell(choices[edge.source], choices[edge.target])
+            edges.append(int(random.integers(int(edge.table.count[cell]))))
+        units = Units.of(self._staged.subject.patterns)
+        if bounds is None:
+            cuts = random.choice(np.arange(1, len(units)), stages - 1, replace=False)
+            bounds = (0, *sorted(cuts.tolist()), len(units))
+        return document(self._document(gpus, seed, schedule, problem, choices, edges, bounds))
+
+    def _problem(
+        self, devices: int, zero: tuple[int, ...], recompute: str, micro_batches: int
+    ) -> SearchProblem:
+        key = (devices, zero, recompute, micro_batches)
+        if key not in self.problems:
+            self.problems[key] = costed(
+                self._staged.subject, devices, zero, recompute, micro_batches, self.precision
+            )
+        return self.problems[key]
+
+    def _document(
+        self,
+        gpus: int,
+        seed: int,
+        schedule: str,
+        problem: SearchProblem,
+        choices: list[int],
+        edges: list[int],
+        bounds: tuple[int, ...],
+    ) -> documents.Pipeline:
+        hardware = load_hardware(HARDWARE)
+        mesh = Mesh.build(hardware, gpus)
+        strategy = Strategy(problem, choices, edges)
+        units = Units.of(self._staged.subject.patterns)
+        devices = gpus // (len(bounds) - 1)
+        stages = [
+            PlannedStage(
+                first_device=number * devices,
+                devices=devices,
+                first_unit=units.names[first],
+                last_unit=units.names[last - 1],
+                units=last - first,
+                label="",
+                kept_micro_batches=0,
+                forward_s=0.0,
+                backward_s=0.0,
+                update_s=0.0,
+                hop_s=None,
+                idle=0.0,
+                peak_bytes=0,
+                groups=units.groups_of(first, last),
+            )
+            for number, (first, last) in enumerate(pairwise(bounds))
+        ]
+        return documents.Pipeline(
+            id=f"random:{seed}",
+            **unsearched(self._staged.subject, hardware, mesh, problem),
+            mesh=mesh_description(mesh),
+            stage_mesh=mesh_description(problem.context.mesh),
+            schedule=schedule,
+            stages=stages,
+            predicted=PipelinePrediction(0.0, 0.0, 0, 0, None, None, 0.0),
+            groups=strategy.groups([None] * len(problem.costs)),
+            edges=strategy.edges(),
+        )

@@ -1,0 +1,1 @@
+"""Pipelines on ranks: stages, what goes between them, and the step that they run."""

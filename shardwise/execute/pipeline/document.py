@@ -1,0 +1,189 @@
+"""A pipeline document as the executor reads it: one strategy, and which operators are in a stage.
+
+The strategy of all stages is one of the whole model on the devices of one stage, so that it is read
+like a plan. A tensor goes from stage to stage in the layout in which it is made; what its reader
+needs is the reader's edge, as without stages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from shardwise.documents import Pipeline
+from shardwise.documents.plan import (
+    PlannedCluster,
+    PlannedEdge,
+    PlannedGroup,
+    PlannedOperator,
+    PlannedSchedule,
+)
+from shardwise.errors import BadInput
+from shardwise.execute.stage import Stage
+from shardwise.graph.graph import Graph
+from shardwise.pipeline.schedules import SCHEDULES
+
+EXECUTED = ("1f1b", "1f1b-eager", "gpipe")
+"""The schedules that are run: one stage per device, backward whole."""
+
+_COPY = re.compile(r"(.+) \(copy \d+\)", re.DOTALL)
+"""How documents name the further copies of a parameter that is read at several ends of a model."""
+
+
+@dataclass(frozen=True)
+class StagedStrategy:
+    """The strategy of all stages (`execute.strategy.Strategy`)."""
+
+    graph: str
+    graph_name: str
+    batch_size: int | None
+    precision: str
+    micro_batches: int
+    groups: Sequence[PlannedGroup]
+    edges: Sequence[PlannedEdge]
+    order: Sequence[str] = ()
+    cluster: PlannedCluster | UnsetType = field(default=UNSET)
+    schedule: PlannedSchedule | UnsetType = field(default=UNSET)
+    kernels: str | UnsetType = field(default=UNSET)
+
+
+def strategy_of(document: Pipeline) -> StagedStrategy:
+    """Returns the strategy of a document's stages, in which each parameter has one name."""
+    return StagedStrategy(
+        document.graph,
+        document.graph_name,
+        document.batch_size,
+        document.precision,
+        document.micro_batches,
+        [replace(g, operators=[_original(op) for op in g.operators]) for g in document.groups],
+        document.edges,
+    )
+
+
+def _original(op: PlannedOperator) -> PlannedOperator:
+    names = {name: _COPY.fullmatch(name) for name in op.inputs}
+    if not any(names.values()):
+        return op
+    inputs = {m[1] if (m := names[n]) else n: layout for n, layout in op.inputs.items()}
+    return replace(op, inputs=inputs)
+
+
+def require_sound(document: Pipeline) -> None:
+    """Raises `BadInput` for a document whose stages cannot be run as it says."""
+    if document.schedule not in EXECUTED:
+        known = "is not run" if document.schedule in SCHEDULES else "is no schedule"
+        raise BadInput(
+            f"{document.schedule[:80]!r} {known}", field="schedule", expected=", ".join(EXECUTED)
+        )
+    if document.micro_batches < 1:
+        raise BadInput(f"is {document.micro_batches}", field="micro_batches", expected="at least 1")
+    devices = prod(axis.size for axis in document.stage_mesh.axes)
+    for number, stage in enumerate(document.stages):
+        if (stage.first_device, stage.devices) != (number * devices, devices):
+            raise BadInput(
+                f"has the devices {stage.first_device} to {stage.first_device + stage.devices - 1}",
+                field=f"stages[{number}]",
+                expected=f"{number * devices} to {(number + 1) * devices - 1}, as stage_mesh has",
+            )
+    if document.gpus != devices * len(document.stages):
+        raise BadInput(
+            f"{document.gpus} devices for {len(document.stages)} stages of {devices}",
+            field="gpus",
+            expected=str(devices * len(document.stages)),
+        )
+    groups = sorted(group for stage in document.stages for group in stage.groups)
+    if groups != list(range(len(document.groups))):
+        raise BadInput(
+            "have not each group once", field="stages.groups", expected="each in one stage"
+        )
+
+
+def stages_of(document: Pipeline, graph: Graph) -> Stages:
+    """Returns the stages of a document on its graph.
+
+    Raises `BadInput` where a tensor would go back, or where the loss is not made by the last stage.
+    """
+    stage_of = {
+        op.name: number
+        for number, stage in enumerate(document.stages)
+        for group in stage.groups
+        for op in document.groups[group].operators
+    }
+    made_in, last_read = _spans(graph, stage_of)
+    last = len(document.stages) - 1
+    losses = [t.name for t in graph.tensors.values() if t.role == "output"]
+    for name in losses:
+        if made_in.get(name) != last:
+            raise BadInput(
+                f"{name}, what the module returns, is not made in the last stage",
+                field="stages.groups",
+                expected=f"it in stage {last}",
+            )
+    read: list[dict[str, None]] = [{} for _ in document.stages]
+    for op in graph.operators:
+        for name in op.inputs:
+            if op.name in stage_of and made_in.get(name, last) < stage_of[op.name]:
+                read[stage_of[op.name]][name] = None
+    stages = []
+    for number in range(len(document.stages)):
+        stages.append(
+            Stage(
+                number,
+                frozenset(name for name, at in stage_of.items() if at == number),
+                tuple(n for n in made_in if n in read[number]),
+                tuple(n for n, at in made_in.items() if at == number < last_read.get(n, at)),
+            )
+        )
+    cuts = tuple(
+        tuple(n for n, at in made_in.items() if at <= cut < last_read.get(n, at))
+        for cut in range(last)
+    )
+    return Stages(tuple(stages), cuts, _shared(graph, stage_of))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a pipeline on its graph.
+
+    `cuts[s]` are the tensors that go from stage s to s + 1, in the order of the graph; one that is
+    read further on passes through the stages between. `shared` are the parameters that
+    several stages read, with those stages.
+    """
+
+    stages: tuple[Stage, ...]
+    cuts: tuple[tuple[str, ...], ...]
+    shared: Mapping[str, tuple[int, ...]]
+
+
+def _spans(graph: Graph, stage_of: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the stage that makes each tensor, and the last that reads it."""
+    made_in: dict[str, int] = {}
+    last_read: dict[str, int] = {}
+    for op in graph.operators:
+        if op.name not in stage_of:
+            continue
+        here = stage_of[op.name]
+        for name in op.inputs:
+            if made_in.get(name, -1) > here:
+                raise BadInput(
+                    f"{name} goes back from stage {made_in[name]} to stage {here}",
+                    field="stages.groups",
+                    expected="groups whose inputs come from their own or an earlier stage",
+                )
+            last_read[name] = max(here, last_read.get(name, here))
+        made_in.update(dict.fromkeys(op.outputs, here))
+    return made_in, last_read
+
+
+def _shared(graph: Graph, stage_of: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    readers: dict[str, set[int]] = {}
+    for op in graph.operators:
+        for name in op.inputs:
+            if graph.tensors[name].role == "parameter" and op.name in stage_of:
+                readers.setdefault(name, set()).add(stage_of[op.name])
+    return {name: tuple(sorted(s)) for name, s in sorted(readers.items()) if len(s) > 1}

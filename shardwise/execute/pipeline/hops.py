@@ -1,0 +1,134 @@
+"""Transfers between a rank and its counterparts in the stages before and behind.
+
+Every rank sends its share of a tensor to the rank at its place in the other stage. Transfers are
+asynchronous, and each is its own message (never `batch_isend_irecv`, which hangs on gloo:
+pytorch#132644). What was sent is kept until it is known to have come: when something arrives that
+the other side sent later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.execute.communication import CommunicationClock
+from shardwise.execute.pipeline.boundary import Boundary
+from shardwise.execute.pipeline.lists import Transfer
+from shardwise.execute.pipeline.lost import RankLost, timed_out
+
+Message = tuple[Any, torch.Tensor]
+"""Torch's handle of what is under way, and its memory."""
+
+
+@dataclass
+class _Asked:
+    """What one transfer will bring, and what had been sent to the same stage before."""
+
+    transfer: Transfer
+    messages: list[Message]
+    tensors: dict[str, torch.Tensor]
+    earlier: list[Message]
+
+
+@dataclass
+class Hops:
+    """This rank's transfers over its cuts.
+
+    `over` are by cut the tensors that go over it, `counterparts` by stage the ranks at this one's
+    place. `waited_s` counts the seconds for which this rank has waited for others.
+    """
+
+    over: Mapping[int, Sequence[Boundary]]
+    counterparts: Sequence[int]
+    device: torch.device
+    waited_s: float = 0.0
+    _sent: dict[int, list[Message]] = field(default_factory=dict)
+    _asked: dict[tuple[bool, int], _Asked] = field(default_factory=dict)
+
+    def of(self, transfer: Transfer) -> list[Boundary]:
+        """Returns the tensors of a transfer: all over its cut, or those that have gradients."""
+        over = self.over[transfer.cut]
+        return [b for b in over if transfer.is_forward or b.differentiable]
+
+    def send(self, transfer: Transfer, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Begins to send the tensors, by name; they must not be written until the step ends."""
+        to = self.counterparts[transfer.target]
+        for number, boundary in enumerate(self.of(transfer)):
+            tensor = tensors[boundary.name].detach().contiguous()
+            if tensor.shape != boundary.shape or tensor.dtype != boundary.dtype:
+                raise AssertionError(
+                    f"{boundary.name} is {tensor.dtype} {[*tensor.shape]}, not {boundary}"
+                )
+            if tensor.numel():
+                work = dist.isend(_bytes(tensor), to, tag=self._tag(transfer, number))
+                self._sent.setdefault(transfer.target, []).append((work, tensor))
+
+    def ask(self, transfer: Transfer) -> None:
+        """Begins to receive."""
+        tensors: dict[str, torch.Tensor] = {}
+        messages: list[Message] = []
+        for number, boundary in enumerate(self.of(transfer)):
+            tensor = torch.empty(boundary.shape, dtype=boundary.dtype, device=self.device)
+            tensors[boundary.name] = tensor
+            if tensor.numel():
+                source = self.counterparts[transfer.source]
+                work = dist.irecv(_bytes(tensor), source, tag=self._tag(transfer, number))
+                messages.append((work, tensor))
+        key = (transfer.is_forward, transfer.micro_batch)
+        earlier = self._sent.pop(transfer.source, [])
+        self._asked[key] = _Asked(transfer, messages, tensors, earlier)
+
+    def got(self, forward: bool, micro_batch: int) -> dict[str, torch.Tensor]:
+        """Returns what a micro-batch's transfer brought, by name; waits for it.
+
+        Nothing, if none was asked for. Raises `RankLost` if it does not come in time.
+        """
+        asked = self._asked.pop((forward, micro_batch), None)
+        if asked is None:
+            return {}
+        self._wait(asked.messages, f"{asked.transfer}", asked.transfer.source)
+        # The other side had asked for what was sent before, so these have come, or are coming.
+        self._wait(asked.earlier, "a message", asked.transfer.source)
+        return asked.tensors
+
+    def finish(self) -> None:
+        """Waits until all that was sent has come."""
+        for stage, messages in self._sent.items():
+            self._wait(messages, "a message", stage)
+        self._sent.clear()
+
+    def forget(self) -> None:
+        """Forgets what is under way, after an error."""
+        self._sent.clear()
+        self._asked.clear()
+
+    def _wait(self, messages: Sequence[Message], what: str, stage: int) -> None:
+        began = perf_counter()
+        for work, _ in messages:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                if timed_out(error):
+                    rank = self.counterparts[stage]
+                    raise RankLost(
+                        f"rank {rank} (stage {stage}) did not exchange {what} in time"
+                    ) from error
+                raise
+        waited = perf_counter() - began
+        self.waited_s += waited
+        clock = CommunicationClock.running
+        if clock is not None:
+            clock.waited_s += waited
+
+    def _tag(self, transfer: Transfer, number: int) -> int:
+        return transfer.number * len(self.over[transfer.cut]) + number
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor's memory as bytes: transports do not know all dtypes."""
+    return tensor.view(-1).view(torch.uint8)
