@@ -8,10 +8,11 @@ their points is below our frontier by more than its certificate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.cost.options import NEVER, TOFU, Options, Progress, quiet
 from shardwise.documents import Comparison
 from shardwise.errors import BadInput, Cancelled
@@ -20,7 +21,7 @@ from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.peers import data_parallel, flexflow, fsdp, megatron
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.document import ALL, OURS, SPLITS, compare_document
-from shardwise.peers.evaluate import points_of
+from shardwise.peers.evaluate import points_of, with_steps
 from shardwise.peers.mixed.comparison import compare_mixed
 from shardwise.peers.papers import Peer, papers
 from shardwise.peers.replayed import compare_replayed
@@ -38,6 +39,7 @@ def compare(
     *,
     proposals: int | None = None,
     seed: int = 0,
+    stages: Sequence[int] | None = (1,),
 ) -> Comparison:
     """Returns all peers and this system on one cost model.
 
@@ -45,16 +47,24 @@ def compare(
     our frontier. A peer without an answer under the options' limits says why. `gpus` is a number of
     devices, or of a profile with groups a bundle such as `v100=2,1080ti=4` (by replayed steps
     only). `proposals` (None: 50,000, of several kinds 5,000) and `seed` are for FlexFlow's random
-    search. Raises `BadInput` for options that a comparison cannot
-    have (pins, method `tofu`, by sums several numbers of micro-batches), and what `search` raises.
+    search. With `stages` other than 1 (None: all that are possible) there are pipelines of these
+    numbers of stages too, by replayed steps on devices of one kind only. Raises `BadInput` for
+    options that a comparison cannot have (pins, method `tofu`, by sums several numbers of
+    micro-batches), numbers of stages as `PipelineSearch.fastest`, and what `search` raises.
     """
     options, progress = options or Options(), progress or quiet
-    _check(options, proposals)
+    check_options(options)
+    if proposals is not None and proposals < 1:
+        raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")
     devices = devices_of(gpus, hardware)
     subject = Subject.of(graph)
+    piped = stages is None or bool(set(stages) - {1})
+    if piped:
+        _check_pipelines(options, devices)
     if isinstance(devices, Bundle) and options.overlap:
         return compare_mixed(subject, hardware, devices, options, progress, proposals, seed)
-    compared = compare_replayed if options.overlap else _compare_sums
+    replayed = partial(compare_replayed, stages=stages) if piped else compare_replayed
+    compared = replayed if options.overlap else _compare_sums
     count = flexflow.PROPOSALS if proposals is None else proposals
     return compared(subject, hardware, of_one_kind(devices), options, progress, count, seed)
 
@@ -87,7 +97,8 @@ def _compare_sums(
     return compare_document(ours, rounds)
 
 
-def _check(options: Options, proposals: int | None) -> None:
+def check_options(options: Options) -> None:
+    """Raises `BadInput` for options that a comparison cannot have."""
     if options.method == TOFU:
         raise BadInput("Tofu is one of the peers", field="method", expected="our own method")
     if options.pins:
@@ -96,8 +107,15 @@ def _check(options: Options, proposals: int | None) -> None:
         raise BadInput(
             f"got {list(options.micro_batches)}", field="micro-batches", expected="one number"
         )
-    if proposals is not None and proposals < 1:
-        raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")
+
+
+def _check_pipelines(options: Options, devices: int | Bundle) -> None:
+    """Raises `BadInput` for what pipelines are not compared with."""
+    if isinstance(devices, Bundle):
+        raise BadInput(
+            "pipelines are of devices of one kind", field="gpus", expected="a number with stages"
+        )
+    check_pipelines(options)
 
 
 def _ours(
@@ -111,7 +129,7 @@ def _ours(
 
 
 def _answers(ours: Search, progress: Progress, proposals: int, seed: int) -> Iterator[Answer]:
-    """Yields the peers that only split, one after the other."""
+    """Yields the peers that only split, one after the other, with their replayed steps."""
     problem, options = ours.problem, ours.options
     names = named_dimensions(problem.coarsened)
     batch = data_parallel.data_parallel_answer
@@ -121,7 +139,9 @@ def _answers(ours: Search, progress: Progress, proposals: int, seed: int) -> Ite
         *papers(problem, options, names, proposals, seed),
         Peer(megatron.METHOD, megatron.TITLE, grids),
     ):
-        yield peer.answer(progress)
+        answer = peer.answer(progress)
+        points = with_steps(answer.points, ours.own_replayer, by_sum=True)
+        yield replace(answer, points=tuple(points))
 
 
 def _own_answer(ours: Search, space: str) -> Answer:
@@ -136,7 +156,7 @@ def _own_answer(ours: Search, space: str) -> Answer:
         OURS[space],
         title,
         found_by,
-        tuple(points_of(ours)),
+        tuple(with_steps(points_of(ours), ours.own_replayer, by_sum=True)),
         frontier=True,
         epsilon=proven(float(solution.epsilon)),
         seconds=float(solution.seconds),

@@ -14,13 +14,14 @@ from shardwise.advise.mixed import bundle_of
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import (
     ComparedMethod,
+    ComparedPipeline,
     ComparedPoint,
     Comparison,
     CostBreakdown,
     ranked,
 )
 from shardwise.peers.answer import Answer
-from shardwise.peers.evaluate import Point, Step
+from shardwise.peers.evaluate import Piped, Point, Step
 from shardwise.search.search import Search
 
 SPLITS, ALL = "splits", "all"
@@ -28,6 +29,9 @@ SPLITS, ALL = "splits", "all"
 
 OURS = {SPLITS: "shardwise-splits", ALL: "shardwise"}
 """The methods that are this system's."""
+
+OUR_PIPELINES = "shardwise-pipelines"
+"""The method that is this system's pipelines."""
 
 DATA_PARALLEL = ("data-parallel", "ev-ar")
 """Plain data parallelism, on devices of one kind and of several."""
@@ -64,17 +68,20 @@ def replayed_document(
 ) -> Comparison:
     """Returns a comparison by replayed steps: answers with their spaces, our answer the last.
 
+    Where there are pipelines of ours too, all are compared with the fastest of both.
     `searches` are those of our answer, `proof` what is proven of it if they have not found it.
     """
     limit = searches[0].limit_bytes
-    best = fastest_within(answers[-1][1].points, limit)
+    single = fastest_within(answers[-1][1].points, limit)
+    pipelines = [p for _, a in answers if a.method == OUR_PIPELINES for p in a.points]
+    best = fastest_within([*answers[-1][1].points, *pipelines], limit)
     methods = [_method(answer, space, lambda _: best, limit) for space, answer in answers]
     batch = [p for _, a in answers if a.method in DATA_PARALLEL for p in a.points]
     batch.sort(key=lambda point: (point.ranking_bytes > limit, point.ranking_s))
     own = {space: a.points for space, a in answers if a.method in OURS.values()}
     compared = Comparison(
         **members(heading(searches[0])),
-        micro_batches=searches[0].micro_batches if best is None else _step(best).micro_batches,
+        micro_batches=searches[0].micro_batches if single is None else _step(single).micro_batches,
         methods=methods,
         data_parallel_over_mini_time={
             space: _ratio(batch, points, limit) for space, points in own.items()
@@ -123,15 +130,26 @@ def _point(point: Point, ours: Point | None, limit_bytes: float) -> ComparedPoin
     )
     if point.step is None:
         return compared
-    return replace(
+    replayed = replace(
         compared,
         micro_batches=point.step.micro_batches,
         replayed_peak_bytes=round(point.step.peak_bytes),
         replayed_time_s=point.step.time_s,
-        exposed_communication_s=point.step.exposed_s,
+        exposed_communication_s=UNSET if point.step.exposed_s is None else point.step.exposed_s,
+        pipeline=UNSET if point.piped is None else _pipeline(point.piped),
+    )
+    if point.by_sum:
+        return replayed
+    return replace(
+        replayed,
         slower_by=None if ours is None else point.step.time_s / ours.ranking_s - 1.0,
         places=list(point.places) or UNSET,
     )
+
+
+def _pipeline(piped: Piped) -> ComparedPipeline:
+    peaks = [round(peak) for peak in piped.peak_bytes]
+    return ComparedPipeline(len(peaks), piped.schedule, piped.idle, peaks)
 
 
 def _step(point: Point) -> Step:

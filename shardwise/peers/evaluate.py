@@ -44,12 +44,23 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class Step:
-    """A replayed step: micro-batches, peak, time, and what communication adds to it."""
+    """A replayed step: micro-batches, peak, time, and what communication adds to it, which is not
+    known of a pipeline."""
 
     micro_batches: int
     peak_bytes: float
     time_s: float
-    exposed_s: float
+    exposed_s: float | None
+
+
+@dataclass(frozen=True)
+class Piped:
+    """What a pipeline has beside its step: a schedule, the share of the step in which a device
+    waits, in the mean over stages, and the peak of each stage."""
+
+    schedule: str
+    idle: float
+    peak_bytes: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,10 @@ class Point:
     """A strategy and its price: `choices` a row of every group's costs, shape (groups,).
 
     `edge_choices` is the alternative of every edge, shape (edges,). `label` says which of a peer's
-    strategies it is, where it has several. `step` is there where it was replayed, and ranks it.
-    `places` are there where devices are of several kinds.
+    strategies it is, where it has several. `step` is there where it was replayed, and ranks it
+    unless points are ranked `by_sum`.
+    `places` are there where devices are of several kinds. With `piped` it is a pipeline: sums are
+    those of its slowest stage, and choices those of the problem on the devices of one stage.
     """
 
     memory_bytes: float
@@ -68,17 +81,19 @@ class Point:
     edge_choices: NDArray[np.uint32]
     label: str = ""
     step: Step | None = None
+    by_sum: bool = False
     places: tuple[PlannedPlace, ...] = ()
+    piped: Piped | None = None
 
     @property
     def ranking_bytes(self) -> float:
         """What has to fit: the replayed peak, or the sum."""
-        return self.memory_bytes if self.step is None else self.step.peak_bytes
+        return self.memory_bytes if self.step is None or self.by_sum else self.step.peak_bytes
 
     @property
     def ranking_s(self) -> float:
         """The time that ranks it: the replayed one, or the sum."""
-        return self.time_s if self.step is None else self.step.time_s
+        return self.time_s if self.step is None or self.by_sum else self.step.time_s
 
     @property
     def compute_s(self) -> float:
@@ -157,10 +172,12 @@ def steps_of(
     return [Step(micro_batches, *row) for row in rows]
 
 
-def with_steps(points: Sequence[Point], replayer: Replayer) -> list[Point]:
-    """Returns points of the replayer's problem with their replayed steps."""
+def with_steps(points: Sequence[Point], replayer: Replayer, *, by_sum: bool = False) -> list[Point]:
+    """Returns points of the replayer's problem with their replayed steps; `by_sum` says that these
+    do not rank them."""
     steps = steps_of(replayer, [p.choices for p in points], [p.edge_choices for p in points])
-    return [replace(point, step=step) for point, step in zip(points, steps, strict=True)]
+    pairs = zip(points, steps, strict=True)
+    return [replace(point, step=step, by_sum=by_sum) for point, step in pairs]
 
 
 def points_of(search: Search) -> list[Point]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from shardwise.cost.options import Progress
 from shardwise.peers.answer import Answer
 from shardwise.peers.data_parallel import data_parallel_rows
-from shardwise.peers.evaluate import evaluate
+from shardwise.peers.evaluate import Point, evaluate, with_steps
 from shardwise.peers.spaces import problem_with
+from shardwise.replay.replay import Replayer
 from shardwise.search.search import Search
 
 METHOD = "fsdp"
@@ -28,14 +29,19 @@ LABELS = {"never": "zero-3", "always": "zero-3·recompute"}
 
 
 def fsdp(search: Search, recompute: str, progress: Progress) -> Answer:
-    """Returns points `zero-3` unless `recompute` is `always`, `zero-3·recompute` unless `never`."""
-    points = []
+    """Returns points `zero-3` unless `recompute` is `always`, `zero-3·recompute` unless `never`.
+
+    They have their replayed steps, which do not rank them.
+    """
+    points: list[Point] = []
     notes: tuple[str, ...] = ()
     for run in RUNS[recompute]:
         problem = problem_with(search, (3,), run, progress)
         rows = data_parallel_rows(problem)
         notes = rows.notes()
-        points.append(evaluate(problem, rows.choices, label=LABELS[run]))
+        replayer = Replayer(problem, search.options.step, search.subject.kits)
+        point = evaluate(problem, rows.choices, label=LABELS[run])
+        points += with_steps([point], replayer, by_sum=True)
     return Answer(
         METHOD,
         TITLE,

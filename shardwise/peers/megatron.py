@@ -12,7 +12,7 @@ each factorisation:
 Which of these an operator takes is not written down per layer as in Megatron-LM: the fastest
 choice is found (memory left out of account), so that columns, then rows, then an all_reduce come
 out where the paper puts them by hand, and other models than transformers have an answer too.
-Megatron-LM's pipeline is not in it; ZeRO and recomputation on top are in `practitioners.py`.
+Its pipeline is in `pipelines.py`; ZeRO and recomputation on top are in `practitioners.py`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ peak fits:
 
     ours            the answer of the search by replayed time over all numbers of micro-batches
     practitioners   each strategy with its best number of micro-batches (`practitioners.py`)
+    recipes         what trainers' projects publish for the model (`recipes.py`)
+    pipelines       what practitioners run in stages, and ours, if asked for (`pipelines.py`)
     papers          what each system finds by its own measure, a sum, with the least number of
                     micro-batches with which that fits
 
@@ -25,19 +27,24 @@ from shardwise.cost.assemble import SearchProblem, assemble
 from shardwise.cost.options import ALWAYS, NEVER, Options, Progress, go_on
 from shardwise.documents import Comparison
 from shardwise.errors import Cancelled, SolverError
+from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.peers.answer import Answer, pareto, proven
 from shardwise.peers.data_parallel import data_parallel_rows
-from shardwise.peers.document import ALL, OURS, SPLITS, replayed_document
+from shardwise.peers.document import ALL, OUR_PIPELINES, OURS, SPLITS, replayed_document
 from shardwise.peers.evaluate import Point, Step, point_of, with_steps
 from shardwise.peers.methods import MEGATRON, METHODS, STAGE
 from shardwise.peers.papers import Peer, papers
+from shardwise.peers.pipelines import piped_point, pipeline_answers
 from shardwise.peers.practices import is_offered
 from shardwise.peers.practitioners import Practised, best_of_counts
+from shardwise.peers.recipes import recipe_answers
 from shardwise.peers.restrict import solve
 from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen, fastest, lowest_peak, time_gap
 from shardwise.search.fitting import search_fitting
+from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Search, Subject
 from shardwise.sharding.names import named_dimensions
 
@@ -52,6 +59,7 @@ def compare_replayed(
     progress: Progress,
     proposals: int,
     seed: int,
+    stages: Sequence[int] | None = (1,),
 ) -> Comparison:
     """Returns the comparison by replayed steps; raises as `compare`."""
     ours = search_fitting(subject, hardware, gpus, options, progress)
@@ -59,20 +67,36 @@ def compare_replayed(
         raise Cancelled
     plain = options.zero == (0,) and options.recomputation == NEVER
     space = SPLITS if plain else ALL
-    answers = [(space, answer) for answer in _practitioners(ours, progress)]
+    replayers = _replayers(ours, progress)
+    limit = ours[0].limit_bytes
+    answers = [(space, answer) for answer in _practitioners(ours, replayers, progress)]
+    recipes = recipe_answers(subject.graph, hardware, gpus, options, replayers, limit, progress)
+    answers += [(space, answer) for answer in recipes]
     if 0 in options.zero and options.recomputation != ALWAYS:
         papers = _Papers(ours, progress, proposals, seed)
         answers += [(SPLITS, answer) for answer in papers.answers()]
+    if stages is None or set(stages) - {1}:
+        model = UniformModel(subject.graph, hardware, gpus)
+        answers += [(space, a) for a in pipeline_answers(model, options, stages, progress)]
+        own = _own_pipelines(subject.graph, hardware, gpus, options, progress, stages)
+        answers.append((space, own))
     return replayed_document(ours, [*answers, (space, _own_answer(ours))])
 
 
-def _practitioners(ours: Sequence[Search], progress: Progress) -> Iterator[Answer]:
-    """Yields every method of practitioners that the options allow."""
-    limit = ours[0].limit_bytes
+def _replayers(ours: Sequence[Search], progress: Progress) -> list[Replayer]:
+    """Returns the replayer of every number of micro-batches."""
     replayers = []
     for place, one in enumerate(ours):
         go_on(progress, STAGE, place / len(ours))
         replayers.append(replayer_of_whole(one, progress))
+    return replayers
+
+
+def _practitioners(
+    ours: Sequence[Search], replayers: Sequence[Replayer], progress: Progress
+) -> Iterator[Answer]:
+    """Yields every method of practitioners that the options allow."""
+    limit = ours[0].limit_bytes
     for methods in ([name for name in METHODS if name != MEGATRON], [MEGATRON]):
         started = monotonic()
         best: list[Practised] = []
@@ -227,6 +251,34 @@ def _own_answer(ours: Sequence[Search]) -> Answer:
         (_own_point(best or lowest_peak(ours)),),
         epsilon=None if best is None else time_gap(ours, best),
         seconds=sum(float(search.solution.seconds) for search in ours),
+    )
+
+
+def _own_pipelines(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress,
+    stages: Sequence[int] | None,
+) -> Answer:
+    """Returns our pipelines: the fastest that fits of these numbers of stages (None: all)."""
+    started = monotonic()
+    search = PipelineSearch(graph, hardware, gpus, options, progress)
+    asked = search.counts() if stages is None else sorted(set(stages) - {1})
+    fastest = search.fastest(asked)
+    best, title = fastest.pipeline, "This system, pipelines"
+    if best is None:
+        reason = f"no pipeline of {' or '.join(map(str, asked)) or 'any number of'} stages fits"
+        return Answer(OUR_PIPELINES, title, "", reason=reason)
+    label = f"pp{best.stages}·{best.schedule}"
+    return Answer(
+        OUR_PIPELINES,
+        title,
+        "the search of cuts, schedules, micro-batches and a strategy for each stage",
+        (piped_point(best, label),),
+        epsilon=best.step_s / fastest.least_s - 1.0 if fastest.least_s > 0 else None,
+        seconds=monotonic() - started,
     )
 
 

@@ -180,11 +180,26 @@ def _fits(point: Any, number: int) -> bool:
             field=f"points[{number}].bundle",
             expected="a number of like GPUs: this reads curves over counts, not over bundles",
         )
-    return bool(point.get("feasible"))
+    return bool(point.get("feasible")) or _pipeline(point, number) is not None
+
+
+def _pipeline(point: Mapping[str, Any], number: int) -> Mapping[str, Any] | None:
+    """Returns the pipeline that is a point's fastest, None where none is."""
+    pipeline = point.get("pipeline")
+    if pipeline is None or isinstance(pipeline, dict):
+        return pipeline
+    raise BadInput(
+        f"{str(pipeline)[:80]!r}",
+        field=f"points[{number}].pipeline",
+        expected="a pipeline's step, or none",
+    )
 
 
 def _count(point: Mapping[str, Any], number: int, ranked: str) -> Count:
-    step_s, nodes = point.get(ranked), point.get("nodes") or 1
+    pipeline, nodes = _pipeline(point, number), point.get("nodes") or 1
+    if pipeline is not None:
+        ranked = "pipeline.step_s"
+    step_s = point.get(ranked) if pipeline is None else pipeline.get("step_s")
     if not isinstance(step_s, int | float) or not 0 < step_s < float("inf"):
         raise BadInput(f"{step_s!r}", field=f"points[{number}].{ranked}", expected="seconds")
     if not isinstance(nodes, int) or not 1 <= nodes <= point["gpus"]:

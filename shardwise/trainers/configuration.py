@@ -17,7 +17,7 @@ MOST_UNREAD = 40
 _MISSPELT = 0.88
 """The likeness from which an unknown key counts as a known one misspelt."""
 
-_NO_PIPELINES = "1: Shardwise does not plan pipelines, context or expert parallelism yet"
+_NOT_PLANNED = "1: Shardwise does not plan this kind of parallelism yet"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Configuration:
 
     A reader may give the parallelism in any form; `read_configuration` makes it canonical.
     `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
-    say. `unread` says in plain words what in the file has no part in the rest.
+    say. `unread` says in plain words what in the file has no part in the rest. With `stages` above
+    1 it is a pipeline of equal layers under `schedule`, and `parallelism` is that of each stage.
     """
 
     trainer: str
@@ -34,6 +35,8 @@ class Configuration:
     batch: int | None
     sequence_length: int | None
     unread: list[str] = field(default_factory=list)
+    stages: int = 1
+    schedule: str = "1f1b"
 
 
 class Section:
@@ -104,6 +107,12 @@ class Section:
         for key in keys:
             only_one(self.count(key, 1, least=0), self._named(key))
 
+    def empty(self, *keys: str, expected: str) -> None:
+        """Raises `BadInput` for a key with a list or a text that is not empty."""
+        for key in keys:
+            if self._get(key):
+                raise BadInput("is not priced yet", field=self._named(key), expected=expected)
+
     def unread(self) -> Iterator[str]:
         """Yields the paths of the members that were not read."""
         for key, value in self._value.items():
@@ -121,7 +130,7 @@ class Section:
 def only_one(degree: int, path: str) -> None:
     """Raises `BadInput` for a degree above 1 of what Shardwise does not plan."""
     if degree > 1:
-        raise BadInput(f"got {degree}", field=path, expected=_NO_PIPELINES)
+        raise BadInput(f"got {degree}", field=path, expected=_NOT_PLANNED)
 
 
 def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.near import did_you_mean, near
 from shardwise.trainers import accelerate, deepspeed, fsdp2, megatron, nanotron, torchtitan
-from shardwise.trainers.job import Limits, Written
+from shardwise.trainers.job import Limits, Written, job_of
 
 JSON = "application/json"
 SHELL = "text/x-shellscript"
@@ -26,7 +27,7 @@ class Format:
     filename: str
     media_type: str
     limits: Limits
-    write: Callable[[Plan], Written]
+    write: Callable[[Any], Written]
 
 
 TRAINERS = {
@@ -42,8 +43,8 @@ TRAINERS = {
 }
 
 
-def write_for(plan: Plan, trainer: str) -> Written:
-    """Returns a plan as the configuration of a trainer, one of `TRAINERS`.
+def write_for(plan: Plan | Pipeline, trainer: str) -> Written:
+    """Returns a plan or a pipeline as the configuration of a trainer, one of `TRAINERS`.
 
     Raises `BadInput` for an unknown trainer, for a plan that was not made for a trainer, and for
     one that the trainer's configuration cannot say.
@@ -54,4 +55,7 @@ def write_for(plan: Plan, trainer: str) -> Written:
             field="to",
             expected=", ".join(TRAINERS),
         )
+    if isinstance(plan, Pipeline):
+        # Some writers look at a plan's splits before its job.
+        job_of(plan, trainer, TRAINERS[trainer].limits)
     return TRAINERS[trainer].write(plan)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers.models import MODELS, Model
@@ -37,7 +37,8 @@ class Limits:
     """What a trainer's configuration can say of `Parallelism`.
 
     `hybrid` are the ZeRO stages that may have replicas of their shards. `sequence` are the values
-    that sequence parallelism may have beside tensor parallelism.
+    that sequence parallelism may have beside tensor parallelism. `schedules` are those of its
+    pipelines.
     """
 
     zero: Collection[int]
@@ -45,12 +46,14 @@ class Limits:
     tensor: bool = True
     sequence: Collection[bool] = (False, True)
     recompute: Collection[Recomputed] = ("none", "full")
+    schedules: Collection[str] = ()
 
 
 @dataclass(frozen=True)
 class Job:
     """A plan in the terms of trainers: `samples` of one micro-batch on one device.
 
+    With `stages` above 1 it is a pipeline of equal layers, and `parallelism` that of each stage.
     `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
     """
 
@@ -66,6 +69,8 @@ class Job:
     optimizer: str
     kernels: str
     model: Model | None
+    stages: int = 1
+    schedule: str = ""
     unsaid: list[str] = field(default_factory=list)
 
     @property
@@ -98,31 +103,35 @@ class Job:
         return f"torchrun {hosts} --nproc-per-node={self.gpus_per_node}"
 
 
-def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
+def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
     """Returns a plan in the terms of trainers.
 
-    Raises `BadInput` for a plan without one strategy for every layer, for devices of several
-    kinds, and for what `limits` leaves out.
+    Raises `BadInput` for a plan without one strategy for every layer, for a pipeline of unequal
+    stages, for devices of several kinds, and for what `limits` leaves out.
     """
+    piped = isinstance(plan, Pipeline)
+    if isinstance(plan, Pipeline):
+        _check_pipeline(plan, trainer, limits)
+    elif plan.cluster is not UNSET:
+        raise BadInput(
+            f"{trainer} gives every device the same share",
+            field="cluster",
+            expected="a plan on devices of one kind",
+        )
     if plan.trainer is UNSET:
         raise BadInput(
             "the plan splits each operator as suits it best, which no trainer's file can say",
             field="trainer",
             expected=f"a plan made with `shardwise plan GRAPH --space {trainer}`",
         )
-    if plan.cluster is not UNSET:
-        raise BadInput(
-            f"{trainer} gives every device the same share",
-            field="cluster",
-            expected="a plan on devices of one kind",
-        )
     planned = plan.trainer
     parallelism = canonical(planned.parallelism)
-    if parallelism.gpus != plan.gpus:
+    stages = len(plan.stages) if isinstance(plan, Pipeline) else 1
+    if parallelism.gpus * stages != plan.gpus:
         raise BadInput(
-            f"{parallelism.gpus} devices in a plan for {plan.gpus}",
+            f"{parallelism.gpus * stages} devices in a plan for {plan.gpus}",
             field=FIELD,
-            expected="replicas × shards × tensor devices",
+            expected="replicas × shards × tensor devices" + (" × stages" if piped else ""),
         )
     check(parallelism, trainer, limits)
     parts = parallelism.data * parallelism.micro_batches
@@ -146,8 +155,10 @@ def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
         optimizer=plan.optimizer,
         kernels="eager" if plan.kernels is UNSET else plan.kernels,
         model=MODELS.get(plan.graph_name),
+        stages=stages,
+        schedule=plan.schedule if isinstance(plan, Pipeline) else "",
     )
-    if plan.schedule is not UNSET:
+    if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
     if job.captured and planned.dtype not in _PRECISIONS:
         job.unsaid.append(GUESSED_PRECISION)
@@ -156,7 +167,31 @@ def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
     return job
 
 
-def _precision(plan: Plan) -> str:
+def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
+    """Raises `BadInput` for a pipeline that no trainer's file can say, or not this trainer's."""
+    if not limits.schedules:
+        raise BadInput(
+            f"pipelines are not written for {trainer}",
+            field="to",
+            expected="megatron or torchtitan",
+        )
+    if plan.trainer is UNSET:
+        raise BadInput(
+            "each stage of the pipeline has cuts and splits of its own, which no trainer's file "
+            "can say",
+            field="trainer",
+            expected=f"a pipeline made with `shardwise plan GRAPH --stages {len(plan.stages)} "
+            f"--space {trainer}`",
+        )
+    if plan.schedule not in limits.schedules:
+        raise BadInput(
+            f"{trainer}'s configuration cannot say {plan.schedule!r:.40}",
+            field="schedule",
+            expected=_listed(limits.schedules),
+        )
+
+
+def _precision(plan: Plan | Pipeline) -> str:
     """Returns bf16, fp16 or fp32; bf16 where neither the plan nor its graph says."""
     if plan.precision != "captured" or plan.trainer is UNSET:
         return plan.precision if plan.precision in _DTYPES else "bf16"

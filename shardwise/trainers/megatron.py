@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import (
@@ -20,7 +20,9 @@ from shardwise.trainers.models import Model
 
 NAME = "megatron"
 FILENAME = "megatron.sh"
-LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(1,), recompute=("none", "selective", "full"))
+LIMITS = Limits(
+    zero=(0, 1, 2, 3), hybrid=(1,), recompute=("none", "selective", "full"), schedules=("1f1b",)
+)
 
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _SHARDED = {stage: name for name, stage in _STRATEGIES.items()}
@@ -50,6 +52,17 @@ READ = (
 )
 """The flags that say how a step is parallel."""
 
+UNEQUAL_STAGES = (
+    "--num-layers-per-virtual-pipeline-stage",
+    "--num-virtual-stages-per-pipeline-rank",
+    "--pipeline-model-parallel-layout",
+    "--decoder-first-pipeline-num-layers",
+    "--decoder-last-pipeline-num-layers",
+    "--account-for-embedding-in-pipeline-split",
+    "--account-for-loss-in-pipeline-split",
+)
+"""Flags that interleave stages or give them unequal layers."""
+
 _BEARING = re.compile(
     r"--(fp8|fp4|cpu-offload|.*offload|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore)"
 )
@@ -60,12 +73,12 @@ _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-(\w+))?\}?")
 _COMMENT = re.compile(r"(?m)(^|\s)#.*$")
 
 
-def write(plan: Plan) -> Written:
+def write(plan: Plan | Pipeline) -> Written:
     """Returns a shell script that starts a plan. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
     parts = {
         "MODEL": _model(job),
-        "PARALLEL": _parallel(job.parallelism),
+        "PARALLEL": _parallel(job.parallelism, job.stages),
         "TRAINING": _training(job),
     }
     arrays = "".join(
@@ -89,10 +102,13 @@ def read(text: str, gpus: int) -> Configuration:
     """
     flags = _flags(text)
     number = _reader(flags)
-    for degree in ("pipeline-model-parallel", "context-parallel", "expert-model-parallel"):
+    for degree in ("context-parallel", "expert-model-parallel"):
         only_one(number(f"{degree}-size", 1), f"--{degree}-size")
+    stages = number("pipeline-model-parallel-size", 1)
+    _check_stages(flags)
     tensor = number("tensor-model-parallel-size", 1)
-    data = divided(gpus, tensor, "GPUs", "--tensor-model-parallel-size")
+    of_stage = divided(gpus, stages, "GPUs", "--pipeline-model-parallel-size")
+    data = divided(of_stage, tensor, "GPUs", "--tensor-model-parallel-size")
     replicas = number("num-distributed-optimizer-instances", 1)
     shards = divided(data, replicas, "devices", "--num-distributed-optimizer-instances")
     samples = number("micro-batch-size", 1)
@@ -114,7 +130,20 @@ def read(text: str, gpus: int) -> Configuration:
         batch=batch,
         sequence_length=length or None,
         unread=[*notes, *(flag for flag in flags if flag not in READ and _BEARING.match(flag))],
+        stages=stages,
     )
+
+
+def _check_stages(flags: Mapping[str, list[str]]) -> None:
+    """Raises `BadInput` for a flag that makes other stages than one of equal layers on each
+    device."""
+    for flag in UNEQUAL_STAGES:
+        if flag in flags:
+            raise BadInput(
+                "stages that are interleaved or of unequal layers are not priced yet",
+                field=flag,
+                expected="stages of equal layers, one on each device, under 1F1B",
+            )
 
 
 def _flags(text: str) -> dict[str, list[str]]:
@@ -188,10 +217,10 @@ def _recomputed(flags: Mapping[str, list[str]], notes: list[str]) -> Recomputed:
     return "none"
 
 
-def _parallel(p: Parallelism) -> list[str]:
+def _parallel(p: Parallelism, stages: int) -> list[str]:
     lines = [
         f"--tensor-model-parallel-size {p.tensor}",
-        "--pipeline-model-parallel-size 1",
+        f"--pipeline-model-parallel-size {stages}",
         "--context-parallel-size 1",
     ]
     if p.sequence:

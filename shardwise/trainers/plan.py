@@ -23,6 +23,7 @@ from shardwise.advise.plan import plan_document
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import PlannedTrainer, text_of
+from shardwise.documents.plan import Neighbour
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
@@ -33,6 +34,7 @@ from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.texts import counted
+from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.spaces import ANY, space_of
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
@@ -57,10 +59,11 @@ def plan_for(
     top. Raises `Infeasible` where none of them fits, and `BadInput` for an unknown trainer and for
     what trainers do not take: devices of several kinds, rules, sums, other objectives and orders.
     """
-    space, options, progress = space_of(trainer), options or Options(), progress or quiet
-    devices = one_kind(gpus, hardware)
-    check_options(options)
-    _check(objective, order, trainer)
+    options, progress = options or Options(), progress or quiet
+    space = space_of(trainer)
+    devices = check_question(gpus, hardware, trainer, objective, options)
+    if order not in (None, PROGRAM):
+        raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)
     searches = search_fitting(Subject.of(graph), hardware, devices, options, progress)
     if all(search.proof is not None for search in searches):
         searches, _ = with_neighbours(searches, progress)
@@ -69,10 +72,21 @@ def plan_for(
     known = strategies(replayables, space.allows, progress)
     best = fitting(known.values(), trainer, searches[0])
     own, chosen = searches_of(replayables, known.values(), best, monotonic() - started)
+    near = neighbours_of(best, known.values(), chosen.search.limit_bytes)
     return replace(
-        plan_document(own, chosen, objective),
+        plan_document(own, chosen, objective, near),
         trainer=planned_trainer(trainer, graph, best, fastest(searches)),
     )
+
+
+def check_question(
+    gpus: int | str | Bundle, hardware: Hardware, trainer: str, objective: str, options: Options
+) -> int:
+    """Returns a number of devices; raises `BadInput` for what trainers do not take."""
+    devices = one_kind(gpus, hardware)
+    check_options(options)
+    check_objective(objective, trainer)
+    return devices
 
 
 def one_kind(gpus: int | str | Bundle, hardware: Hardware) -> int:
@@ -121,6 +135,36 @@ def fitting(known: Collection[Practised], trainer: str, search: Search) -> Pract
     return best
 
 
+def neighbours_of(
+    best: Practised, known: Collection[Practised], limit_bytes: float
+) -> list[Neighbour]:
+    """Returns for each field the best strategy that differs from the answer in that field alone.
+
+    It is the fastest that fits, or one that does not fit if it would be faster than the answer.
+    """
+    own, time_s = best.practice.parallelism, best.step.time_s
+    found: dict[str, tuple[bool, float, Practised]] = {}
+    for one in known:
+        fields = changes(own, one.practice.parallelism)
+        fits = one.step.peak_bytes <= limit_bytes
+        if len(fields) != 1 or not (fits or one.step.time_s < time_s):
+            continue
+        rank = (fits, one.step.time_s, one)
+        if fields[0] not in found or rank[:2] < found[fields[0]][:2]:
+            found[fields[0]] = rank
+    return [
+        Neighbour(
+            name=change_text(own, one.practice.parallelism),
+            label=text_of(one.practice.parallelism),
+            micro_batches=one.practice.parallelism.micro_batches,
+            replayed_time_s=one.step.time_s,
+            peak_bytes=round(one.step.peak_bytes),
+            fits=fits,
+        )
+        for fits, _, one in found.values()
+    ]
+
+
 def planned_trainer(
     trainer: str, graph: Graph, practised: Practised, any_kind: Chosen | None
 ) -> PlannedTrainer:
@@ -139,12 +183,17 @@ def planned_trainer(
     )
 
 
-def _check(objective: str, order: str | None, trainer: str) -> None:
+def check_point(point: str | None) -> None:
+    """Raises `BadInput` for a point of a frontier, which the space of a trainer does not have."""
+    if point is not None:
+        raise BadInput("a trainer's space has no frontier", field="point", expected="none")
+
+
+def check_objective(objective: str, trainer: str) -> None:
+    """Raises `BadInput` for an objective that is not one of `OBJECTIVES`."""
     if objective not in OBJECTIVES:
         raise BadInput(
             f"{trainer} has no frontier to pick the {objective} of",
             field="objective",
             expected=", ".join(OBJECTIVES),
         )
-    if order not in (None, PROGRAM):
-        raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)

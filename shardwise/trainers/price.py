@@ -14,6 +14,7 @@ from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.practitioners import Practised
@@ -21,6 +22,7 @@ from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.search.solution import Solution
 from shardwise.sharding.layout import shard_fits
 from shardwise.trainers.changes import change_text, changes
+from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.job import canonical
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
 from shardwise.trainers.spaces import ANY, space_of
@@ -82,6 +84,56 @@ def price(
         else _alternative(own, best, limit_bytes),
         unread=list(unread),
     )
+
+
+def price_configuration(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int | str | Bundle,
+    configuration: Configuration,
+    options: Options | None = None,
+    *,
+    file: str,
+    progress: Progress | None = None,
+) -> Pricing:
+    """Returns the price of a configuration in its trainer's space, as `price` does.
+
+    Raises `BadInput` naming `file` where it is of another batch or sequence than the graph, and for
+    a pipeline, which `price_pipeline` prices.
+    """
+    if configuration.stages > 1:
+        raise BadInput(
+            f"a pipeline of {configuration.stages} stages",
+            file=file,
+            expected="no pipeline here; `shardwise explain GRAPH --like FILE` prices it on your "
+            "own machine, without --server",
+        )
+    check_step(graph, configuration.batch, configuration.sequence_length, file)
+    return price(
+        graph,
+        hardware,
+        gpus,
+        configuration.parallelism,
+        options,
+        trainer=configuration.trainer,
+        unread=configuration.unread,
+        progress=progress,
+    )
+
+
+def check_step(graph: Graph, batch: int | None, sequence: int | None, file: str) -> None:
+    """Raises `BadInput` where a configuration is of another batch or sequence than the graph."""
+    step = step_of(graph)
+    for name, wanted, known, flag in (
+        ("global batch", batch, step.batch, "--batch"),
+        ("sequence length", sequence, step.seq, "--seq"),
+    ):
+        if wanted is not None and known is not None and wanted != known:
+            raise BadInput(
+                f"its {name} is {wanted:,}, that of the graph {known:,}",
+                file=file,
+                expected=f"a graph captured with {flag} {wanted}",
+            )
 
 
 def _check(given: Parallelism, gpus: int, batch: int | None) -> None:

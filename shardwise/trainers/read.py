@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from shardwise.trainers.job import canonical
 from shardwise.trainers.yaml_text import read_yaml
 
 LARGEST_BYTES = 2**20
+_LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
 KINDS = "torchtitan TOML, Megatron flags, DeepSpeed JSON, accelerate YAML or nanotron YAML"
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
 _TORCHTITAN = ("parallelism", "training", "job", "activation_checkpoint", "model")
@@ -35,25 +37,39 @@ def read_configuration(path: str | os.PathLike[str], gpus: int) -> Configuration
 
     The trainer is recognised by what the file contains. Raises `BadInput` naming the file and
     field: for a file of no trainer, of more than a mebibyte or with misspelt keys, for degrees that
-    do not make up `gpus`, and for pipelines, context and expert parallelism.
+    do not make up `gpus`, for context and expert parallelism, and for pipelines of DeepSpeed and
+    nanotron, and such as are not of equal layers, one stage a device.
+    """
+    return configuration_of(configuration_text(path), gpus, os.fspath(path))
+
+
+def configuration_text(path: str | os.PathLike[str], most: int = LARGEST_BYTES) -> str:
+    """Returns the text of a trainer's file of at most `most` bytes; raises `BadInput`."""
+    data = read_bounded(path, KINDS, most)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput("not text in UTF-8", file=os.fspath(path), expected=KINDS) from None
+
+
+def configuration_of(text: str, gpus: int, file: str) -> Configuration:
+    """Returns what a trainer's text says, as `read_configuration` does; errors name `file`.
+
+    Texts are not bounded here, and some of 64 KiB take a parser most of a minute.
     """
     if not 1 <= gpus <= LARGEST:
         raise BadInput(f"got {gpus}", field="gpus", expected=f"1 to {LARGEST}")
-    file = os.fspath(path)
-    data = read_bounded(path, KINDS, LARGEST_BYTES)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput("not text in UTF-8", file=file, expected=KINDS) from None
     try:
         configuration = _read(text, gpus, file)
     except BadInput as error:
         raise error.in_file(file) from None
     p = canonical(configuration.parallelism)
-    if p.gpus != gpus:
+    stages = configuration.stages
+    if p.gpus * stages != gpus:
+        piped = f" × stages {stages}" if stages > 1 else ""
         raise BadInput(
-            f"the degrees make up {p.gpus} GPUs (replicas {p.replicas} × shards {p.shards} × "
-            f"tensor {p.tensor})",
+            f"the degrees make up {p.gpus * stages} GPUs (replicas {p.replicas} × shards "
+            f"{p.shards} × tensor {p.tensor}{piped})",
             file=file,
             field="gpus",
             expected=f"{gpus}, as asked",
@@ -97,6 +113,8 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def _toml(text: str) -> dict[str, Any] | None:
+    if _LONG_KEY.search(text):  # a parser takes time in its square
+        raise BadInput("a name with more than 16 parts", expected=KINDS)
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):

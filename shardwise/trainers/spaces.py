@@ -14,7 +14,7 @@ what a trainer recomputes in selective recomputation: ours are all groups of a b
 product by weights (`peers/practitioners.py`), torchtitan's policy saves every second product,
 Megatron's default is the core of attention alone.
 
-Pipelines, context and expert parallelism are in no space here.
+Context and expert parallelism are in no space here; pipelines are beside it (`pipelines.py`).
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, Section, divided
@@ -19,6 +19,7 @@ LIMITS = Limits(
     hybrid=(2, 3),
     sequence=(True,),
     recompute=("none", "selective", "full"),
+    schedules=("1f1b", "gpipe"),
 )
 
 _RESHARD = {2: "never", 3: "always"}
@@ -56,10 +57,19 @@ KEYS = (
 )
 """What the section `parallelism` may have."""
 
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe"}
+"""By our name what torchtitan calls them."""
+
+_OWN_STAGES = (
+    "pipeline_parallel_split_points",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_schedule_csv",
+)
+
 _IGNORED = ("job", "profiling", "metrics", "checkpoint", "comm", "validation", "lr_scheduler")
 
 
-def write(plan: Plan) -> Written:
+def write(plan: Plan | Pipeline) -> Written:
     """Returns the TOML of a plan, with the command that reads it. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
     unsaid = [*job.unsaid, *_unsaid(job)]
@@ -71,17 +81,18 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     job = Section(text)
     job.ignore(*_IGNORED)
     parallelism = job.section("parallelism", KEYS)
-    parallelism.one("pipeline_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+    parallelism.one("context_parallel_degree", "expert_parallel_degree")
+    stages = parallelism.count("pipeline_parallel_degree", 1)
     tensor = parallelism.count("tensor_parallel_degree", 1)
     replicas = parallelism.count("data_parallel_replicate_degree", 1)
     shards = parallelism.count("data_parallel_shard_degree", -1, least=-1)
     if shards < 1:
-        what = "GPUs (tensor × replicate)"
-        shards = divided(gpus, tensor * replicas, what, "parallelism.tensor_parallel_degree")
+        what = "GPUs (tensor × replicate × pipeline)"
+        given = tensor * replicas * stages
+        shards = divided(gpus, given, what, "parallelism.tensor_parallel_degree")
     policies = ("default", "always", "never")
     policy = parallelism.word("fsdp_reshard_after_forward", "default", policies)
     sequence = parallelism.flag("enable_sequence_parallel", True)
-    parallelism.ignore("pipeline_parallel_schedule")
     training = job.section("training")
     samples = training.count("local_batch_size", 8)
     batch = training.count("global_batch_size", -1, least=-1)
@@ -90,6 +101,13 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         batch = samples * data
     training.ignore("steps", "dataset", "dataset_path", "max_norm", "gc_freq", "gc_debug")
     notes: list[str] = []
+    schedule, pieces = _schedule(parallelism, stages, samples, notes)
+    if stages > 1 and batch != samples * data:
+        raise BadInput(
+            f"got {batch}: a pipeline that runs several times in a step is not priced yet",
+            field="training.global_batch_size",
+            expected=f"local_batch_size × {data} = {samples * data}",
+        )
     recompute = _recomputed(job.section("activation_checkpoint"), notes)
     model = job.section("model")
     model.ignore("name", "flavor", "tokenizer_path", "hf_assets_path", "print_after_conversion")
@@ -101,14 +119,51 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             shards=shards,
             tensor=tensor,
             sequence=sequence,
-            zero=2 if policy == "never" else 3,
+            # torchtitan keeps parameters whole in a pipeline unless it is told otherwise.
+            zero=2 if policy == "never" or (policy == "default" and stages > 1) else 3,
             recompute=recompute,
-            micro_batches=divided(batch, samples * data, "samples", "training.global_batch_size"),
+            micro_batches=pieces
+            * divided(batch, samples * data, "samples", "training.global_batch_size"),
         ),
         batch=batch,
         sequence_length=training.count("seq_len", 2048),
         unread=[*notes, *job.unread(), *(path for part in sections for path in part.unread())],
+        stages=stages,
+        schedule=schedule,
     )
+
+
+def _schedule(parallelism: Section, stages: int, samples: int, notes: list[str]) -> tuple[str, int]:
+    """Returns the schedule of a pipeline and its micro-batches of a local batch, of one stage 1."""
+    if stages == 1:
+        parallelism.ignore(*(key for key in KEYS if key.startswith("pipeline_parallel_")))
+        return "1f1b", 1
+    name = parallelism.word("pipeline_parallel_schedule", "1F1B")
+    if name.lower() not in SCHEDULES:
+        raise BadInput(
+            f"got {name[:40]!r}, which is not priced yet",
+            field="parallelism.pipeline_parallel_schedule",
+            expected="1F1B or GPipe",
+        )
+    parallelism.empty(*_OWN_STAGES, expected="stages of equal layers, as torchtitan makes them")
+    notes += _unequal(parallelism)
+    size = parallelism.count("pipeline_parallel_microbatch_size", 1)
+    return name.lower(), divided(
+        samples, size, "samples", "parallelism.pipeline_parallel_microbatch_size"
+    )
+
+
+def _unequal(parallelism: Section) -> Iterator[str]:
+    """Yields what is said of layers that first and last stage have less than the others."""
+    less = [
+        parallelism.count(f"pipeline_parallel_{end}_stage_less_layers", 1, least=0)
+        for end in ("first", "last")
+    ]
+    if any(less):
+        yield (
+            f"parallelism.pipeline_parallel_first_stage_less_layers = {less[0]} and last {less[1]} "
+            "(1 where they are not given): read as 0, stages of equal layers"
+        )
 
 
 def _recomputed(section: Section, notes: list[str]) -> Recomputed:
@@ -134,7 +189,8 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
     sections: dict[str, dict[str, Any]] = {
         "model": {"name": name, "flavor": flavor},
         "training": {
-            "local_batch_size": job.samples,
+            # A pipeline takes its micro-batches from a local batch, and runs once in a step.
+            "local_batch_size": job.samples * (p.micro_batches if job.stages > 1 else 1),
             "global_batch_size": job.batch,
             "seq_len": job.sequence_length,
             "mixed_precision_param": job.dtype,
@@ -145,7 +201,8 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
             "data_parallel_shard_degree": p.shards,
             "fsdp_reshard_after_forward": _RESHARD.get(p.zero, "default"),
             "tensor_parallel_degree": p.tensor,
-            "pipeline_parallel_degree": 1,
+            "pipeline_parallel_degree": job.stages,
+            **(_stages(job) if job.stages > 1 else {}),
             "context_parallel_degree": 1,
         },
         "activation_checkpoint": {
@@ -163,6 +220,16 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
     if job.optimizer == "adam":
         sections["optimizer"] = {"name": "AdamW"}
     return sections
+
+
+def _stages(job: Job) -> dict[str, Any]:
+    """Returns what makes stages of equal layers."""
+    return {
+        "pipeline_parallel_schedule": SCHEDULES[job.schedule],
+        "pipeline_parallel_microbatch_size": job.samples,
+        "pipeline_parallel_first_stage_less_layers": 0,
+        "pipeline_parallel_last_stage_less_layers": 0,
+    }
 
 
 def _head(job: Job) -> str:

@@ -5,7 +5,7 @@
     one kind              each group of devices alone, and all devices as the slowest
     ours                  the search by replayed time over all of this
 
-HetPipe is left out: it needs pipelines, which the cost model does not have.
+HetPipe is left out: it needs pipelines of unlike devices, which are not priced.
 """
 
 from __future__ import annotations

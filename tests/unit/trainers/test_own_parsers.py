@@ -9,16 +9,27 @@ import dataclasses
 import importlib
 import json
 import shlex
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from msgspec import UNSET
+from msgspec.structs import replace
+from torch.distributed.pipelining.schedules import get_schedule_class
 
 from harness.trainer_plans import plan_of
+from shardwise.advise import Options
+from shardwise.capture import shipped_graph
+from shardwise.documents import Pipeline
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
+from shardwise.graph import read_graph
+from shardwise.hardware import load_hardware
 from shardwise.trainers.formats import TRAINERS, write_for
+from shardwise.trainers.plan_pipeline import pipeline_for
 
 STRATEGIES = (
     Parallelism(replicas=4, micro_batches=2),
@@ -71,6 +82,50 @@ def test_torchtitan_s_configuration(tmp_path: Path) -> None:
         assert job.parallelism.tensor_parallel_degree == parallelism.tensor
         assert job.training.global_batch_size == 2 * parallelism.data * parallelism.micro_batches
         assert job.training.seq_len == 8192
+
+
+@cache
+def two_stages() -> Pipeline:
+    """GPT-2 in two stages of two devices, eight micro-batches of four samples on each device."""
+    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    options = Options(micro_batches=(8,), zero=(2,), recompute="never")
+    return pipeline_for(graph, machine, 4, "torchtitan", stages=(2,), options=options)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_torchtitan_s_pipelines(schedule: str, tmp_path: Path) -> None:
+    config = installed("torchtitan.config")
+    if not hasattr(config, "JobConfig"):
+        pytest.skip("torchtitan 0.3 makes configurations in code")
+    file = tmp_path / TRAINERS["torchtitan"].filename
+    file.write_text(write_for(replace(two_stages(), schedule=schedule), "torchtitan").text)
+    job = config.ConfigManager().parse_args(["--job.config_file", str(file)])
+    degrees = job.parallelism
+    assert degrees.pipeline_parallel_degree == 2
+    assert degrees.pipeline_parallel_schedule.lower() == schedule
+    assert get_schedule_class(degrees.pipeline_parallel_schedule).__name__.lower() == (
+        f"schedule{schedule}"
+    )
+    assert degrees.pipeline_parallel_first_stage_less_layers == 0
+    assert degrees.pipeline_parallel_last_stage_less_layers == 0
+    size = degrees.pipeline_parallel_microbatch_size
+    assert (job.training.local_batch_size, size) == (32, 4)
+    assert job.training.global_batch_size == 64
+
+
+def test_megatron_core_s_pipelines() -> None:
+    transformer = installed("megatron.core.transformer.transformer_config")
+    planned = two_stages()
+    assert planned.trainer is not UNSET
+    given = Parallelism(shards=2, zero=1, micro_batches=8)
+    trainer = replace(planned.trainer, name="megatron", parallelism=given)
+    flags = flags_of(write_for(replace(planned, schedule="1f1b", trainer=trainer), "megatron").text)
+    # Megatron-LM takes the dtype between stages from that of the parameters.
+    values = {**taken(transformer.TransformerConfig, flags), "pipeline_dtype": torch.bfloat16}
+    parsed = transformer.TransformerConfig(**values)
+    assert parsed.pipeline_model_parallel_size == 2
+    assert parsed.virtual_pipeline_model_parallel_size is None
+    assert flags["micro_batch_size"] == ["4"] and flags["global_batch_size"] == ["64"]
 
 
 def test_deepspeed_s_configuration() -> None:

@@ -18,7 +18,7 @@ from shardwise import documents
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cli.explain import explain as explain_command
-from shardwise.cli.pricing import check_step, pricing_page
+from shardwise.cli.pricing import pricing_page
 from shardwise.documents.parallelism import Parallelism
 from shardwise.documents.pricing import Pricing
 from shardwise.errors import BadInput
@@ -27,7 +27,7 @@ from shardwise.hardware import load_hardware
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.trainers.plan import plan_for
-from shardwise.trainers.price import price
+from shardwise.trainers.price import check_step, price
 from shardwise.trainers.spaces import ANY, SPACES
 
 GPUS = 8
@@ -175,7 +175,6 @@ def test_the_command_prices_a_file(tmp_path: Path) -> None:
     assert pricing.parallelism == Parallelism(shards=8, zero=3, micro_batches=4)
     for wrong, problem in (
         (asked, "--hardware and --gpus"),
-        ([*asked, *where, "--server", "http://127.0.0.1:1"], "no --server"),
         ([str(graph), *where], "a plan has its own"),
     ):
         refused = runner.invoke(explain_command, wrong).exception

@@ -131,8 +131,23 @@ def test_nanotron(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "old", "new", "field"),
     [
-        (TITAN, "pipeline_parallel_degree = 1", "pipeline_parallel_degree = 4",
-         "parallelism.pipeline_parallel_degree"),
+        (TITAN, "pipeline_parallel_degree = 1", "pipeline_parallel_degree = 16",
+         "parallelism.tensor_parallel_degree"),
+        (TITAN, "pipeline_parallel_degree = 1",
+         'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "Interleaved1F1B"',
+         "parallelism.pipeline_parallel_schedule"),
+        (TITAN, "pipeline_parallel_degree = 1",
+         'pipeline_parallel_degree = 4\npipeline_parallel_split_points = ["layers.2"]',
+         "parallelism.pipeline_parallel_split_points"),
+        (TITAN, "pipeline_parallel_degree = 1",
+         "pipeline_parallel_degree = 4\npipeline_parallel_microbatch_size = 2",
+         "parallelism.pipeline_parallel_microbatch_size"),
+        (TITAN.replace("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 4"),
+         "local_batch_size = 1", "local_batch_size = 1\nglobal_batch_size = 16",
+         "training.global_batch_size"),
+        (TITAN, "tensor_parallel_degree = 2",
+         "tensor_parallel_degree = 2\ncontext_parallel_degree = 2",
+         "parallelism.context_parallel_degree"),
         (TITAN, "tensor_parallel_degree", "tensor_paralel_degree",
          "parallelism.tensor_paralel_degree"),
         (TITAN, "seq_len = 8192", 'seq_len = "long"', "training.seq_len"),
@@ -142,8 +157,14 @@ def test_nanotron(tmp_path: Path) -> None:
         (TITAN, "local_batch_size = 1", "local_batch_size = 3\nglobal_batch_size = 16",
          "training.global_batch_size"),
         (TITAN, '"selective"\n', '"memory_budget"\n', "activation_checkpoint.mode"),
-        (MEGATRON, "--pipeline-model-parallel-size 1 ", "--pipeline-model-parallel-size 2 ",
+        (MEGATRON, "--pipeline-model-parallel-size 1 ", "--pipeline-model-parallel-size 3 ",
          "--pipeline-model-parallel-size"),
+        (MEGATRON, "--pipeline-model-parallel-size 1 ",
+         "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 ",
+         "--num-layers-per-virtual-pipeline-stage"),
+        (MEGATRON, "--pipeline-model-parallel-size 1 ",
+         "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 7 ",
+         "--decoder-first-pipeline-num-layers"),
         (MEGATRON, "TRAINING=\"", "TRAINING=\"--context-parallel-size 2 ",
          "--context-parallel-size"),
         (MEGATRON, "--micro-batch-size", "--micro-bach-size", "--micro-bach-size"),
@@ -194,3 +215,13 @@ def test_large_files_and_odd_bytes_are_refused(tmp_path: Path) -> None:
 def test_a_replica_count_that_does_not_fit_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="make up 16 GPUs"):
         read(TITAN.replace("degree = -1", "degree = 8"), 8, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["a", '"a"', "a "])
+def test_names_with_thousands_of_parts_are_refused_before_they_are_parsed(
+    tmp_path: Path, key: str
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(".".join([key] * 100_000) + " = 1\n")
+    with pytest.raises(BadInput, match="more than 16 parts"):
+        read_configuration(file, 8)

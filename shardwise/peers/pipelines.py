@@ -1,0 +1,276 @@
+"""Pipelines as trainers run them: stages of equal layers with one strategy of the whole model.
+
+    method        inside a stage                                     schedule
+    megatron-3d   one dp × tp, tp on the innermost axes, with or     1F1B
+                  without sequence parallelism, and the distributed
+                  optimizer (ZeRO-1) where dp is above 1
+                  (Narayanan et al. 2021, §3)
+    gpipe         samples over the devices of the stage, all its     GPipe
+                  parameters on each (Huang et al. 2019, §2.2)
+
+each with every number of stages that divides layers and devices, every number of micro-batches from
+the number of stages on, and the recomputations that the options allow. Strategies are those of
+`practitioners.py` on the devices of one stage, all stages alike. Their step is that of a pipeline
+that is searched: each stage replayed, the schedule simulated (`search/pipelines/uniform.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from time import monotonic
+
+import numpy as np
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import Options, Progress, go_on
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput, SolverError
+from shardwise.peers.answer import Answer
+from shardwise.peers.evaluate import Breakdown, Piped, Point, Step
+from shardwise.peers.methods import STAGE
+from shardwise.peers.practices import Allowed
+from shardwise.peers.practitioners import Practice, practitioners
+from shardwise.replay.stages import FEWEST
+from shardwise.search.pipelines.pipeline import Pipeline, kept
+from shardwise.search.pipelines.search import HOPELESS
+from shardwise.search.pipelines.uniform import UniformModel, UniformStages
+
+MEGATRON_3D, GPIPE = "megatron-3d", "gpipe"
+
+
+def _is_megatron(one: Parallelism) -> bool:
+    return one.zero == (one.data > 1) and (not one.zero or one.replicas == 1)
+
+
+def _is_gpipe(one: Parallelism) -> bool:
+    return one.tensor == 1 and one.zero == 0
+
+
+@dataclass(frozen=True)
+class _Method:
+    title: str
+    found_by: str
+    schedule: str
+    allowed: Allowed
+
+
+METHODS = {
+    MEGATRON_3D: _Method(
+        "Megatron-style 3D",
+        "stages of equal layers under 1F1B, in each the same tensor and data parallelism with the "
+        "distributed optimizer; every factorisation",
+        "1f1b",
+        _is_megatron,
+    ),
+    GPIPE: _Method(
+        "GPipe-style",
+        "stages of equal layers under GPipe's schedule, in each samples over its devices",
+        "gpipe",
+        _is_gpipe,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PipedPractice:
+    """A strategy of the whole model in uniform stages."""
+
+    practice: Practice
+    pipeline: Pipeline
+
+
+def piped_practices(
+    stages: UniformStages,
+    schedule: str,
+    allowed: Allowed,
+    progress: Progress,
+    cutoff_s: float = inf,
+) -> Iterator[PipedPractice]:
+    """Yields the allowed strategies of the whole model in stages.
+
+    Those with the smallest copies are left out where the same with the fastest fits, and what by
+    sums takes `HOPELESS` times as long as `cutoff_s`. Raises as `practitioners`.
+    """
+    fit: set[tuple[str, str]] = set()
+    for practice in practitioners(stages.search.problem, progress, allowed=allowed):
+        go_on(progress, STAGE, 0.0)
+        if practice.lean and practice.key in fit:
+            continue
+        if cutoff_s < inf and _summed_s(stages, schedule, practice) >= HOPELESS * cutoff_s:
+            continue
+        pipeline = stages.pipeline(schedule, practice.choices, practice.edge_choices)
+        if pipeline.fits:
+            fit.add(practice.key)
+            cutoff_s = min(cutoff_s, pipeline.step_s) if cutoff_s < inf else inf
+        yield PipedPractice(practice, pipeline)
+
+
+def priced_in(
+    stages: UniformStages, schedule: str, given: Parallelism, progress: Progress
+) -> PipedPractice | None:
+    """Returns a given strategy in stages, with the copies that fit; None where the options or the
+    model do not have it. Raises as `practitioners`."""
+    known = piped_practices(stages, schedule, lambda one: one == given, progress)
+    return min(known, key=lambda one: one.pipeline.rank, default=None)
+
+
+def pipeline_answers(
+    model: UniformModel,
+    options: Options,
+    stages: Sequence[int] | None,
+    progress: Progress,
+) -> Iterator[Answer]:
+    """Yields both methods, with the best of each number of stages (None: all that are possible)."""
+    for name, method in METHODS.items():
+        started = monotonic()
+        points: list[Point] = []
+        notes: list[str] = []
+        for count in model.counts() if stages is None else sorted(set(stages) - {1}):
+            best = _best(model, method, count, options, progress)
+            if isinstance(best, str):
+                notes.append(best)
+            else:
+                points.append(piped_point(best.pipeline, _label(best)))
+        yield Answer(
+            name,
+            method.title,
+            f"{method.found_by}; each number of stages with its best strategy and micro-batches",
+            tuple(points),
+            reason=None if points else "; ".join(notes) or _no_stages(model),
+            notes=tuple(notes) if points else (),
+            seconds=monotonic() - started,
+        )
+
+
+def _no_stages(model: UniformModel) -> str:
+    layers = len(model.layers)
+    return f"no number of stages divides the {layers} layers and the devices"
+
+
+def _best(
+    model: UniformModel, method: _Method, stages: int, options: Options, progress: Progress
+) -> PipedPractice | str:
+    """Returns the best strategy of a method in this many stages, or why there is none."""
+    best: PipedPractice | None = None
+    reason = f"{stages} stages take at least {max(FEWEST, stages)} micro-batches"
+    for batches in options.counts(model.batch):
+        if batches < max(FEWEST, stages):
+            continue
+        try:
+            costed = model.costed(stages, batches, options, progress)
+            cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
+            for one in piped_practices(costed, method.schedule, method.allowed, progress, cutoff_s):
+                if best is None or one.pipeline.rank < best.pipeline.rank:
+                    best = one
+        except BadInput as error:
+            return error.problem
+        except SolverError as error:
+            reason = str(error)
+        else:
+            reason = (
+                f"of {stages} stages no strategy has a sample for every share of a micro-batch, "
+                "or the options leave its ZeRO stage out"
+            )
+    return reason if best is None else best
+
+
+def _label(one: PipedPractice) -> str:
+    """Returns a label such as `pp4·dp2·tp8·sp·zero-1·full recompute`."""
+    p = one.practice.parallelism
+    return "·".join(
+        filter(
+            None,
+            (
+                f"pp{one.pipeline.stages}",
+                f"dp{p.data}" if p.data > 1 else "",
+                f"tp{p.tensor}" if p.tensor > 1 else "",
+                "sp" if p.sequence else "",
+                f"zero-{p.zero}" if p.zero else "",
+                f"{p.recompute} recompute" if p.recompute != "none" else "",
+            ),
+        )
+    )
+
+
+def piped_point(pipeline: Pipeline, label: str = "") -> Point:
+    """Returns a pipeline as a point: sums are those of the stage that computes the longest."""
+    of_stages = stage_sums(
+        pipeline.search.problem,
+        pipeline.units.of_group,
+        pipeline.bounds,
+        pipeline.choices,
+        pipeline.edge_choices,
+        pipeline.kept,
+    )
+    stage = max(range(len(of_stages)), key=lambda s: of_stages[s].time_s)
+    incoming = pipeline.kept[stage] * pipeline.incoming_bytes[stage]
+    breakdown = replace(of_stages[stage], edge_bytes=of_stages[stage].edge_bytes + incoming)
+    peaks = tuple(float(peak) for peak in pipeline.peak_bytes)
+    return Point(
+        breakdown.memory_bytes,
+        breakdown.time_s,
+        breakdown,
+        pipeline.choices,
+        pipeline.edge_choices,
+        label,
+        Step(pipeline.micro_batches, max(peaks), pipeline.step_s, None),
+        piped=Piped(pipeline.schedule, pipeline.idle, peaks),
+    )
+
+
+def _summed_s(stages: UniformStages, schedule: str, practice: Practice) -> float:
+    """Returns the step by sums: that of `cuts.py`, without hops."""
+    batches = stages.search.micro_batches
+    kept_by = kept(schedule, len(stages.bounds) - 1, batches)
+    of_stages = stage_sums(
+        stages.search.problem,
+        stages.units.of_group,
+        stages.bounds,
+        practice.choices,
+        practice.edge_choices,
+        kept_by,
+    )
+    times = [one.time_s / batches for one in of_stages]
+    return sum(times) + (batches - 1) * max(times)
+
+
+def stage_sums(
+    problem: SearchProblem,
+    unit_of: Sequence[int],
+    bounds: Sequence[int],
+    choices: np.ndarray,
+    edge_choices: np.ndarray,
+    kept_by: Sequence[int],
+) -> list[Breakdown]:
+    """Returns the sums of each stage of a strategy, with the micro-batches that it keeps and
+    without the tensors that come in."""
+    stage_of = np.searchsorted(np.array(bounds), np.array(unit_of), side="right") - 1
+    stages = len(bounds) - 1
+    groups, edges = np.zeros((4, stages)), np.zeros((2, stages))
+    for g, (cost, k) in enumerate(zip(problem.costs, choices, strict=True)):
+        groups[:, stage_of[g]] += (
+            cost.parameter_bytes[k],
+            cost.activation_bytes[k],
+            cost.compute_s[k],
+            cost.communication_s[k],
+        )
+    for edge, alternative in zip(problem.edges, edge_choices, strict=True):
+        cell = edge.table.cell(choices[edge.source], choices[edge.target])
+        edges[:, stage_of[edge.target]] += (
+            edge.table.memory_bytes[cell][alternative],
+            edge.table.time_s[cell][alternative],
+        )
+    return [
+        Breakdown(
+            float(groups[0, s]),
+            kept_by[s] * float(groups[1, s]),
+            kept_by[s] * float(edges[0, s]),
+            problem.fixed_memory_bytes,
+            problem.fixed_time_s + float(groups[2, s]),
+            float(groups[3, s]),
+            float(edges[1, s]),
+        )
+        for s in range(stages)
+    ]

@@ -1,0 +1,94 @@
+"""The fastest pipeline of equal layers in the space of a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from time import monotonic
+
+from msgspec.structs import replace
+
+from shardwise.advise.pipeline_points import check_pipelines
+from shardwise.advise.pipelines import pipeline_document
+from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.documents import Pipeline
+from shardwise.documents.parallelism import PlannedTrainer
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.graph.step import step_of
+from shardwise.hardware import Bundle, Hardware
+from shardwise.peers.methods import STAGE
+from shardwise.peers.pipelines import PipedPractice, piped_practices
+from shardwise.replay.stages import FEWEST
+from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.search.search import Infeasible
+from shardwise.trainers.pipelines import SCHEDULES
+from shardwise.trainers.plan import check_options, one_kind
+from shardwise.trainers.spaces import space_of
+
+
+def pipeline_for(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int | str | Bundle,
+    trainer: str,
+    *,
+    stages: Sequence[int] | None = None,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Pipeline:
+    """Returns the fastest pipeline that fits of these numbers of stages (None: all that divide
+    layers and devices), each stage with the same strategy of a trainer, one of `SCHEDULES`.
+
+    Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for a trainer whose
+    pipelines are not priced, for numbers of stages that layers or devices do not allow and for
+    options that such strategies do not have.
+    """
+    options, progress = options or Options(), progress or quiet
+    if trainer not in SCHEDULES:
+        raise BadInput(
+            f"pipelines of {trainer[:40]!r} are not planned",
+            field="space",
+            expected=" or ".join(SCHEDULES) + " with stages",
+        )
+    devices, space = one_kind(gpus, hardware), space_of(trainer)
+    check_options(options)
+    check_pipelines(options)
+    started = monotonic()
+    model = UniformModel(graph, hardware, devices)
+    best: PipedPractice | None = None
+    asked = model.counts() if stages is None else sorted(set(stages))
+    questions = [
+        (count, batches)
+        for count in asked
+        for batches in options.counts(model.batch)
+        if model.bounds(count) and batches >= max(FEWEST, count)
+    ]
+    for place, (count, batches) in enumerate(questions):
+        go_on(progress, STAGE, place / len(questions))
+        costed = model.costed(count, batches, options, progress)
+        for schedule in SCHEDULES[trainer]:
+            cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
+            for one in piped_practices(costed, schedule, space.allows, progress, cutoff_s):
+                if best is None or one.pipeline.rank < best.pipeline.rank:
+                    best = one
+    if best is None or not best.pipeline.fits:
+        raise Infeasible(_reason(trainer, asked, devices, best))
+    step = step_of(graph)
+    return replace(
+        pipeline_document(best.pipeline, monotonic() - started, 0.0),
+        trainer=PlannedTrainer(
+            trainer, best.practice.parallelism, step.seq, None, None, step.dtype
+        ),
+    )
+
+
+def _reason(trainer: str, asked: Sequence[int], gpus: int, nearest: PipedPractice | None) -> str:
+    of = f"{' or '.join(map(str, asked)) or 'any number of'} stages on {gpus} GPUs"
+    if nearest is None:
+        return f"{trainer} has no pipeline of {of} with samples for every share of a micro-batch"
+    peak, limit = nearest.pipeline.peak_bytes.max(), nearest.pipeline.limit_bytes
+    return (
+        f"no pipeline of {trainer} with {of} fits: the nearest in memory needs "
+        f"{peak / 2**30:.1f} GiB per GPU, the limit is {limit / 2**30:.1f} GiB"
+    )

@@ -1,0 +1,156 @@
+"""Pipelines of trainers: the fastest in a trainer's space, written, read back and priced alike."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from harness.trainer_plans import plan_of
+from shardwise.advise import Options
+from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.capture import shipped_graph
+from shardwise.cli.main import cli
+from shardwise.cost.options import quiet
+from shardwise.documents import Pipeline
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.graph import Graph, read_graph
+from shardwise.hardware import load_hardware
+from shardwise.peers.pipelines import piped_practices
+from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.search.search import Infeasible
+from shardwise.trainers.formats import write_for
+from shardwise.trainers.pipelines import SCHEDULES, price_pipeline
+from shardwise.trainers.plan_pipeline import pipeline_for
+from shardwise.trainers.read import configuration_of
+from shardwise.trainers.spaces import space_of
+
+MACHINE = load_hardware("dgx-h100")
+OPTIONS = Options(micro_batches=(8,))
+TRAINERS = ("megatron", "torchtitan")
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return read_graph(shipped_graph("gpt2"))
+
+
+@pytest.fixture(scope="module", params=TRAINERS)
+def planned(request: pytest.FixtureRequest, gpt2: Graph) -> Pipeline:
+    return pipeline_for(gpt2, MACHINE, 8, request.param, stages=(2, 4), options=OPTIONS)
+
+
+def name_of(pipeline: Pipeline) -> str:
+    assert pipeline.trainer is not UNSET
+    return pipeline.trainer.name
+
+
+def strategy_of(pipeline: Pipeline) -> Parallelism:
+    assert pipeline.trainer is not UNSET
+    return pipeline.trainer.parallelism
+
+
+def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
+    trainer, model = name_of(planned), UniformModel(gpt2, MACHINE, 8)
+    space = space_of(trainer)
+    steps = [
+        one.pipeline.step_s
+        for stages in (2, 4)
+        for schedule in SCHEDULES[trainer]
+        for one in piped_practices(
+            model.costed(stages, 8, OPTIONS, quiet), schedule, space.allows, quiet
+        )
+        if one.pipeline.fits
+    ]
+    assert planned.predicted.step_s == min(steps)
+    assert space.allows(strategy_of(planned))
+    assert strategy_of(planned).gpus * len(planned.stages) == 8
+
+
+def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline) -> None:
+    """The file says the stages, the schedule and every degree, or the price would be another."""
+    written = write_for(planned, name_of(planned))
+    read = configuration_of(written.text, 8, "file")
+    assert read.trainer == name_of(planned) and not [n for n in read.unread if "pipeline" in n]
+    assert (read.stages, read.schedule) == (len(planned.stages), planned.schedule)
+    assert read.parallelism == strategy_of(planned) and read.batch == gpt2.batch_size
+    document = price_pipeline(gpt2, MACHINE, 8, read, OPTIONS, file="file")
+    assert document.pipeline.predicted == planned.predicted
+
+
+def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:
+    trainer = name_of(planned)
+    for schedule in SCHEDULES[trainer]:
+        for given in (
+            Parallelism(shards=2, tensor=2, sequence=True, zero={"megatron": 1}.get(trainer, 2),
+                        micro_batches=8),
+            Parallelism(tensor=4, sequence=True, recompute="full", micro_batches=4),
+            Parallelism(shards=4, zero={"megatron": 1}.get(trainer, 3), micro_batches=4),
+        ):  # fmt: skip
+            assert planned.trainer is not UNSET
+            changed = replace(
+                planned,
+                stages=planned.stages[:2],
+                schedule=schedule,
+                trainer=replace(planned.trainer, parallelism=given),
+            )
+            read = configuration_of(write_for(changed, trainer).text, 8, "file")
+            assert (read.stages, read.schedule, read.parallelism) == (2, schedule, given)
+
+
+def test_megatron_flags_say_the_degree(gpt2: Graph) -> None:
+    pipeline = pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(4,), options=OPTIONS)
+    words = shlex.split(write_for(pipeline, "megatron").text, comments=True)
+    assert words[words.index("--pipeline-model-parallel-size") + 1] == "4"
+
+
+def test_what_cannot_be_said_is_refused(gpt2: Graph, planned: Pipeline) -> None:
+    own = pipeline_or_plan(gpt2, MACHINE, 8, stages=[2], options=OPTIONS)
+    assert isinstance(own, Pipeline)
+    for trainer in TRAINERS:
+        with pytest.raises(BadInput, match="cuts and splits of its own") as error:
+            write_for(own, trainer)
+        assert f"--stages 2 --space {trainer}" in (error.value.expected or "")
+        with pytest.raises(BadInput, match="cannot say '1f1b-eager'"):
+            write_for(replace(planned, schedule="1f1b-eager"), trainer)
+    for trainer in ("deepspeed", "fsdp2", "accelerate", "nanotron"):
+        with pytest.raises(BadInput, match=f"not written for {trainer}"):
+            write_for(planned, trainer)
+    with pytest.raises(BadInput, match="devices in a plan for 8"):
+        write_for(replace(planned, stages=planned.stages[:1]), name_of(planned))
+    # Plans without stages are written as before.
+    text = write_for(plan_of(Parallelism(shards=4, zero=1), trainer="megatron"), "megatron").text
+    assert "--pipeline-model-parallel-size 1" in text
+
+
+def test_what_is_not_planned_says_why(gpt2: Graph) -> None:
+    with pytest.raises(BadInput, match="pipelines of 'deepspeed'"):
+        pipeline_for(gpt2, MACHINE, 8, "deepspeed", stages=(2,))
+    with pytest.raises(BadInput, match="12 layers do not divide into 8"):
+        pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(8,), options=OPTIONS)
+    options = Options(micro_batches=(8,), memory_limit_bytes=10**8)
+    with pytest.raises(Infeasible, match=r"the limit is 0\.1 GiB"):
+        pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(2,), options=options)
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    file, flags = tmp_path / "pipeline.json", tmp_path / "train.sh"
+    where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "8", "--quiet"]
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    run("plan", "shipped:gpt2", *where, "--stages", "2", "--space", "megatron", "-o", str(file))
+    planned = json.loads(file.read_text())
+    assert planned["trainer"]["name"] == "megatron"
+    run("export", str(file), "--to", "megatron", "-o", str(flags))
+    priced = json.loads(run("explain", "shipped:gpt2", "--like", str(flags), *where, "--json"))
+    assert priced["pipeline"]["predicted"] == planned["predicted"]

@@ -1,0 +1,173 @@
+"""Pipelines in trainers' configurations: what is read, and that they are priced as equal stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.advise import Options
+from shardwise.capture import shipped_graph
+from shardwise.cli.explain import explain
+from shardwise.cost.options import quiet
+from shardwise.documents import PipelinePricing, json_schema
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.graph import Graph, read_graph
+from shardwise.hardware import load_hardware
+from shardwise.peers.pipelines import priced_in
+from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.pipelines import price_pipeline
+from shardwise.trainers.price import price_configuration
+from shardwise.trainers.read import configuration_of
+
+MACHINE = load_hardware("dgx-h100")
+OPTIONS = Options(micro_batches=(8, 16))
+
+FLAGS = """torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --sequence-parallel
+--pipeline-model-parallel-size 2 --use-distributed-optimizer --micro-batch-size 4
+--global-batch-size 64 --seq-length 1024 --recompute-granularity selective
+--recompute-modules core_attn layernorm"""
+
+TOML = """
+[training]
+local_batch_size = 32
+seq_len = 1024
+[parallelism]
+data_parallel_shard_degree = -1
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "gpipe"
+pipeline_parallel_microbatch_size = 4
+pipeline_parallel_first_stage_less_layers = 0
+pipeline_parallel_last_stage_less_layers = 0
+[activation_checkpoint]
+mode = "none"
+"""
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return read_graph(shipped_graph("gpt2"))
+
+
+def configured(text: str) -> Configuration:
+    return configuration_of(text, 8, "file")
+
+
+def priced(gpt2: Graph, text: str, options: Options = OPTIONS) -> PipelinePricing:
+    return price_pipeline(gpt2, MACHINE, 8, configured(text), options, file="file")
+
+
+@pytest.fixture(scope="module")
+def of_flags(gpt2: Graph) -> PipelinePricing:
+    return priced(gpt2, FLAGS)
+
+
+def test_what_is_read() -> None:
+    megatron, titan = configured(FLAGS), configured(TOML)
+    assert (megatron.stages, megatron.schedule, megatron.unread) == (2, "1f1b", [])
+    assert megatron.parallelism == Parallelism(
+        shards=2, tensor=2, sequence=True, zero=1, recompute="selective", micro_batches=8
+    )
+    assert (titan.stages, titan.schedule, titan.unread) == (4, "gpipe", [])
+    # FSDP keeps parameters whole in a pipeline: ZeRO-2.
+    assert titan.parallelism == Parallelism(shards=2, zero=2, micro_batches=8)
+    always = TOML.replace("[activation", 'fsdp_reshard_after_forward = "always"\n[activation')
+    assert configured(always).parallelism.zero == 3
+
+
+def test_unequal_stages_of_torchtitan_are_noted() -> None:
+    text = TOML.replace("last_stage_less_layers = 0", "last_stage_less_layers = 1")
+    (note,) = configured(text).unread
+    assert "first_stage_less_layers = 0 and last 1" in note
+    default = "\n".join(line for line in TOML.splitlines() if "less_layers" not in line)
+    (note,) = configured(default).unread
+    assert "first_stage_less_layers = 1 and last 1" in note
+
+
+@pytest.mark.parametrize(("text", "zero"), [(FLAGS, 1), (TOML, 2)], ids=["megatron", "torchtitan"])
+def test_the_price_is_that_of_equal_stages(gpt2: Graph, text: str, zero: int) -> None:
+    document, read = priced(gpt2, text), configured(text)
+    model = UniformModel(gpt2, MACHINE, 8)
+    options = Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto")
+    stages = model.costed(read.stages, 8, options, quiet)
+    own = priced_in(stages, read.schedule, read.parallelism, quiet)
+    assert own is not None and read.parallelism.zero == zero
+    assert document.pipeline.predicted.step_s == own.pipeline.step_s
+    assert document.pipeline.predicted.peak_bytes == round(own.pipeline.peak_bytes.max())
+    assert [stage.units for stage in document.pipeline.stages] == [
+        b - a for a, b in zip(stages.bounds[:-1], stages.bounds[1:], strict=True)
+    ]
+    assert document.pipeline.schedule == read.schedule and document.fits
+    assert document.pipeline.certificate.status == "heuristic"
+    assert document.pipeline.certificate.epsilon is None
+
+
+def test_alternatives_change_one_thing(of_flags: PipelinePricing) -> None:
+    kinds = {change for one in of_flags.alternatives for change in one.changes}
+    assert kinds == {
+        "micro-batches", "recomputation", "tensor parallelism", "sequence parallelism",
+        "ZeRO stage", "stages",
+    }  # fmt: skip
+    own_s = of_flags.pipeline.predicted.step_s
+    for one in of_flags.alternatives:
+        assert len(one.changes) == 1 and one.stages * one.parallelism.gpus == 8
+        assert one.saves == pytest.approx(1 - one.step_s / own_s)
+        assert one.parallelism.zero in (0, 1) and one.schedule == "1f1b"
+        if one.stages != 2:
+            assert one.stages == 4 and one.text == "4 stages instead of 2"
+    fitting = [one.step_s for one in of_flags.alternatives if one.fits]
+    assert fitting == sorted(fitting)
+    assert of_flags.best is not None
+    assert of_flags.best.step_s <= min([own_s, *fitting])
+
+
+def test_torchtitan_has_another_schedule(gpt2: Graph) -> None:
+    (one,) = (o for o in priced(gpt2, TOML).alternatives if o.changes == ["schedule"])
+    assert one.schedule == "1f1b" and one.text == "1f1b instead of gpipe"
+    assert one.peak_bytes < priced(gpt2, TOML).pipeline.predicted.peak_bytes
+
+
+def test_what_does_not_fit_is_priced(gpt2: Graph) -> None:
+    options = Options(micro_batches=(8,), memory_limit_bytes=10**8)
+    document = priced(gpt2, FLAGS, options)
+    assert not document.fits and document.best is None
+    assert document.pipeline.predicted.peak_bytes > 10**8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("parallel-size 2 --use", "parallel-size 8 --use", "12 layers do not divide"),
+        ("--micro-batch-size 4", "--micro-batch-size 16", "2 micro-batches of 64"),
+        ("--global-batch-size 64", "--global-batch-size 32", "global batch is 32"),
+    ],
+)
+def test_what_cannot_be_priced_says_why(gpt2: Graph, old: str, new: str, words: str) -> None:
+    assert old in FLAGS
+    text = FLAGS.replace(old, new)
+    if "8 --use" in new:
+        text = text.replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 1")
+    with pytest.raises(BadInput, match=words):
+        priced(gpt2, text)
+
+
+def test_services_refuse_it(gpt2: Graph) -> None:
+    with pytest.raises(BadInput, match=r"pipeline of 2 stages.*without --server"):
+        price_configuration(gpt2, MACHINE, 8, configured(FLAGS), OPTIONS, file="file")
+
+
+def test_the_command_prints_its_stages(tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text(FLAGS)
+    arguments = ["shipped:gpt2", "--like", str(file), "--hardware", "dgx-h100", "--gpus", "8"]
+    arguments += ["--micro-batches", "8", "--quiet"]
+    result = CliRunner().invoke(explain, arguments, env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    assert "megatron: pp 2 × dp_shard 2 (ZeRO-1) × tp 2" in result.output
+    assert "4 stages instead of 2" in result.output and "stages" in result.output
+    as_json = CliRunner().invoke(explain, [*arguments, "--json"])
+    assert '"shardwise.pipeline-pricing/1"' in as_json.stdout
+    assert json_schema("pipeline-pricing")["$id"].endswith("pipeline-pricing:1")
