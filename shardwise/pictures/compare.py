@@ -47,6 +47,9 @@ MARKS: dict[str, tuple[str, str]] = {
     "horovod": ("#c49c94", "h"),
     "post": ("#bcbd22", "o"),
     "slowest": ("#9467bd", "v"),
+    "megatron-3d": ("#9edae5", "P"),
+    "gpipe": ("#98df8a", "s"),
+    "shardwise-pipelines": ("#1f5a8a", "*"),
     "shardwise-splits": (BLUE, "."),
     "shardwise": ("#0b3d66", "."),
 }
@@ -167,8 +170,8 @@ class _Comparison:
         return [f"beyond the picture: {', '.join(out)}"] if out else []
 
 
-def plot_compare(document: Comparison, path: str) -> None:
-    """Draws a `shardwise.compare/1` document; points far off are named below the picture."""
+def compare_picture(document: Comparison) -> Picture:
+    """Returns the picture of a comparison; points far off are named below it."""
     comparison = _Comparison(
         tuple(_lines(document)), tuple(_parts(document)), document.memory_limit_bytes / GIB
     )
@@ -190,7 +193,7 @@ def plot_compare(document: Comparison, path: str) -> None:
         axes.set_xlabel("\n".join(["peak memory per GPU (GiB)", *comparison.hidden()]), fontsize=8)
         axes.set_ylabel("step (s)")
         bars.set_title(title, fontsize=9)
-    picture.write(path)
+    return picture
 
 
 def _lines(document: Comparison) -> Iterator[_Line]:
@@ -300,6 +303,8 @@ def _draw_ranking(picture: Picture, axes: Any, document: Comparison) -> None:
     end = min(max(steps), TALLEST * min(steps))
     for place, (method, point) in enumerate(best):
         exposed = point.exposed_communication_s or 0.0
+        if point.pipeline:
+            exposed = point.pipeline.idle * steps[place]
         compute = min(steps[place] - exposed, end)
         colour, alpha = MARKS.get(method.method, ALONE)[0], 0.9 if point.feasible else 0.3
         text = _said(point)
@@ -315,7 +320,7 @@ def _draw_ranking(picture: Picture, axes: Any, document: Comparison) -> None:
     axes.set_yticks(range(len(best)), [method.title for method, _ in best], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.75 * end)
-    axis = "step (s): computation, and paler what waits for communication"
+    axis = "step (s): computation, and paler what waits for communication or stages"
     cut = f"; bars end at {TALLEST:g} times the shortest" if max(steps) > end else ""
     axes.set_xlabel(axis + cut, fontsize=8)
     for side in ("top", "right"):

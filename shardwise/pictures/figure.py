@@ -17,6 +17,7 @@ from shardwise.outfiles import written
 
 SUFFIXES = (".html", ".svg", ".png")
 BLUE, ORANGE, GREEN, RED = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"
+PURPLE = "#9467bd"
 SVG = "http://www.w3.org/2000/svg"
 SALT = "shardwise"
 """Of the ids in an SVG: a picture of the same document is the same file."""
@@ -59,8 +60,14 @@ class Picture:
     """A figure with its title, to be drawn on `axes` and written once."""
 
     def __init__(self, title: str, size: tuple[float, float], **options: Any) -> None:
-        from matplotlib.figure import Figure
-
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise BadInput(
+                "matplotlib is not installed",
+                field="plot",
+                expected="pip install 'shardwise[plot]'",
+            ) from None
         self.title = title
         self.figure = Figure(figsize=size, **options)
         self._texts: dict[str, list[str]] = {}

@@ -5,17 +5,21 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from shardwise.documents import Curve, CurvePoint, Frontier
+from shardwise.documents.curve import fastest_s, fastest_samples_per_s, fits
 from shardwise.documents.frontier import axes_of, exposed_s
-from shardwise.pictures.figure import BLUE, GREEN, ORANGE, RED, Picture
+from shardwise.documents.pipeline_point import pipeline_text
+from shardwise.pictures.figure import BLUE, GREEN, ORANGE, PURPLE, RED, Picture
+from shardwise.pictures.scales import LOG, scale_for, set_scale
 
 GIB = 2**30
 
 
-def frontier_picture(document: Frontier) -> Picture:
+def frontier_picture(document: Frontier, scale: str | None = None) -> Picture:
     """Returns time against memory, compute and communication dotted (TensorOpt Fig. 6).
 
     With `overlap` all are of the replayed step: its peak, its time, and of its communication what
-    is exposed. Otherwise they are the sums.
+    is exposed. Otherwise they are the sums. Pipelines are diamonds. `scale` is `linear` or `log`;
+    by default their range decides.
     """
     picture, axes = Picture.of_panels(
         f"{document.graph_name} on {document.gpus} GPUs of {document.hardware}: time against memory"
@@ -42,13 +46,17 @@ def frontier_picture(document: Frontier) -> Picture:
             textcoords="offset points",
             xytext=(8, 8),
         )
+    pipelines = document.pipelines or []
+    peaks, steps = [p.peak_bytes / GIB for p in pipelines], [p.step_s for p in pipelines]
+    if pipelines:
+        axes.plot(peaks, steps, "D", color=PURPLE, markersize=4, label="pipelines")
     limit = document.memory_limit_bytes / GIB
     # A limit far to the right of every point would squeeze them together.
-    if memory and limit <= 1.5 * max(memory):
+    if memory and limit <= 1.5 * max(memory + peaks):
         axes.axvline(limit, color="grey", linestyle="--", linewidth=1, label="memory limit")
     axes.set_xlabel(titles[0])
     axes.set_ylabel(titles[1])
-    axes.set_ylim(bottom=0)
+    set_scale(axes, scale_for(scale, memory + peaks, time + steps))
     axes.set_title(picture.title, fontsize=10)
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
@@ -64,38 +72,64 @@ def frontier_picture(document: Frontier) -> Picture:
             for i, p in enumerate(points)
         ),
     )
+    picture.show_texts(
+        axes,
+        (
+            (
+                peak,
+                step,
+                f"{peak:.2f} GiB, {step:.4g} s: {pipeline_text(p)} micro-batches; {p.labels[0]}",
+            )
+            for peak, step, p in zip(peaks, steps, pipelines, strict=True)
+        ),
+    )
     return picture
 
 
-def curve_picture(document: Curve) -> Picture:
+def curve_picture(document: Curve, scale: str | None = None) -> Picture:
     """Returns shortest time and throughput against GPU count.
 
-    The time is the replayed one with `overlap`, else the sum. Counts on which nothing fits are
-    marked. Of several kinds of devices there is a bar for each bundle, with its name.
+    The time is the replayed one with `overlap`, else the sum, or that of the pipeline where one is
+    faster. Counts on which nothing fits are marked. Of several kinds of devices there is a bar for
+    each bundle, with its name. `scale` is `linear` or `log`; by default the range of what is shown
+    decides.
     """
     if document.bundles is not UNSET:
         return _bundles_picture(document)
-    fitting = [p for p in document.points if p.feasible]
-    failing = [p.gpus for p in document.points if not p.feasible]
+    overlap = document.overlap is True
+    fitting = [p for p in document.points if fits(p)]
+    failing = [p.gpus for p in document.points if not fits(p)]
+    piped = [p for p in fitting if p.pipeline is not UNSET]
     picture, axes = Picture.of_panels(
         f"{document.graph_name or ''} on {document.hardware or ''}: the curve", panels=2
     )
     gpus = [p.gpus for p in fitting]
-    time = [(p.replayed_time_s if document.overlap else p.time_s) or 0.0 for p in fitting]
+    time = [fastest_s(p, overlap) or 0.0 for p in fitting]
     axes[0].plot(gpus, time, ".", color="lightgrey", label="exactly n")
     axes[0].step(
         gpus, [p.best_time_s for p in fitting], where="post", color=BLUE, label="at most n"
     )
-    axes[0].plot(failing, [0] * len(failing), "x", color=RED, label="does not fit")
+    scale = scale_for(scale, time, gpus)
+    low = 0.5 * min(time, default=1.0) if scale == LOG else 0.0
+    axes[0].plot(failing, [low] * len(failing), "x", color=RED, label="does not fit")
+    if piped:
+        axes[0].plot(
+            [p.gpus for p in piped],
+            [fastest_s(p, overlap) for p in piped],
+            "D",
+            color=PURPLE,
+            markersize=4,
+            label="by a pipeline",
+        )
     axes[0].set_ylabel("time of a step (s)" if document.overlap else "iteration time (s)")
-    axes[0].set_ylim(bottom=0)
     axes[0].legend(frameon=False)
     axes[0].set_title(picture.title, fontsize=10)
-    known = [(p.gpus, p.samples_per_s) for p in fitting if p.samples_per_s is not None]
+    rates = [(p.gpus, fastest_samples_per_s(p)) for p in fitting]
+    known = [(n, rate) for n, rate in rates if rate is not None]
     axes[1].plot([n for n, _ in known], [rate for _, rate in known], ".", color=GREEN)
     axes[1].set_ylabel("samples per second")
-    axes[1].set_ylim(bottom=0)
     for panel in axes:
+        set_scale(panel, scale, counts=True)
         panel.set_xlabel("GPUs")
         panel.grid(alpha=0.3)
     picture.show_texts(
