@@ -11,6 +11,7 @@ from shardwise.errors import BadInput, CaptureError, ShardwiseError
 # As in `typing`, which takes longer to import than an agent's rank entry otherwise runs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shardwise.answers import compare as compare
     from shardwise.answers import curve as curve
     from shardwise.answers import explain as explain
     from shardwise.answers import frontier as frontier
@@ -20,33 +21,36 @@ if TYPE_CHECKING:
     from shardwise.client import AsyncClient as AsyncClient
     from shardwise.client import Client as Client
     from shardwise.execute.master_weights import MasterWeights as MasterWeights
-    from shardwise.execute.parallel import parallelize as parallelize
+    from shardwise.execute.parallelize import parallelize as parallelize
+    from shardwise.execute.report import report as report
 
 __version__ = "0.2.0"
 
 __all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
 
+_LATE = {
+    **dict.fromkeys(
+        ("compare", "curve", "explain", "frontier", "plan", "quote"), "shardwise.answers"
+    ),
+    **dict.fromkeys(("AsyncClient", "Client"), "shardwise.client"),
+    "MasterWeights": "shardwise.execute.master_weights",
+    "parallelize": "shardwise.execute.parallelize",
+    "report": "shardwise.execute.report",
+}
+"""The modules of names that are imported late, so that importing the package is cheap: the clients
+need httpx, those of `execute` torch."""
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, those that are imported late among them."""
+    return sorted({*__all__, *_LATE, "capture"})
+
 
 def __getattr__(name: str) -> object:
-    # Late, so that importing the package is cheap; the clients need httpx, the last two torch.
-    if name in ("curve", "explain", "frontier", "plan", "quote"):
-        from shardwise import answers
+    from importlib import import_module
 
-        return getattr(answers, name)
-    if name == "capture":
-        import shardwise.capture
-
-        return shardwise.capture
-    if name in ("AsyncClient", "Client"):
-        from shardwise import client
-
-        return getattr(client, name)
-    if name == "parallelize":
-        from shardwise.execute.parallel import parallelize
-
-        return parallelize
-    if name == "MasterWeights":
-        from shardwise.execute.master_weights import MasterWeights
-
-        return MasterWeights
+    if name == "capture":  # a package that can be called
+        return import_module("shardwise.capture")
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@
     plan = shardwise.plan(graph, "dgx-h100", gpus=8)
 
 An answer is its document (`shardwise.documents`) with a picture: a notebook shows it, `plot`
-writes it, `to_pandas` returns the rows, and `document` the JSON that the command line prints.
+writes it, `to_pandas` returns the rows, and `to_dict` the JSON that the command line prints.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from shardwise.documents.quote import step_s
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
+from shardwise.peers import compare as compare_systems
+from shardwise.pictures.bars import plan_picture, quote_picture
+from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
-from shardwise.trainers.plan import plan_for
+from shardwise.trainers.plan import check_point, plan_for
 from shardwise.trainers.spaces import ANY
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -36,13 +39,16 @@ MOST_ROWS = 24
 class Frontier(documents.Frontier, frozen=True):
     """Every strategy that no other beats in both memory and time (TensorOpt Definition 1)."""
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the document `shardwise.frontier/1`."""
         return _document(self)
 
-    def plot(self, path: str | Path) -> None:
-        """Writes time against memory to a file that ends in .html, .svg or .png."""
-        frontier_picture(self).write(str(path))
+    def plot(self, path: str | Path, scale: str | None = None) -> None:
+        """Writes time against memory to a file that ends in .html, .svg or .png.
+
+        `scale` of the axes is `linear` or `log`; by default their range decides.
+        """
+        frontier_picture(self, scale).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per point. Raises `BadInput` without pandas."""
@@ -55,13 +61,16 @@ class Frontier(documents.Frontier, frozen=True):
 class Curve(documents.Curve, frozen=True):
     """The shortest iteration time for every GPU count (TensorOpt §4.1, Profiling)."""
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the document `shardwise.curve/1`."""
         return _document(self)
 
-    def plot(self, path: str | Path) -> None:
-        """Writes time and throughput against GPUs to a file that ends in .html, .svg or .png."""
-        curve_picture(self).write(str(path))
+    def plot(self, path: str | Path, scale: str | None = None) -> None:
+        """Writes time and throughput against GPUs to a file that ends in .html, .svg or .png.
+
+        `scale` of the axes is `linear` or `log`; by default their range decides.
+        """
+        curve_picture(self, scale).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per GPU count. Raises `BadInput` without pandas."""
@@ -74,7 +83,7 @@ class Curve(documents.Curve, frozen=True):
 class Explanation(documents.Explanation, frozen=True):
     """How each group of a plan is split, and what it costs."""
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the document `shardwise.explanation/1`."""
         return _document(self)
 
@@ -101,13 +110,17 @@ class Explanation(documents.Explanation, frozen=True):
 class Plan(documents.Plan, frozen=True):
     """One strategy, spelled out far enough for `shardwise.parallelize` to run it."""
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the document `shardwise.plan/1`, which `parallelize` takes."""
         return _document(self)
 
     def explain(self) -> Explanation:
         """Returns how each group is split and what it costs."""
         return explain(self)
+
+    def plot(self, path: str | Path) -> None:
+        """Writes what takes longest in a step to a file that ends in .html, .svg or .png."""
+        plan_picture(self, self.explain()).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per operator. Raises `BadInput` without pandas."""
@@ -120,9 +133,13 @@ class Plan(documents.Plan, frozen=True):
 class Quote(documents.Quote, frozen=True):
     """Offers on which a job fits, cheapest first (TensorOpt §4.1, Mini-parallelism)."""
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the document `shardwise.quote/1`."""
         return _document(self)
+
+    def plot(self, path: str | Path) -> None:
+        """Writes the prices of the cheapest offers to a file that ends in .html, .svg or .png."""
+        quote_picture(self).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per offer. Raises `BadInput` without pandas."""
@@ -137,10 +154,34 @@ class Quote(documents.Quote, frozen=True):
                 offer.region,
                 f"{offer.usd_per_hour:.2f}",
                 f"{step_s(offer, self.overlap):.3g}",
+                offer.price_as_of,
             )
             for offer in self.offers
         ]
-        return _table(("provider", "instances", "GPUs", "region", "USD/h", "time (s)"), rows)
+        columns = ("provider", "instances", "GPUs", "region", "USD/h", "time (s)", "price as of")
+        return _table(columns, rows)
+
+
+class Comparison(documents.Comparison, frozen=True):
+    """What practitioners and other systems use, beside our answer (TensorOpt §5.1)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the document `shardwise.compare/1`."""
+        return _document(self)
+
+    def plot(self, path: str | Path) -> None:
+        """Writes every system by memory and time to a file that ends in .html, .svg or .png."""
+        compare_picture(self).write(str(path))
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per strategy. Raises `BadInput` without pandas."""
+        frame = _frame([point for method in self.methods for point in method.points])
+        names = [method.method for method in self.methods for _ in method.points]
+        frame.insert(0, "method", names)
+        return frame
+
+    def _repr_html_(self) -> str:
+        return compare_picture(self).svg()
 
 
 def frontier(
@@ -214,8 +255,7 @@ def plan(
     made = _options(options, choices)
     of, on = _graph(graph), _hardware(hardware)
     if space != ANY:
-        if point is not None:
-            raise BadInput("a trainer's space has no frontier", field="point", expected="none")
+        check_point(point)
         answer = plan_for(
             of, on, gpus, space, objective=objective, order=order, options=made, progress=progress
         )
@@ -250,7 +290,8 @@ def quote(
 ) -> Quote:
     """Returns the offers on which a job fits, cheapest first.
 
-    `offers` are `Offer`s or a CSV file, by default the built-in catalogue; the other arguments are
+    `offers` are `Offer`s, a CSV file or `skypilot?cloud=aws` (docs/how-to/cloud.md), by default the
+    built-in catalogue; the other arguments are
     those of `frontier` and of `shardwise.advise.quote`.
     """
     rows: Sequence[Offer]
@@ -269,6 +310,34 @@ def quote(
         progress=progress,
     )
     return _with_views(answer, Quote)
+
+
+def compare(
+    graph: Graph | str | Path,
+    hardware: Hardware | str,
+    gpus: int | str,
+    options: Options | None = None,
+    *,
+    proposals: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **choices: Any,
+) -> Comparison:
+    """Returns what practitioners and other systems use, beside our answer, on one cost model.
+
+    Arguments are those of `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
+    Raises as `shardwise.peers.compare` does.
+    """
+    answer = compare_systems(
+        _graph(graph),
+        _hardware(hardware),
+        gpus,
+        _options(options, choices),
+        progress,
+        proposals=proposals,
+        seed=seed,
+    )
+    return _with_views(answer, Comparison)
 
 
 def explain(plan: documents.Plan | Mapping[str, Any]) -> Explanation:
@@ -304,7 +373,7 @@ def _with_views(answer: msgspec.Struct, kind: type[A]) -> A:
 
 
 def _document(answer: msgspec.Struct) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.to_builtins(answer)
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
     return document
 
 

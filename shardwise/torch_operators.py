@@ -89,6 +89,20 @@ def bind(
     return positional, named
 
 
+def by_rows(scores: Any, labels: Any, *others: Any) -> tuple[Any, ...]:
+    """Returns the arguments of a cross entropy with a row of scores for each label, if that is a
+    view: (b, …) labels and (b, classes, …) scores whose classes lie next to each other in memory.
+
+    torch's kernels for classes in between take 2 (CPUs) to 30 times (GPUs) as long.
+    """
+    if scores.dim() < 3 or labels.dim() != scores.dim() - 1:
+        return scores, labels, *others
+    last = scores.movedim(1, -1)
+    if not last.is_contiguous():
+        return scores, labels, *others
+    return last.reshape(-1, last.shape[-1]), labels.reshape(-1), *others
+
+
 def tensors_of(result: Any) -> list[Any]:
     """Returns the tensors that an operator gave, those in lists one after another."""
     torch = load_torch()

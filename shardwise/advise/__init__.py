@@ -9,6 +9,7 @@ from shardwise.advise.allocation import (
 from shardwise.advise.curve import curve
 from shardwise.advise.explain import explain
 from shardwise.advise.frontier import frontier
+from shardwise.advise.pipelines import pipeline_or_plan
 from shardwise.advise.plan import OBJECTIVES, plan, read_plan
 from shardwise.advise.quote import quote
 from shardwise.cost.options import Options
@@ -26,6 +27,7 @@ __all__ = [
     "explain",
     "frontier",
     "job_from_curve",
+    "pipeline_or_plan",
     "plan",
     "quote",
     "read_plan",

@@ -33,7 +33,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from shardwise.documents import Curve
-from shardwise.documents.frontier import axes_of
+from shardwise.documents.curve import fastest_s, fastest_samples_per_s
 from shardwise.documents.jobs import AllocatedJob, Allocation
 from shardwise.errors import BadInput
 
@@ -83,9 +83,12 @@ def job_from_curve(
 
     Without a batch size its samples are steps.
     """
-    _, time = axes_of(curve.overlap is True)
-    known = [(p, getattr(p, time)) for p in curve.points if p.feasible]
-    points = tuple(CurvePoint(p.gpus, s, p.samples_per_s or 1.0 / s) for p, s in known)
+    known = [(p, fastest_s(p, curve.overlap is True)) for p in curve.points]
+    points = tuple(
+        CurvePoint(p.gpus, s, fastest_samples_per_s(p) or 1.0 / s)
+        for p, s in known
+        if s is not None
+    )
     return AllocationJob(name, points, weight, steps, deadline_s)
 
 

@@ -16,14 +16,16 @@ from shardwise.advise.curve_points import (
     point_progress,
 )
 from shardwise.advise.frontier import confidence
+from shardwise.advise.pipeline_points import NO_STAGES, PipelinePoints, check_one_kind
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
-from shardwise.documents.curve import Curve, CurvePoint, CurveSearch
+from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, fastest_s, fits
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import USUAL, Bundle, Hardware, usual_bundles
 from shardwise.hardware.groups import groups_in_words
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
@@ -40,6 +42,8 @@ def curve(
     progress: Progress | None = None,
     *,
     bundles: Sequence[str | Bundle] = (),
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> Curve:
     """Returns one point per GPU count from 1 to `max_gpus`, or of a profile with groups of devices
     one per bundle.
@@ -55,18 +59,33 @@ def curve(
     this one: an awkward count (a large prime) can be slower than a smaller one.
     `compute_shares` says which fractions of the compute time (the sum's) were measured,
     interpolated, modelled; `confidence` says so in words, for communication too.
+
+    With numbers of pipeline `stages` (None: all that graph and devices allow) each count has the
+    fastest pipeline of those that it allows, under some of the `schedules`, where it is faster than
+    every strategy without one or none of these fits. Then `BadInput` is raised for profiles with
+    groups too, for numbers above `max_gpus`, and as for
+    `shardwise.advise.pipelines.pipeline_or_plan`.
     """
     options, progress = options or Options(), progress or quiet
+    asked = PipelinePoints.asked(graph, options, stages, schedules)
+    if asked is not None:
+        check_one_kind(hardware)
     if not curve_takes_count(hardware, max_gpus, bundles):
         return bundle_curve(graph, hardware, bundles, options, progress)
     assert max_gpus is not None
+    if stages is not None and max(stages, default=1) > max_gpus:
+        raise BadInput(
+            f"{max(stages)} stages of up to {max_gpus} devices",
+            field="stages",
+            expected=f"1 to {max_gpus}",
+        )
     subject = Subject.of(graph)
     points: list[CurvePoint] = []
     searches = SearchesOfCurve(_PER_COUNT)
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
         one = point_progress(progress, f"{gpus} of {max_gpus} GPUs", gpus - 1, max_gpus)
-        point, search = curve_point(subject, hardware, gpus, options, one)
+        point, search = curve_point(subject, hardware, gpus, options, one, asked)
         searches.add(search)
         ranked = ranking_time(point, options)
         if ranked is not None and (best is None or ranked < best[1]):
@@ -77,14 +96,14 @@ def curve(
         **searches.head,
         max_gpus=max_gpus,
         points=points,
-        search=CurveSearch(searches.seconds),
+        search=CurveSearch(searches.seconds + (0.0 if asked is None else asked.seconds)),
         does_not_fit=ranges_that_do_not_fit(points, limit_bytes(hardware, options)),
     )
 
 
 def require_some_fit(curve: Curve) -> None:
     """Raises `Infeasible` with the first reasons if a curve has no count that fits."""
-    if not any(point.feasible for point in curve.points):
+    if not any(fits(point) for point in curve.points):
         reasons = [run.reason for run in curve.does_not_fit or ()]
         raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
 
@@ -127,7 +146,7 @@ def limit_bytes(hardware: Hardware, options: Options) -> float:
 
 def ranking_time(point: CurvePoint, options: Options) -> float | None:
     """Returns the time in seconds that ranks the point of a curve; None where nothing fits."""
-    return point.replayed_time_s if options.overlap else point.time_s
+    return fastest_s(point, options.overlap)
 
 
 def curve_point(
@@ -136,8 +155,12 @@ def curve_point(
     gpus: int,
     options: Options,
     progress: Progress = quiet,
+    asked: PipelinePoints | None = None,
 ) -> tuple[CurvePoint, Search | None]:
-    """Returns the shortest time on `gpus` devices, or why there is none, and the search."""
+    """Returns the shortest time on `gpus` devices, or why there is none, and the search.
+
+    The point has a pipeline where `asked` finds one that is faster, or where nothing else fits.
+    """
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
     except (Infeasible, NoSuchAxis) as reason:
@@ -146,5 +169,14 @@ def curve_point(
     chosen = fastest(searches)
     if chosen is None:
         point = infeasible_point(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
-        return replace(point, least_bytes=least_bytes(searches)), searches[0]
-    return feasible_point(chosen, searches, gpus, mesh.nodes), chosen.search
+        point = replace(point, least_bytes=least_bytes(searches))
+    else:
+        point = feasible_point(chosen, searches, gpus, mesh.nodes)
+    if asked is not None:
+        pipeline = asked.fastest(hardware, gpus, progress, ranking_time(point, options))
+        if pipeline is not None:
+            point = replace(point, pipeline=pipeline)
+        elif chosen is None:
+            neither = f"{point.reason}; no pipeline that was asked for fits either"
+            point = replace(point, reason=neither)
+    return point, searches[0] if chosen is None else chosen.search

@@ -7,7 +7,8 @@ Reads a plan and needs neither graph nor solver. Groups that are split alike and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Protocol
 
@@ -37,6 +38,7 @@ from shardwise.documents.plan import (
     PlannedGroup,
     Prediction,
 )
+from shardwise.texts import seconds
 
 
 class Axis(Protocol):
@@ -52,9 +54,8 @@ class Axis(Protocol):
 
 def explain(plan: Plan) -> Explanation:
     """Returns how each group of a plan is split, and what it costs."""
-    axes = plan.mesh.axes
-    groups = _folded_groups(plan.groups, axes)
-    edges = _folded_edges(plan.edges)
+    groups = folded_groups(plan.groups, plan.mesh.axes, partial(_next_best, plan=plan))
+    edges = folded_edges(plan.edges)
     totals = _totals(plan)
     return Explanation(
         plan=plan.id,
@@ -71,7 +72,12 @@ def explain(plan: Plan) -> Explanation:
     )
 
 
-def _folded_groups(groups: Sequence[PlannedGroup], axes: Sequence[Axis]) -> list[ExplainedGroup]:
+def folded_groups(
+    groups: Iterable[PlannedGroup],
+    axes: Sequence[Axis],
+    next_best: Callable[[NextBest | None], ExplainedNextBest | None],
+) -> list[ExplainedGroup]:
+    """Returns groups by what they split, one row for those that are split and cost alike."""
     rows: dict[tuple[object, ...], ExplainedGroup] = {}
     for group in groups:
         kinds = tuple(op.kind for op in group.operators)
@@ -100,24 +106,38 @@ def _folded_groups(groups: Sequence[PlannedGroup], axes: Sequence[Axis]) -> list
                     for op in group.operators
                     if op.compute_from
                 ],
-                next_best=_next_best(group.next_best, axes),
+                next_best=next_best(group.next_best),
             )
         rows[kinds, split, costs] = replace(row, repeats=row.repeats + 1)
     return list(rows.values())
 
 
-def _next_best(other: NextBest | None, axes: Sequence[Axis]) -> ExplainedNextBest | None:
+def _next_best(other: NextBest | None, plan: Plan) -> ExplainedNextBest | None:
     """Returns the best other split of a group in words, with everything else unchanged."""
     if other is None:
         return None
     return ExplainedNextBest(
-        split=choice_text(other, axes),
+        split=choice_text(other, plan.mesh.axes),
         zero=other.zero,
         zero_axes=other.zero_axes,
         recompute=other.recompute,
         added_time_s=other.added_time_s,
         added_memory_bytes=other.added_memory_bytes,
+        why_not=_why_not(other, plan),
     )
+
+
+def _why_not(other: NextBest, plan: Plan) -> str:
+    """Returns why a group's best other choice was not taken, also where its time is less."""
+    if plan.predicted.peak_bytes + other.added_memory_bytes > plan.memory_limit_bytes:
+        return "does not fit"
+    if other.added_time_s > 0:
+        return "slower"
+    if other.added_memory_bytes > 0 and plan.objective in ("mini-memory", "turning-point"):
+        return "more memory"
+    if plan.overlap:
+        return "not faster in the replayed step"
+    return "as fast" if other.added_time_s == 0 else "within what was proven"
 
 
 def choice_text(choice: Choice | NextBest | PlannedGroup, axes: Sequence[Axis]) -> str:
@@ -155,7 +175,8 @@ def _short(kinds: Sequence[str]) -> str:
     return "+".join(shown[:3]) + ("+…" if len(shown) > 3 else "")
 
 
-def _folded_edges(edges: Sequence[PlannedEdge]) -> list[ExplainedEdge]:
+def folded_edges(edges: Sequence[PlannedEdge]) -> list[ExplainedEdge]:
+    """Returns what is re-scheduled, one row for edges that are alike, the longest first."""
     rows: dict[tuple[object, ...], ExplainedEdge] = {}
     for edge in edges:
         if edge.time_s == 0 and edge.kept == "one":
@@ -301,12 +322,23 @@ def _neighbours(plan: Plan) -> list[ExplainedNeighbour] | UnsetType:
 
 
 def _neighbour_text(neighbour: Neighbour, slower: float, limit_bytes: float) -> str:
-    """Returns text such as `Pure FSDP (FSDP 64): 0.4973 s (+4.9%), 31.2 GiB`."""
-    name = f"{neighbour.name[0].upper()}{neighbour.name[1:]} ({neighbour.label})"
+    """Returns text such as `Pure FSDP: slower by 4.9% (0.4973 s, 31.2 GiB): FSDP 64`."""
+    name = neighbour.name
+    if not name.startswith("tp "):
+        name = f"{name[0].upper()}{name[1:]}"
     peak = f"{neighbour.peak_bytes / 2**30:.1f}"
     if not neighbour.fits:
-        return f"{name}: does not fit: {peak} of {limit_bytes / 2**30:.1f} GiB"
-    return f"{name}: {neighbour.replayed_time_s:.4g} s ({slower:+.1%}), {peak} GiB"
+        limit = f"{limit_bytes / 2**30:.1f}"
+        return f"{name}: does not fit (needs {peak} of {limit} GiB): {neighbour.label}"
+    if round(slower, 3) == 0:
+        verdict = "as fast"
+    elif slower > 0:
+        verdict = f"slower by {slower:.1%}"
+    else:
+        # The answer was replaced by faster neighbours `MOST_ANSWERS` times before this one.
+        verdict = f"faster by {-slower:.1%}, found last"
+    step = seconds(neighbour.replayed_time_s)
+    return f"{name}: {verdict} ({step}, {peak} GiB): {neighbour.label}"
 
 
 def _first_words(predicted: Prediction) -> list[str]:
@@ -315,17 +347,30 @@ def _first_words(predicted: Prediction) -> list[str]:
     rates = []
     if predicted.model_flops_utilisation:
         rates.append(f"model flops utilisation {predicted.model_flops_utilisation:.1%}")
-    if predicted.tokens_per_s:
-        rates.append(f"{predicted.tokens_per_s:,.0f} tokens/s")
-    elif predicted.samples_per_s:
-        rates.append(f"{predicted.samples_per_s:,.1f} samples/s")
+    rates += rate_texts(predicted)
     if predicted.bound_by:
-        rates.append(f"bound by {_OF_BOUND.get(predicted.bound_by, predicted.bound_by)}")
+        rates.append(f"bound by {bound_text(predicted)}")
         text = ", ".join(rates)
         words.append(f"{text[0].upper()}{text[1:]}.")
     if predicted.to_go_faster:
         words.append(predicted.to_go_faster)
     return words
+
+
+def rate_texts(predicted: Prediction) -> list[str]:
+    """Returns tokens a second, samples where they are none of tokens; plans of earlier versions
+    have neither."""
+    if predicted.tokens_per_s:
+        return [f"{predicted.tokens_per_s:,.0f} tokens/s"]
+    if predicted.samples_per_s:
+        return [f"{predicted.samples_per_s:,.1f} samples/s"]
+    return []
+
+
+def bound_text(predicted: Prediction) -> str:
+    """Returns what bounds a step, empty where a plan of an earlier version does not say."""
+    bound = predicted.bound_by or ""
+    return _OF_BOUND.get(bound, bound)
 
 
 _OF_BOUND = {

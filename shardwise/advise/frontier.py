@@ -17,8 +17,10 @@ from shardwise.advise.communication_basis import (
 )
 from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.outline import outlines
+from shardwise.advise.pipeline_points import NO_STAGES, PipelinePoints
 from shardwise.advise.precision_note import float32_note
 from shardwise.advise.summary import Summaries, fields
+from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import SearchMesh
@@ -33,8 +35,10 @@ from shardwise.documents.common import (
     SearchReport,
 )
 from shardwise.documents.frontier import Frontier, FrontierPoint
+from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import (
     Chosen,
@@ -51,6 +55,7 @@ from shardwise.search.search import Search, Subject
 from shardwise.search.solution import STATUSES
 from shardwise.search.tofu import TofuSolution
 from shardwise.search.turning_point import turning_point
+from shardwise.sharding.precision import PRECISIONS
 
 
 def frontier(
@@ -59,6 +64,9 @@ def frontier(
     gpus: int | str | Bundle,
     options: Options | None = None,
     progress: Progress | None = None,
+    *,
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> Frontier:
     """Returns every strategy that no other beats in memory and time (TensorOpt Definition 1).
 
@@ -66,18 +74,44 @@ def frontier(
     `gpus` is a number of devices, or of a profile with groups a bundle such as
     `v100=2,1080ti=4`. Raises `BadInput` for a count below 1 and `Infeasible` when the hardware
     cannot have that many devices.
+
+    With numbers of pipeline `stages` (None: all that graph and devices allow) the document has
+    `pipelines` too, under some of the `schedules`; then `BadInput` as for
+    `shardwise.advise.pipelines.pipeline_or_plan`.
     """
     devices = devices_of(gpus, hardware)
     options = options or Options()
+    progress = progress or quiet
+    asked = PipelinePoints.asked(graph, options, stages, schedules)
+    pipelines = UNSET if asked is None else asked.frontier(hardware, devices, progress)
     searches = search_frontier(
         Subject.of(graph),
         hardware,
         devices,
         options,
-        progress or quiet,
+        progress,
         proposer(options, devices),
     )
-    return frontier_document(searches)
+    document = frontier_document(searches)
+    if asked is None or pipelines is UNSET:
+        return document
+    taken = replace(document.search, seconds=document.search.seconds + asked.seconds)
+    return replace(document, pipelines=_unbeaten(pipelines, document.points), search=taken)
+
+
+def _unbeaten(
+    pipelines: Sequence[PipelinePoint], points: Sequence[FrontierPoint]
+) -> list[PipelinePoint]:
+    """Returns the pipelines that no point has the peak and the replayed step of, or less."""
+    return [
+        pipeline
+        for pipeline in pipelines
+        if not any(
+            point.replayed_peak_bytes <= pipeline.peak_bytes
+            and point.replayed_time_s <= pipeline.step_s
+            for point in points
+        )
+    ]
 
 
 def frontier_document(searches: Sequence[Search]) -> Frontier:
@@ -139,6 +173,10 @@ def heading(search: Search) -> Heading:
     wide = float32_note(subject.graph, hardware, search.options.precision)
     if wide is not None:
         warnings.append(wide)
+    narrowed_to = PRECISIONS.get(search.options.precision)
+    odd = unaligned_note(subject.graph, hardware.devices[0], narrowed_to)
+    if odd is not None:
+        warnings.append(odd)
     if len(hardware.devices) > 1 and not hardware.groups:
         warnings.append(f"of several device kinds only {hardware.devices[0].kind} is used")
     if not hardware.collectives:

@@ -22,6 +22,7 @@ from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM, asked_order, ordered
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
+from shardwise.advise.timeline import timeline
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
 from shardwise.documents.plan import (
@@ -212,6 +213,7 @@ def _document(
         kernels=search.options.light_kernels,
         execution=Execution(**dataclasses.asdict(search.options.step)),
         cluster=cluster,
+        timeline=timeline(search, point),
     )
 
 
@@ -262,4 +264,15 @@ def read_plan(path: str | Path) -> Plan:
     """Reads a plan file and checks it against its type. Raises `BadInput` with file and field."""
     data = read_bounded(path, f"a {PLAN_SCHEMA} file")
     document = validation.decode_any(data, file=str(path), expected=PLAN_SCHEMA)
+    return documents.read(document, Plan, file=str(path))
+
+
+def read_plan_or_pipeline(path: str | Path) -> Plan | documents.Pipeline:
+    """Reads a file that is either, and checks it. Raises `BadInput` with file and field."""
+    schema = documents.schema_of(documents.Pipeline)
+    expected = f"{PLAN_SCHEMA} or {schema}"
+    data = read_bounded(path, f"a {expected} file")
+    document = validation.decode_any(data, file=str(path), expected=expected)
+    if isinstance(document, dict) and document.get("schema") == schema:
+        return documents.read(document, documents.Pipeline, file=str(path))
     return documents.read(document, Plan, file=str(path))

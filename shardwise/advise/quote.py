@@ -14,15 +14,17 @@ from msgspec import UNSET, UnsetType
 from shardwise.advise.combined_offers import Known, combined_rows
 from shardwise.advise.curve import curve_point, limit_bytes
 from shardwise.advise.curve_points import point_progress
+from shardwise.advise.pipeline_points import NO_STAGES, PipelinePoints, check_one_kind
 from shardwise.advise.profile_quote import profile_quote
 from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
-from shardwise.documents.curve import CurvePoint, DoesNotFit
-from shardwise.documents.quote import Combinations, NotOffered, OfferRow, Quote
+from shardwise.documents.curve import CurvePoint, DoesNotFit, fits
+from shardwise.documents.quote import NO_PROFILE, Combinations, NotOffered, OfferRow, Quote
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Offer
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.search.search import Subject
 
 
@@ -40,6 +42,8 @@ def quote(
     options: Options | None = None,
     progress: Progress | None = None,
     today: datetime.date | None = None,
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> Quote:
     """Returns the offers on which the job fits, cheapest first.
 
@@ -53,12 +57,21 @@ def quote(
     With `hardware`, a profile with groups, its parts are quoted instead (`profile_quote.py`), at
     `prices` in USD per hour of one device by group. Raises `BadInput` that names the field for a
     `combine` out of range and for `hardware` and `prices` that do not go together.
+
+    With numbers of pipeline `stages` (None: all that graph and devices allow) each row is that of
+    the fastest pipeline under some of the `schedules` where it is faster than every strategy
+    without one, or none of these fits; its `pipeline` says so. Then `BadInput` is raised for
+    `hardware` and for `combine` above 1 too, and as for
+    `shardwise.advise.pipelines.pipeline_or_plan`.
     """
     options, progress = options or Options(), progress or quiet
     subject = Subject.of(graph)
     today = today or datetime.datetime.now(tz=datetime.UTC).date()
     terms = Terms(options, graph.batch_size, steps, deadline_s, today)
     check_kinds(combine, hardware, prices)
+    asked = PipelinePoints.asked(graph, options, stages, schedules)
+    if asked is not None:
+        check_one_kind(hardware, combine)
     if hardware is not None:
         return profile_quote(subject, hardware, offers, prices or {}, terms, budget_usd, progress)
     rows: list[OfferRow] = []
@@ -68,9 +81,9 @@ def quote(
         text = f"{offer.provider} {offer.instance_type}"
         one = point_progress(progress, text, position, len(offers))
         if offer.hardware is None:
-            left_out.append(_not_offered(offer, f"no hardware profile for {offer.gpu_kind}"))
+            left_out.append(_not_offered(offer, f"{NO_PROFILE}{offer.gpu_kind}"))
             continue
-        fitting, tried = _instances(subject, offer, max_instances, options, known, one)
+        fitting, tried = _instances(subject, offer, max_instances, options, known, one, asked)
         rows += [offer_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
             ranges = ranges_that_do_not_fit(tried, limit_bytes(offer.profile(), options))
@@ -141,6 +154,7 @@ def _instances(
     options: Options,
     known: dict[tuple[str, int], CurvePoint],
     progress: Progress,
+    asked: PipelinePoints | None,
 ) -> tuple[list[tuple[int, CurvePoint]], list[CurvePoint]]:
     """Returns the instance counts worth offering (the fewest that fits, then doublings).
 
@@ -152,24 +166,24 @@ def _instances(
         key = (hardware.id, instances)
         if key not in known:
             gpus = instances * offer.gpus_per_instance
-            known[key], _ = curve_point(subject, hardware, gpus, options, progress)
+            known[key], _ = curve_point(subject, hardware, gpus, options, progress, asked)
             # A search that was ended early may have missed the strategy that counts.
             go_on(progress, "", 1.0)
         return known[key]
 
     smallest = 1
-    while smallest <= max_instances and not at(smallest).feasible:
+    while smallest <= max_instances and not fits(at(smallest)):
         smallest *= 2
     if smallest > max_instances:
         return [], [at(2**power) for power in range(smallest.bit_length() - 1)]
     for fewer in range(smallest // 2 + 1, smallest):
-        if at(fewer).feasible:
+        if fits(at(fewer)):
             smallest = fewer
             break
     counts = [smallest]
     while len(counts) < 3 and counts[-1] * 2 <= max_instances:
         counts.append(counts[-1] * 2)
-    return [(n, at(n)) for n in counts if at(n).feasible], []
+    return [(n, at(n)) for n in counts if fits(at(n))], []
 
 
 def _not_offered(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from shardwise.cost.options import Options
-from shardwise.documents.curve import CurvePoint
+from shardwise.documents.curve import CurvePoint, fastest_s
 from shardwise.documents.quote import NotOffered, OfferPart, OfferRow, step_s
 from shardwise.hardware import Offer, stale
 
@@ -26,7 +26,7 @@ class Terms:
 
     def ranking_s(self, point: CurvePoint) -> float:
         """Returns the time in seconds that ranks a point that fits."""
-        ranked = point.replayed_time_s if self.options.overlap else point.time_s
+        ranked = fastest_s(point, self.options.overlap)
         assert ranked is not None, "only points that fit are offered"
         return ranked
 
@@ -57,8 +57,7 @@ def row_of(
 
     Provider, region, market and profile are those of `of`.
     """
-    assert point.time_s is not None and point.replayed_time_s is not None
-    assert point.peak_bytes is not None and point.plan_id is not None
+    time_s, replayed_s, peak_bytes, plan_id = _of_strategy(point)
     ranked_s = terms.ranking_s(point)
     per_hour = sum(part.usd_per_hour for part in parts)
     total_s = UNSET if terms.steps is None else ranked_s * terms.steps
@@ -75,11 +74,11 @@ def row_of(
         price_source="; ".join(dict.fromkeys(part.price_source for part in parts)),
         stale=stale,
         hardware=of.hardware,
-        time_s=point.time_s,
-        replayed_time_s=point.replayed_time_s,
-        peak_bytes=point.peak_bytes,
-        plan_id=point.plan_id,
-        compute_shares=point.compute_shares,
+        time_s=time_s,
+        replayed_time_s=replayed_s,
+        peak_bytes=peak_bytes,
+        plan_id=plan_id,
+        compute_shares=point.compute_shares if point.pipeline is UNSET else None,
         confidence=point.confidence,
         usd_per_million_samples=UNSET
         if terms.batch_size is None
@@ -90,7 +89,18 @@ def row_of(
         if total_s is UNSET or terms.deadline_s is None
         else total_s <= terms.deadline_s,
         bundle=point.bundle,
+        pipeline=point.pipeline,
     )
+
+
+def _of_strategy(point: CurvePoint) -> tuple[float, float, int, str]:
+    """Returns both times, peak and id of the fastest strategy of a point that fits."""
+    pipeline = point.pipeline
+    if pipeline is not UNSET:
+        return pipeline.step_s, pipeline.step_s, pipeline.peak_bytes, pipeline.id
+    assert point.time_s is not None and point.replayed_time_s is not None
+    assert point.peak_bytes is not None and point.plan_id is not None
+    return point.time_s, point.replayed_time_s, point.peak_bytes, point.plan_id
 
 
 def price_of(row: OfferRow) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
-from shardwise.documents.curve import CurvePoint, DoesNotFit
+from shardwise.documents.curve import CurvePoint, DoesNotFit, fits
 
 
 def ranges_that_do_not_fit(points: Iterable[CurvePoint], limit_bytes: float) -> list[DoesNotFit]:
-    """Returns the runs of points that are not feasible, in their order.
+    """Returns the runs of points on which nothing fits, in their order.
 
     A point that fits ends a run, and so does the change between counts that need too much memory
     and counts that were not searched. `limit_bytes` is what one GPU may use.
@@ -18,8 +18,8 @@ def ranges_that_do_not_fit(points: Iterable[CurvePoint], limit_bytes: float) -> 
     runs: list[list[CurvePoint]] = []
     before: CurvePoint | None = None
     for point in points:
-        if not point.feasible:
-            if before is not None and not before.feasible and _searched(before) == _searched(point):
+        if not fits(point):
+            if before is not None and not fits(before) and _searched(before) == _searched(point):
                 runs[-1].append(point)
             else:
                 runs.append([point])

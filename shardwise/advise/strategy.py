@@ -24,7 +24,7 @@ from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.reschedule import Step
 from shardwise.cost.shares import Shares
-from shardwise.cost.terms import operator_costs
+from shardwise.cost.terms import OperatorCost, operator_costs
 from shardwise.documents import common as documents
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
@@ -67,6 +67,7 @@ class Strategy:
         self._choices = [int(choice) for choice in choices]
         self._edge_choices = [int(choice) for choice in edge_choices]
         self._axes = tuple(axis.name for axis in problem.context.mesh.axes)
+        self._known_costs: dict[tuple[int, int], list[OperatorCost]] = {}
 
     def groups(self, next_best: Sequence[NextBest | None]) -> list[PlannedGroup]:
         """Returns every group with its operators and, as given, its next best choice."""
@@ -102,7 +103,7 @@ class Strategy:
         pins = self._problem.context.pins
         forbidden = forbidden_end(pins, pattern.group)
         exempt = pins.of(pattern.group, "precision")
-        costs = operator_costs(self._problem.context, pattern, cost, choice)
+        costs = self._operator_costs(pattern, cost, choice)
         recomputed, rerun = bool(cost.recompute[choice]), self._problem.context.rerun
         shares = int(cost.proportion[choice])
         there: dict[str, LayoutPair] = {}
@@ -138,6 +139,17 @@ class Strategy:
                 )
             )
         return planned
+
+    def _operator_costs(
+        self, pattern: GroupPattern, cost: GroupCosts, choice: int
+    ) -> list[OperatorCost]:
+        """Returns the costs of a group's operators; groups that share their costs differ in names
+        only."""
+        key = (id(cost), choice)
+        if key not in self._known_costs:
+            context = self._problem.context
+            self._known_costs[key] = operator_costs(context, pattern, cost, choice)
+        return self._known_costs[key]
 
     def _moves(
         self, pattern: GroupPattern, name: str, source: LayoutPair, wanted: LayoutPair

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+from shardwise.capture.diffusers_models import build_diffusers
 from shardwise.capture.huggingface import build_huggingface, training_form
 from shardwise.capture.model import Model, arguments
 from shardwise.capture.onnx import capture_onnx
 from shardwise.capture.onnx.sizes import Sizes
 from shardwise.capture.repeated import Stages, trace, trace_whole
-from shardwise.capture.source import Source, parse_source
+from shardwise.capture.source import FROM_FILES, Source, parse_source
 from shardwise.capture.timm_models import build_timm
 from shardwise.capture.torch_extra import DTYPES, require
 from shardwise.capture.usercode import build_callable
@@ -37,14 +39,14 @@ def capture(
     `source` is a `torch.nn.Module` whose forward returns the loss, with `example_inputs` for it (a
     tensor, a sequence or a mapping of keyword arguments), or a string: a preset such as
     `llama3-8b[:key=value,…]`, `hf:CONFIG_CLASS[:key=value,…]`, `hf:./config.json[:key=value,…]`,
-    `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`, `package.module:callable` or
-    `FILE.onnx[:dimension=size,…]`. For a string `batch` counts samples, `seq` tokens; `dtype` is
-    that of the parameters. Its default is float32; of a preset and of a config.json it is the
-    configuration's, else bfloat16 for language models; a callable's module and an ONNX file keep
-    their own. The graph is named `name`, or after the preset or the source. Needs the torch extra
-    (the onnx extra for ONNX files), no GPU and no weights. `progress` is told each stage and the
-    share of the work done before it. Raises CaptureError saying what cannot be captured and what
-    may help.
+    the same with `diffusers:`, `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`,
+    `package.module:callable` or `FILE.onnx[:dimension=size,…]`. For a string `batch` counts
+    samples, `seq` tokens; `dtype` is that of the parameters. Its default is float32; of a preset
+    and of a config.json it is the configuration's, else bfloat16 for language and diffusion models;
+    a callable's module and an ONNX file keep their own. The graph is named `name`, or after the
+    preset or the source. Needs the torch extra (the onnx extra for ONNX files), no GPU and no
+    weights. `progress` is told each stage and the share of the work done before it. Raises
+    CaptureError saying what cannot be captured and what may help.
     """
     if not isinstance(source, str):
         return _of_module(source, example_inputs, name or type(source).__name__, progress)
@@ -52,15 +54,14 @@ def capture(
     _check_sizes(batch, seq, dtype)
     if parsed.kind == "onnx":
         return capture_onnx(parsed.target, _onnx_sizes(parsed, batch, seq, dtype), name or source)
-    require("torch")
+    require("torch", extra="models" if parsed.kind in (*FROM_FILES, "timm") else None)
     try:
         progress("building the model", 0.0)
         model = build(parsed, batch, seq, dtype)
         called = name or parsed.name
-        if parsed.kind == "hf":
-            with training_form():
-                return validate_graph(trace(model, source, called, progress))
-        return validate_graph(trace_whole(model, source, called, progress))
+        traced = trace if parsed.kind in FROM_FILES else trace_whole
+        with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
+            return validate_graph(traced(model, source, called, progress))
     except CaptureError as error:
         raise error if parsed.origin == "file" else error.in_file(source) from None
     except BadInput as error:
@@ -97,6 +98,8 @@ def build(source: Source, batch: int | None, seq: int | None, dtype: str | None)
     """Returns the module of a source with its inputs, ready to be exported."""
     if source.kind == "hf":
         return build_huggingface(source, batch=batch, seq=seq, dtype=dtype)
+    if source.kind == "diffusers":
+        return build_diffusers(source, batch=batch, seq=seq, dtype=dtype)
     if source.kind == "timm":
         return build_timm(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     if source.kind == "zoo":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.capture.ctc import register_shapes
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.model import Model
 from shardwise.capture.mutation import mutates_views
@@ -19,6 +20,7 @@ def export(model: Model, source: str) -> Any:
     """
     import torch
 
+    register_shapes()
     with foreign_code("torch.export failed", source=source), quiet():
         # torch would merge inputs that are the same tensor object, such as tokens used as labels.
         args, kwargs = torch.utils._pytree.tree_map_only(

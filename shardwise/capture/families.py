@@ -77,6 +77,7 @@ FAMILIES: tuple[Family, ...] = (
         256,
         77,
     ),
+    Family("Qwen2.5-VL 7B", "qwen2.5-vl-7b", 64, 4096),
     Family(
         "Mamba 2.8B",
         "hf:MambaConfig:hidden_size=2560,num_hidden_layers=64,time_step_rank=160",
@@ -100,5 +101,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("LSTM", "zoo:lstm", 256, dtype="float32"),
     Family("U-Net", "zoo:unet", 64, dtype="float32"),
+    Family("SDXL U-Net", "sdxl-unet", 64, 77),
+    Family("DiT-XL/2", "diffusers:DiTTransformer2DModel:out_channels=8", 256),
     Family("DLRM", "zoo:dlrm", 65536, dtype="float32"),
 )

@@ -34,6 +34,7 @@ _HINTS = (
 )
 _OPERATOR = re.compile(r"\b(?:torch\.ops\.)?(aten(?:\.|::)[\w.]+|[a-z]\w*::\w+(?:\.\w+)?)")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/shardwise/capture/", "<")
+_MODELS = ("/transformers/models/", "/diffusers/models/")
 _LONGEST = 300
 
 
@@ -81,7 +82,7 @@ def _user_line(error: BaseException) -> str | None:
     """Returns the innermost line of the model's own code, as `file.py:12: y = x.nonzero()`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not any(part in f.filename for part in _LIBRARIES)]
-    model = [f for f in frames if "/transformers/models/" in f.filename]
+    model = [f for f in frames if any(part in f.filename for part in _MODELS)]
     for frame in (*own[::-1], *model[::-1]):
         name = frame.filename.rpartition("/")[2]
         return f"{name}:{frame.lineno}: {(frame.line or '').strip()[:120]}"

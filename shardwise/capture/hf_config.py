@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwise.capture.guard import foreign_code, quiet
+from shardwise.capture.hf_images import IMAGE_SIZE
 from shardwise.capture.hf_origin import Origin
+from shardwise.capture.hf_steady import steady
 from shardwise.capture.source import Source, Value
 from shardwise.errors import CaptureError
 from shardwise.near import near
@@ -14,9 +16,13 @@ from shardwise.near import near
 IMPLEMENTATION_KEYS = ("attn_implementation", "experts_implementation")
 """How transformers computes attention and experts; not part of the configuration."""
 
-INPUT_KEYS = ("attention_mask",)
-"""What the model is given; not part of the configuration either."""
+INPUT_KEYS = ("attention_mask", "task")
+"""What the model is given and trained to do; not part of the configuration either."""
 
+_PACKED = "spatial_merge_size"
+"""A field of vision towers that take images of any size, whose configurations have none."""
+
+_TEXT = "text_config"
 _PER_LAYER = ("layer_types", "mlp_layer_types")
 _FREE = "_token_id"
 """Ends of names whose values may be a number or a list of numbers."""
@@ -32,12 +38,12 @@ def make_config(source: Source, origin: Origin) -> Any:
     for key, value in source.options.items():
         if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS):
             _set_option(arguments, defaults, key, key, value, source)
-    fields = _merged(origin.fields, arguments)
+    fields = _merged(_with_text_apart(origin, arguments), arguments)
     _cut_lists_of_layers(fields, arguments)
     where = origin.file or source.text
     with foreign_code(f"{source.target} cannot be configured", source=where), quiet():
         config = origin.config_class(**fields)
-        config.use_cache = False
+        steady(config, source.options)
     return config
 
 
@@ -48,9 +54,22 @@ def plain_config(source: Source, origin: Origin) -> Any:
         usual = origin.config_class()
     for key, value in origin.fields.items():
         if not key.endswith(_FREE) and not isinstance(value, list | Mapping):
-            _check_type(key, value, getattr(usual, key, None), where)
+            check_type(key, value, getattr(usual, key, None), where)
     with foreign_code(doing, source=where), quiet():
         return origin.config_class(**origin.fields)
+
+
+def _with_text_apart(origin: Origin, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the fields with those of the text model as a part, where arguments change that part.
+
+    Older files (Qwen2-VL) have them beside the vision model's part; transformers reads them there
+    only if there is no part for them.
+    """
+    if _TEXT not in arguments or _TEXT in origin.fields:
+        return origin.fields
+    own = origin.config_class().to_dict()
+    of_text = {key: value for key, value in origin.fields.items() if key not in own}
+    return {**{k: v for k, v in origin.fields.items() if k in own}, _TEXT: of_text}
 
 
 def _merged(fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,12 +115,16 @@ def _set_option(
         _set_option(arguments.setdefault(first, {}), part, path, rest, value, source)
         return
     accepted = {*defaults.to_dict(), *getattr(type(defaults), "attribute_map", {}), "num_labels"}
+    if _PACKED in accepted:
+        accepted.add(IMAGE_SIZE)
     if key not in accepted:
         raise CaptureError(
             f"{type(defaults).__name__} has no option {key!r}",
             file=source.text,
             field=path,
-            expected=_suggestion(key, sorted(accepted)) or "an attribute of the configuration",
+            expected=_in_a_part(key, defaults)
+            or _suggestion(key, sorted(accepted))
+            or "an attribute of the configuration",
         )
     if isinstance(part, Mapping) or hasattr(part, "to_dict"):
         raise CaptureError(
@@ -110,11 +133,12 @@ def _set_option(
             field=path,
             expected=f"{path}.KEY={value}",
         )
-    _check_type(path, value, part, source.text)
+    check_type(path, value, part, source.text)
     arguments[key] = value
 
 
-def _check_type(key: str, value: Value, default: Any, file: str) -> None:
+def check_type(key: str, value: Value, default: Any, file: str) -> None:
+    """Raises CaptureError unless a field's value is of its default's type, and not negative."""
     wanted = type(default)
     fitting = (int, float) if wanted is float else (wanted,)
     if default is None or value is None or wanted not in (bool, int, float, str):
@@ -130,6 +154,12 @@ def _check_type(key: str, value: Value, default: Any, file: str) -> None:
             field=key,
             expected=f"a value like {default!r}",
         )
+
+
+def _in_a_part(key: str, defaults: Any) -> str:
+    """Returns the paths of a key in the parts of a configuration; none if no part has it."""
+    parts = {name: part for name, part in vars(defaults).items() if hasattr(part, "to_dict")}
+    return ", ".join(f"{name}.{key}" for name, part in parts.items() if key in part.to_dict())
 
 
 def _suggestion(word: str, known: list[str]) -> str | None:

@@ -11,16 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardwise import validation
+from shardwise.capture.config_file import dtype_of, read_fields
 from shardwise.capture.presets import presets
 from shardwise.capture.source import CONFIG_FILE, Source
-from shardwise.capture.torch_extra import DTYPES
-from shardwise.errors import BadInput, CaptureError
-from shardwise.files import read_bounded
+from shardwise.errors import CaptureError
 from shardwise.near import near
-
-MAX_CONFIG_BYTES = 16 * 2**20
-"""Largest config.json that is read; the largest published ones list thousands of labels."""
 
 _KIND = "a config.json of transformers, or its folder"
 _NOT_OF_THE_MODEL = frozenset(
@@ -36,7 +31,7 @@ _NOT_OF_THE_MODEL = frozenset(
 class Origin:
     """`dtype` is what the configuration says of its parameters; `batch` and `seq` are defaults.
 
-    `file` is the config.json that was read.
+    `file` is the config.json that was read, `architectures` the model classes that it names.
     """
 
     config_class: Any
@@ -45,6 +40,7 @@ class Origin:
     batch: int | None = None
     seq: int | None = None
     file: str | None = None
+    architectures: tuple[str, ...] = ()
 
 
 def find_origin(source: Source) -> Origin:
@@ -69,19 +65,22 @@ def read_config(target: str) -> Origin:
     if path.is_dir():
         path = path / CONFIG_FILE
     file = str(path)
-    try:
-        document = validation.decode_any(
-            read_bounded(path, _KIND, MAX_CONFIG_BYTES), file=file, expected=_KIND
-        )
-    except BadInput as error:
-        raise CaptureError(error.problem, file=file, expected=error.expected) from None
-    if not isinstance(document, dict):
-        raise CaptureError("not a JSON object", file=file, expected=_KIND)
+    document = read_fields(path, _KIND)
     model_type = document.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
+        if "_class_name" in document:
+            raise CaptureError("a model of diffusers", file=file, expected=f"diffusers:{target}")
         raise _unknown_type(model_type, list(CONFIG_MAPPING), file)
     fields = {k: v for k, v in document.items() if k not in _NOT_OF_THE_MODEL}
-    return Origin(CONFIG_MAPPING[model_type], fields, _dtype(document, file), file=file)
+    named = document.get("architectures")
+    classes = tuple(n for n in named if isinstance(n, str)) if isinstance(named, list) else ()
+    return Origin(
+        CONFIG_MAPPING[model_type],
+        fields,
+        dtype_of(document, file),
+        file=file,
+        architectures=classes,
+    )
 
 
 def _class_named(name: str, source: Source) -> Any:
@@ -108,17 +107,3 @@ def _unknown_type(model_type: Any, known: list[str], file: str) -> CaptureError:
         field="model_type",
         expected=", ".join(close) or "a model type of transformers, such as llama",
     )
-
-
-def _dtype(document: Mapping[str, Any], file: str) -> str | None:
-    for key in ("dtype", "torch_dtype"):
-        value = document.get(key)
-        if value is None:
-            continue
-        name = str(value).removeprefix("torch.")
-        if name not in DTYPES:
-            raise CaptureError(
-                f"unknown dtype {value!r}", file=file, field=key, expected=", ".join(DTYPES)
-            )
-        return DTYPES[name]
-    return None

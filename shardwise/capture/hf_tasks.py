@@ -2,210 +2,183 @@
 
 | task | inputs | loss |
 |---|---|---|
-| language model (masked or causal) | tokens, labels | cross entropy of every token |
-| sequence to sequence | tokens, decoder tokens, labels | cross entropy of every decoder token |
-| speech to text | mel spectrogram, decoder tokens, labels | cross entropy of every decoder token |
-| contrastive (CLIP) | tokens, images, labels | mean of both cross entropies over the batch |
-| image classifier | images, labels | cross entropy |
+| `masked-lm`, `causal-lm` | tokens, labels | cross entropy of every token |
+| `translation` | tokens, decoder tokens, labels | cross entropy of every decoder token |
+| `speech-to-text` | mel spectrogram, decoder tokens, labels | cross entropy of every token |
+| `ctc` | waveform or spectrogram, labels | connectionist temporal classification |
+| `contrastive` (CLIP) | tokens, images, labels | mean of both cross entropies over the batch |
+| `image-text-to-text` | tokens, one image a sample, labels | cross entropy of every token |
+| `image-classification` | images, labels | cross entropy |
+| `video-classification` | videos, labels | cross entropy |
+| `audio-classification` | waveform or spectrogram, labels | cross entropy |
+| `sequence-classification` | tokens, labels | cross entropy |
+| `token-classification` | tokens, labels | cross entropy of every token |
+| `semantic-segmentation` | images, labels | cross entropy of every pixel |
+| `depth-estimation` | images, depths | mean absolute error of every pixel |
+| `object-detection` | images, classes, boxes | cross entropy and 5 · L1 of every query |
 
-The loss of a language model is taken with the class dimension second:
-`cross_entropy(logits.float().transpose(1, 2), labels)`. transformers' own loss first flattens batch
-and sequence into one dimension, which would tie the two together in every strategy. The labels are
-assumed to be shifted already: shifting them by one is up to the data. The labels of a contrastive
-loss are the numbers of the samples.
+A configuration class may have several. `task=NAME` chooses one; else the `architectures` of a
+config.json; else it is the first that transformers has a model for, in the order of `_tasks`.
+hf_inputs makes the inputs, hf_losses the losses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.capture import hf_inputs, hf_losses
+from shardwise.capture.hf_example import UnknownTask, example
+from shardwise.capture.hf_inputs import Inputs, MakeInputs
+from shardwise.capture.hf_losses import Loss
 from shardwise.capture.source import Source
 from shardwise.capture.zoo.blocks import block
 from shardwise.errors import CaptureError
+from shardwise.near import near
 
-_LONGEST_DEFAULT_SEQ = 1024
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of one step: samples, tokens per sample if given, dtype of real inputs, mask."""
-
-    samples: int
-    seq: int | None
-    dtype: Any
-    mask: bool
-
-
-Inputs = dict[str, Any]
-MakeInputs = Callable[[Any, Any, Sizes, Source], Inputs]
+TASK = "task"
+"""The key of a source that chooses a task; it is not part of the configuration."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """`auto` is transformers' class for such models; `inputs` makes the inputs without labels."""
+    """`mapping` has transformers' model class for a configuration, `auto` builds such models."""
 
+    name: str
+    mapping: Any
     auto: Any
     inputs: MakeInputs
-    labels: str
-    loss: Callable[[Any, Any], Any]
+    loss: Loss
 
     @property
     def predicts_tokens(self) -> bool:
-        """Whether the loss is that of a language model: one class for every token."""
-        return self.loss is _token_loss
+        """Whether the loss is that of a language model: one word for every token."""
+        return self.loss is hf_losses.WORDS
+
+    def classes(self, config: Any) -> tuple[str, ...]:
+        """Returns the names of the model classes for a configuration; none if it has no such."""
+        if type(config) not in self.mapping:
+            return ()
+        models = self.mapping[type(config)]
+        return tuple(c.__name__ for c in (models if isinstance(models, tuple) else (models,)))
 
 
-def find_task(config: Any, name: str) -> Task:
-    """Returns the first task that transformers has a model for; raises CaptureError if none."""
-    for mapping, wanted, task in _tasks(config):
-        if wanted and type(config) in mapping:
+def find_task(config: Any, source: Source, architectures: tuple[str, ...] = ()) -> Task:
+    """Returns the task that the source asks for, else that of the architectures, else the first.
+
+    Raises CaptureError for a task that the configuration has no model for, and UnknownTask, which
+    comes with a file that captures the model, where none is known.
+    """
+    tasks = list(_tasks(config))
+    known = [task for task, _ in tasks if task.classes(config)]
+    if TASK in source.options:
+        return _named(str(source.options[TASK]), known, [task.name for task, _ in tasks], source)
+    for name in architectures:
+        for task in known:
+            if name in task.classes(config):
+                return task
+    other = next(
+        (n for n in architectures if "For" in n and not n.endswith("ForPreTraining")), None
+    )
+    usual = next((task for task, usual in tasks if usual and task in known), None)
+    if usual is None or other is not None:
+        raise UnknownTask(
+            f"the task of {other} is not known" if other else f"{source.target} has no known task",
+            file=source.text,
+            expected=_other_tasks(known) + "the model with its loss, as in this mymodel.py",
+            example=example(config, other),
+        )
+    return usual
+
+
+def _named(name: str, known: list[Task], all_names: list[str], source: Source) -> Task:
+    for task in known:
+        if task.name == name:
             return task
+    fitting = [task.name for task in known]
+    problem = "has no model for" if name in all_names else "is not trained for a task named"
     raise CaptureError(
-        f"{name} has no language model, translator, speech recogniser, contrastive model or "
-        "image classifier",
-        file=f"hf:{name}",
-        expected="package.module:callable that returns (module, example inputs)",
+        f"{source.target} {problem} {name!r}",
+        file=source.text,
+        field=TASK,
+        expected=", ".join(near(name, fitting, most=3) or fitting) or "no task: none is known",
     )
 
 
-def _tasks(config: Any) -> Iterator[tuple[Any, bool, Task]]:
+def _other_tasks(known: list[Task]) -> str:
+    names = ", ".join(f"{TASK}={task.name}" for task in known)
+    return f"{names}, or " if names else ""
+
+
+def _tasks(config: Any) -> Iterator[tuple[Task, bool]]:
+    """Yields every task, and whether it may be chosen for the configuration unless named."""
     import transformers as hf
 
     both = config.is_encoder_decoder
     encoder_only = not both and not getattr(config, "is_decoder", False)
-    tokens = Task(hf.AutoModelForMaskedLM, _tokens, "input_ids", _token_loss)
-    yield hf.MODEL_FOR_MASKED_LM_MAPPING, encoder_only, tokens
-    translate = Task(hf.AutoModelForSeq2SeqLM, _pairs, "decoder_input_ids", _token_loss)
-    yield hf.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, both, translate
-    speech = Task(hf.AutoModelForSpeechSeq2Seq, _speech, "decoder_input_ids", _token_loss)
-    yield hf.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, both, speech
-    contrast = Task(hf.AutoModel, _captions, "input_ids", _contrastive_loss)
-    yield (
-        hf.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING,
-        hasattr(config, "text_config"),
-        contrast,
+    tokens, pixels, audio = hf_inputs.tokens, hf_inputs.images, hf_inputs.audio
+    words, one_class = hf_losses.WORDS, hf_losses.CLASS
+
+    def task(name: str, head: str, auto: str, inputs: MakeInputs, loss: Loss) -> Task:
+        mapping = getattr(hf, f"MODEL_FOR_{head}_MAPPING")
+        return Task(name, mapping, getattr(hf, auto), inputs, loss)
+
+    yield task("masked-lm", "MASKED_LM", "AutoModelForMaskedLM", tokens, words), encoder_only
+    translation = task(
+        "translation", "SEQ_TO_SEQ_CAUSAL_LM", "AutoModelForSeq2SeqLM", hf_inputs.pairs, words
     )
-    causal = Task(hf.AutoModelForCausalLM, _tokens, "input_ids", _token_loss)
-    yield hf.MODEL_FOR_CAUSAL_LM_MAPPING, True, causal
-    classify = Task(hf.AutoModelForImageClassification, _images, "pixel_values", _class_loss)
-    yield hf.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, True, classify
+    yield translation, both
+    speech = task(
+        "speech-to-text",
+        "SPEECH_SEQ_2_SEQ",
+        "AutoModelForSpeechSeq2Seq",
+        hf_inputs.speech,
+        words,
+    )
+    yield speech, both
+    contrastive = task(
+        "contrastive",
+        "ZERO_SHOT_IMAGE_CLASSIFICATION",
+        "AutoModel",
+        hf_inputs.captions,
+        hf_losses.CONTRASTIVE,
+    )
+    yield contrastive, hasattr(config, "text_config")
+    illustrated = task(
+        "image-text-to-text",
+        "IMAGE_TEXT_TO_TEXT",
+        "AutoModelForImageTextToText",
+        hf_inputs.illustrated,
+        words,
+    )
+    yield illustrated, hasattr(config, "text_config") and hasattr(config, "vision_config")
+    yield task("causal-lm", "CAUSAL_LM", "AutoModelForCausalLM", tokens, words), True
+    for name, head, auto, inputs, loss in (
+        ("ctc", "CTC", "AutoModelForCTC", audio, hf_losses.CTC),
+        ("image-classification", "IMAGE_CLASSIFICATION", "", pixels, one_class),
+        ("audio-classification", "AUDIO_CLASSIFICATION", "", audio, one_class),
+        ("video-classification", "VIDEO_CLASSIFICATION", "", hf_inputs.videos, one_class),
+        ("depth-estimation", "DEPTH_ESTIMATION", "", pixels, hf_losses.DEPTH),
+        ("semantic-segmentation", "SEMANTIC_SEGMENTATION", "", pixels, hf_losses.PIXELS),
+        ("object-detection", "OBJECT_DETECTION", "", pixels, hf_losses.MATCHED),
+        ("sequence-classification", "SEQUENCE_CLASSIFICATION", "", tokens, one_class),
+        ("token-classification", "TOKEN_CLASSIFICATION", "", tokens, hf_losses.TOKEN_CLASSES),
+    ):
+        auto = auto or f"AutoModelFor{head.title().replace('_', '')}"
+        yield task(name, head, auto, inputs, loss), True
 
 
-def trained(model: Any, task: Task, inputs: Inputs) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
+def trained(
+    model: Any, config: Any, task: Task, inputs: Inputs
+) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
     """Returns the module that computes the model's loss, its inputs, and their names."""
-    import torch
-
     names = tuple(inputs)
+    targets = task.loss.targets(model, config, inputs)
 
     def forward(self: Any, *values: Any) -> Any:
-        *given, labels = values
-        out = self.model(**dict(zip(names, given, strict=True)))
-        return task.loss(out, labels)
+        out = self.model(**dict(zip(names, values[: len(names)], strict=True)))
+        return task.loss.compute(out, config, *values[len(names) :])
 
-    like = inputs[task.labels]
-    shape = like.shape if task.predicts_tokens else like.shape[:1]
-    labels = torch.zeros(shape, dtype=torch.long, device="meta")
-    return block(forward, model=model), (*inputs.values(), labels), (*names, "labels")
-
-
-def _token_loss(out: Any, labels: Any) -> Any:
-    import torch
-
-    return torch.nn.functional.cross_entropy(out.logits.float().transpose(1, 2), labels)
-
-
-def _class_loss(out: Any, labels: Any) -> Any:
-    import torch
-
-    return torch.nn.functional.cross_entropy(out.logits.float(), labels)
-
-
-def _contrastive_loss(out: Any, labels: Any) -> Any:
-    import torch
-
-    logits = out.logits_per_image.float()
-    entropy = torch.nn.functional.cross_entropy
-    return (entropy(logits, labels) + entropy(logits.t(), labels)) / 2
-
-
-def _tokens(model: Any, config: Any, sizes: Sizes, source: Source) -> Inputs:
-    return _token_ids(model, config, sizes, source)
-
-
-def _pairs(model: Any, config: Any, sizes: Sizes, source: Source) -> Inputs:
-    inputs = _token_ids(model, config, sizes, source)
-    return {**inputs, "decoder_input_ids": inputs["input_ids"]}
-
-
-def _speech(model: Any, config: Any, sizes: Sizes, source: Source) -> Inputs:
-    # The encoder's convolutions halve the frames of the spectrogram once.
-    bins = getattr(config, "num_mel_bins", None)
-    positions = getattr(config, "max_source_positions", None)
-    if bins is None or positions is None:
-        raise CaptureError(
-            f"{source.target} does not say how many frames it takes",
-            file=source.text,
-            expected="a model with num_mel_bins and max_source_positions, such as Whisper",
-        )
-    frames = _zeros(sizes, (bins, 2 * positions))
-    ids = _token_ids(model, config, sizes, source, masked=False)["input_ids"]
-    return {"input_features": frames, "decoder_input_ids": ids}
-
-
-def _captions(model: Any, config: Any, sizes: Sizes, source: Source) -> Inputs:
-    text = getattr(model, "text_model", model)
-    tokens = _token_ids(text, config.text_config, sizes, source)
-    return {**tokens, "pixel_values": _pixels(config.vision_config, sizes)}
-
-
-def _images(model: Any, config: Any, sizes: Sizes, source: Source) -> Inputs:
-    return {"pixel_values": _pixels(config, sizes)}
-
-
-def _token_ids(
-    model: Any, config: Any, sizes: Sizes, source: Source, masked: bool = True
-) -> Inputs:
-    import torch
-
-    length = sizes.seq or _default_seq(config)
-    _check_positions(model, length, source)
-    ids = torch.zeros(sizes.samples, length, dtype=torch.long, device="meta")
-    return {"input_ids": ids, **({"attention_mask": ids} if sizes.mask and masked else {})}
-
-
-def _pixels(config: Any, sizes: Sizes) -> Any:
-    size = getattr(config, "image_size", None) or 224
-    sides = size if isinstance(size, list | tuple) else (size, size)
-    return _zeros(sizes, (getattr(config, "num_channels", 3), *sides))
-
-
-def _zeros(sizes: Sizes, shape: tuple[int, ...]) -> Any:
-    import torch
-
-    return torch.zeros(sizes.samples, *shape, dtype=sizes.dtype, device="meta")
-
-
-def _default_seq(config: Any) -> int:
-    for key in ("max_target_positions", "max_position_embeddings"):
-        longest = getattr(config, key, None)
-        if isinstance(longest, int):
-            return min(longest, _LONGEST_DEFAULT_SEQ)
-    return 512
-
-
-def _check_positions(model: Any, seq: int, source: Source) -> None:
-    """Refuses a learned position table shorter than the sequence; fake tensors would accept it."""
-    import torch
-
-    for path, module in model.named_modules():
-        last = path.rpartition(".")[2]
-        is_table = isinstance(module, torch.nn.Embedding) and ("position" in last or last == "wpe")
-        if is_table and "relative" not in last and module.num_embeddings < seq:
-            raise CaptureError(
-                f"sequence length {seq} exceeds the {module.num_embeddings} positions of {path}",
-                file=source.text,
-                field="seq",
-                expected=f"at most {module.num_embeddings}, or a larger max_position_embeddings",
-            )
+    values = (*inputs.values(), *targets.values())
+    return block(forward, model=model), values, (*names, *targets)

@@ -13,9 +13,11 @@ from typing import Any
 from shardwise.capture.fused import whole_experts, whole_scans
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_config import IMPLEMENTATION_KEYS, asks_for_mask, make_config
+from shardwise.capture.hf_inputs import Sizes
 from shardwise.capture.hf_masks import full_sequences
 from shardwise.capture.hf_origin import Origin, find_origin
-from shardwise.capture.hf_tasks import Sizes, Task, find_task, trained
+from shardwise.capture.hf_steady import decided
+from shardwise.capture.hf_tasks import Task, find_task, trained
 from shardwise.capture.model import Model
 from shardwise.capture.source import Source
 from shardwise.capture.torch_extra import require, torch_dtype
@@ -39,7 +41,7 @@ def build_huggingface(
 
     origin = find_origin(source)
     config = make_config(source, origin)
-    task = find_task(config, source.target)
+    task = find_task(config, source, origin.architectures)
     kind = torch_dtype(dtype or default_dtype(source, origin, task))
     implementations: dict[str, Any] = {
         k: v for k, v in source.options.items() if k in IMPLEMENTATION_KEYS
@@ -70,7 +72,7 @@ def build_huggingface(
             field="attention_mask",
             expected="a model that takes tokens",
         )
-    module, values, names = trained(model, task, inputs)
+    module, values, names = trained(model, config, task, inputs)
     return Model(module, values, prefix="model.", input_names=names)
 
 
@@ -87,6 +89,9 @@ def default_dtype(source: Source, origin: Origin, task: Task) -> str:
 
 @contextlib.contextmanager
 def training_form() -> Iterator[None]:
-    """Makes transformers compute as in training on full sequences, within this context."""
-    with full_sequences(), whole_scans():
+    """Makes transformers compute as in training on full sequences, within this context.
+
+    Nothing is left to chance or to data (hf_steady).
+    """
+    with full_sequences(), whole_scans(), decided():
         yield

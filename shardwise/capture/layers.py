@@ -70,8 +70,13 @@ def find_repeated_layers(module: Any, worthwhile: float = WORTHWHILE) -> list[Re
 
 @contextlib.contextmanager
 def shortened(module: Any, lists: Sequence[RepeatedLayers], periods: int = HEAD) -> Iterator[None]:
-    """Leaves out the middle layers of each list within this context."""
+    """Leaves out the middle layers of each list within this context.
+
+    What is set on modules meanwhile is taken back: transformers adds hooks to the layers that it
+    finds when a model first runs, and those that are left out now need theirs later.
+    """
     whole = []
+    before = [(part, dict(vars(part)), part._forward_hooks.copy()) for part in module.modules()]
     try:
         for layers in lists:
             path, _, name = layers.path.rpartition(".")
@@ -83,6 +88,11 @@ def shortened(module: Any, lists: Sequence[RepeatedLayers], periods: int = HEAD)
     finally:
         for parent, name, all_layers in whole:
             setattr(parent, name, all_layers)
+        for part, attributes, hooks in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+            part._forward_hooks.clear()
+            part._forward_hooks.update(hooks)
 
 
 def _search(

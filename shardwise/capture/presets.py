@@ -1,7 +1,8 @@
 """Models by name: `llama3-8b`, under that name or another one of the same architecture.
 
 The table is shardwise/data/presets.toml: for each model its configuration class of transformers,
-the fields that differ from the defaults of that class, and where the numbers are from.
+or its class of diffusers, the fields that differ from the defaults of that class, and where the
+numbers are from.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,16 +26,18 @@ NONE = "none"
 class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model.
 
-    `config` is the class of transformers, `fields` what differs from its defaults, `dtype` that of
-    the parameters in the published config.json, if it has one. `batch` (samples) and `seq` (tokens
-    of a sample, None of images) are those of a step unless a user gives others. `parameters` is
-    the published number, `source` says who published it.
+    `config` is the configuration class of transformers, or the model class of diffusers (`kind`,
+    as in sources); `fields` is what differs from its defaults, `dtype` that of the parameters in
+    the published config.json, if it has one. `batch` (samples) and `seq` (tokens of a sample,
+    None of images alone) are those of a step unless a user gives others. `parameters` is the
+    published number, `source` says who published it.
     """
 
     config: str
     batch: int
     parameters: int
     source: str
+    kind: Literal["hf", "diffusers"] = "hf"
     seq: int | None = None
     dtype: str | None = None
     aliases: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardwise.capture.presets import near_presets
 from shardwise.capture.source import parse_preset
+from shardwise.cost.options import Progress, quiet
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import DATA
 from shardwise.graph import Graph, read_graph
@@ -54,10 +55,11 @@ def shipped_graph(name: str) -> Path:
     return path
 
 
-def load_graph(spec: str | Path) -> Graph:
+def load_graph(spec: str | Path, progress: Progress = quiet) -> Graph:
     """Reads a graph file or the graph of `shipped:NAME`, or captures a preset by its name.
 
-    A file of that name goes before the preset. Raises BadInput where there is neither.
+    A file of that name goes before the preset. `progress` is told each stage of a capture.
+    Raises BadInput where there is neither.
     """
     text = str(spec)
     if text.startswith(SHIPPED):
@@ -66,7 +68,7 @@ def load_graph(spec: str | Path) -> Graph:
         if parse_preset(text) is not None:
             from shardwise.capture.capture import capture
 
-            return capture(text)
+            return capture(text, progress=progress)
         near = near_presets(text.removeprefix("preset:").partition(":")[0])
         if near:
             raise BadInput("no such file or preset", file=text, expected=", ".join(near))

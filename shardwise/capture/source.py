@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from shardwise.capture.presets import find_preset, near_presets, preset_names
+from shardwise.capture.presets import find_preset, near_presets, preset_names, presets
 from shardwise.errors import CaptureError
 
 Value = int | float | bool | str | None
 Origin = Literal["class", "preset", "file"]
-KINDS: tuple[Literal["hf", "timm", "zoo"], ...] = ("hf", "timm", "zoo")
+KINDS: tuple[Literal["hf", "diffusers", "timm", "zoo"], ...] = ("hf", "diffusers", "timm", "zoo")
+FROM_FILES = ("hf", "diffusers")
+"""The kinds that presets and config.json files are of."""
 PRESET = "preset"
 CONFIG_FILE = "config.json"
 """What transformers calls the file of a configuration."""
 FORMS = (
     "a preset such as llama3-8b[:key=value,…], hf:CONFIG_CLASS[:key=value,…], "
-    "hf:./config.json[:key=value,…], timm:NAME[:key=value,…], zoo:NAME[:key=value,…], "
+    "hf:./config.json[:key=value,…], diffusers:CLASS[:key=value,…], "
+    "diffusers:./config.json[:key=value,…], timm:NAME[:key=value,…], zoo:NAME[:key=value,…], "
     "package.module:callable, FILE.onnx[:dimension=size,…] or onnx:FILE"
 )
 _ONNX = re.compile(
@@ -32,11 +35,11 @@ _ONNX = re.compile(
 class Source:
     """`kind` says who builds the model, `target` which one, `options` are its key=value pairs.
 
-    `origin` says what the target of a transformers model (`hf`) is: the name of a configuration
+    `origin` says what the target of a model of transformers (`hf`) or diffusers is: the name of a
     class or of a preset, or the path of a config.json or of its folder.
     """
 
-    kind: Literal["hf", "timm", "zoo", "callable", "onnx"]
+    kind: Literal["hf", "diffusers", "timm", "zoo", "callable", "onnx"]
     target: str
     options: Mapping[str, Value] = field(default_factory=dict)
     text: str = ""
@@ -71,7 +74,7 @@ def parse_source(text: str) -> Source:
     target, _, options = rest.partition(":")
     if not target:
         raise CaptureError(f"{text!r} names no model", field="SOURCE", expected=FORMS)
-    origin = _origin(target, text) if kind == "hf" else "class"
+    origin = _origin(kind, target, text) if kind in FROM_FILES else "class"
     return Source(kind, target, _parse_options(options, text), text, origin)
 
 
@@ -82,7 +85,7 @@ def parse_preset(text: str) -> Source | None:
     colon are no options, so that it is a callable.
     """
     prefix, _, rest = text.partition(":")
-    if prefix in (PRESET, "hf"):
+    if prefix in (PRESET, *FROM_FILES):
         name, _, options = rest.partition(":")
     else:
         name, options = prefix, rest
@@ -91,7 +94,7 @@ def parse_preset(text: str) -> Source | None:
     found = find_preset(name)
     if found is None:
         return None
-    return Source("hf", found, _parse_options(options, text), text, "preset")
+    return Source(presets()[found].kind, found, _parse_options(options, text), text, "preset")
 
 
 def _refuse_misspelt(name: str, text: str) -> None:
@@ -105,8 +108,8 @@ def _refuse_misspelt(name: str, text: str) -> None:
         )
 
 
-def _origin(target: str, text: str) -> Origin:
-    """Returns whether `hf:TARGET` names a class or a file; raises CaptureError for a hub's name."""
+def _origin(kind: str, target: str, text: str) -> Origin:
+    """Returns whether `KIND:TARGET` is a class or a file; raises CaptureError for a hub's name."""
     if target.startswith((".", "/", "~")) or target.endswith(("/", ".json")):
         return "file"
     if (Path(target) / CONFIG_FILE).is_file():
@@ -116,11 +119,12 @@ def _origin(target: str, text: str) -> Origin:
     near = near_presets(target)
     like = f", or a preset: {', '.join(near)}" if near else ""
     folder = target.rpartition("/")[2]
+    files = "config.json" if kind == "hf" else "--include '*/config.json'"
     raise CaptureError(
         f"no model hub is contacted, and {target} is neither a preset nor a folder here",
         file=text,
-        expected=f"its config.json, fetched with `hf download {target} config.json --local-dir "
-        f"{folder}` or a browser, as hf:./{folder}{like}",
+        expected=f"its config.json, fetched with `hf download {target} {files} --local-dir "
+        f"{folder}` or a browser, as {kind}:./{folder}{like}",
     )
 
 

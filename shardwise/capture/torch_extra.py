@@ -1,4 +1,4 @@
-"""The torch extra: looked up only when something is captured."""
+"""The extras with torch and with models: looked up only when something is captured."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ DTYPES = {
 """Accepted names of parameter dtypes, and the dtype of each."""
 
 
-def require(package: str = "torch") -> None:
-    """Raises CaptureError unless `package`, a part of the torch extra, is installed."""
+EXTRAS = {"torch": "torch", "timm": "models", "transformers": "models", "diffusers": "models"}
+"""Packages that captures need, and the extra of each."""
+
+
+def require(package: str = "torch", *, extra: str | None = None) -> None:
+    """Raises CaptureError unless `package`, one of `EXTRAS`, is installed.
+
+    `extra` is the one to install where the capture needs more than the package's own.
+    """
     if importlib.util.find_spec(package) is None:
         raise CaptureError(
             f"capturing needs {package}, which is not installed",
-            expected="pip install 'shardwise[torch]'",
+            expected=f"pip install 'shardwise[{extra or EXTRAS[package]}]'",
         )
 
 

@@ -1,10 +1,9 @@
-"""frontier, curve, plan, quote."""
+"""frontier, curve, quote."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
@@ -14,28 +13,31 @@ from msgspec import UNSET
 from shardwise.cli.advisor import advisor, question_options
 from shardwise.cli.arguments import (
     GPUS,
+    OFFERS,
     SUM,
+    graph_of_question,
     json_option,
-    load_graph,
     options_from,
-    other_search_options,
     search_options,
 )
-from shardwise.cli.explain import explanation_page
-from shardwise.cli.output import emit, note, progress, proven, say, stop_if_cancelled, table, warn
+from shardwise.cli.output import emit, progress, proven, say, stop_if_cancelled, table, warn
+from shardwise.cli.stages import Stages, with_stages
 from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
 from shardwise.documents import Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
+from shardwise.documents.curve import fits
 from shardwise.documents.frontier import exposed_s
+from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
-from shardwise.outfiles import check_output, write_json
+from shardwise.outfiles import check_output
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
+from shardwise.pictures.scales import SCALES
 from shardwise.schedulers.formats import FORMS, export
 from shardwise.texts import counted, gib, seconds
-from shardwise.trainers.spaces import ANY, SPACES
 
 MOST_ROWS = 24
+NO_PIPELINES = "a service answers this without pipelines"
 CURVE_FORMATS = ("json", "csv", *FORMS)
 
 
@@ -44,6 +46,8 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
 @click.option("--gpus", required=True, help=GPUS)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
+@click.option("--scale", type=click.Choice(SCALES), help="Axes of --plot. [default: by range]")
+@with_stages
 @search_options
 @question_options
 @json_option
@@ -52,9 +56,12 @@ def frontier(
     hardware: str,
     gpus: str,
     plot: str | None,
+    scale: str | None,
     server: str | None,
     key_file: str | None,
     priority: int,
+    stages: str,
+    schedules: str,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -64,6 +71,9 @@ def frontier(
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
+    asked = Stages.of(stages, schedules)
+    asked.check(gpus=gpus, objective=_objective(search))
+    asked.only_here(server, NO_PIPELINES)
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,
@@ -71,10 +81,15 @@ def frontier(
     ):
         profile = load_hardware(hardware)
         document = advise.frontier(
-            load_graph(graph), profile, devices_of(gpus, profile), options, listener
+            graph_of_question(graph, server, listener),
+            profile,
+            devices_of(gpus, profile),
+            options,
+            listener,
+            **asked.arguments,
         )
     if plot:
-        frontier_picture(document).write(plot)
+        frontier_picture(document, scale).write(plot)
     if as_json:
         emit(document)
     else:
@@ -99,8 +114,36 @@ def _frontier_table(document: Frontier) -> None:
             for i in shown
         ],
     )
+    _pipelines_table(document)
     say(compute_basis(points))
     _certificate(document)
+
+
+def _pipelines_table(document: Frontier) -> None:
+    """Prints the pipelines that nothing beats, where they were asked for."""
+    pipelines = document.pipelines
+    if pipelines is UNSET:
+        return
+    if not pipelines:
+        say("Every pipeline that was asked for is beaten by one of these, or does not fit.")
+        return
+    shown = _thin(len(pipelines), None)
+    table(
+        f"pipelines that none of these beats ({counted(len(pipelines), 'point')}, "
+        f"{len(shown)} shown)",
+        ("", "peak GiB", "step", "idle", "pipeline, micro-batches", "strategy"),
+        [
+            (
+                i,
+                gib(p.peak_bytes),
+                seconds(p.step_s),
+                f"{p.idle:.1%}",
+                pipeline_text(p),
+                "; ".join(dict.fromkeys(p.labels)),
+            )
+            for i, p in ((i, pipelines[i]) for i in shown)
+        ],
+    )
 
 
 def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint], str]]:
@@ -152,6 +195,8 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 )
 @click.option("--gpu-type", help="Of a scheduler's format: what it calls the GPU.")
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
+@click.option("--scale", type=click.Choice(SCALES), help="Axes of --plot. [default: by range]")
+@with_stages
 @search_options
 @question_options
 @json_option
@@ -164,9 +209,12 @@ def curve(
     efficiency: float,
     gpu_type: str | None,
     plot: str | None,
+    scale: str | None,
     server: str | None,
     key_file: str | None,
     priority: int,
+    stages: str,
+    schedules: str,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -179,6 +227,9 @@ def curve(
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
+    asked = Stages.of(stages, schedules)
+    asked.check(gpus=max_gpus or 1, objective=_objective(search))
+    asked.only_here(server, NO_PIPELINES)
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -189,10 +240,16 @@ def curve(
         # Before the graph is read, and in the same words with a server.
         curve_takes_count(profile, max_gpus, bundles)
         document = advise.curve(
-            load_graph(graph), profile, max_gpus, options, listener, bundles=bundles
+            graph_of_question(graph, server, listener),
+            profile,
+            max_gpus,
+            options,
+            listener,
+            bundles=bundles,
+            **asked.arguments,
         )
     if plot:
-        curve_picture(document).write(plot)
+        curve_picture(document, scale).write(plot)
     if as_json or form == "json":
         emit(document)
     elif form == "csv":
@@ -202,101 +259,13 @@ def curve(
     else:
         warn(document.warnings)
         curve_table(document, options.recomputation)
-    if not any(point.feasible for point in document.points):
+    if not any(fits(point) for point in document.points):
         raise click.exceptions.Exit(1)
 
 
 @click.command()
 @click.argument("graph")
-@click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option("--gpus", required=True, help=GPUS)
-@click.option(
-    "--objective",
-    type=click.Choice(("mini-time", "mini-memory", "turning-point", "mini-cost", SUM)),
-    default="mini-time",
-    show_default=True,
-    help="Which point of the frontier: the fastest, the smallest, the knee, the cheapest; "
-    "sum: the fastest by times added up, nothing overlapped, as in TensorOpt.",
-)
-@click.option(
-    "--order",
-    type=click.Choice(("program", "rank", "auto")),
-    help="In which order operators run: the program's, by upward rank, or the better one (unless "
-    "named the program's on devices of one kind, the better one on several kinds).",
-)
-@click.option(
-    "--space",
-    type=click.Choice((ANY, *SPACES)),
-    default=ANY,
-    show_default=True,
-    help="Of which strategies: of any kind, or those that a trainer can run (docs/trainers.md).",
-)
-@click.option("-o", "--output", help="Write the plan here.")
-@other_search_options
-@question_options
-@json_option
-def plan(
-    graph: str,
-    hardware: str,
-    gpus: str,
-    objective: str,
-    order: str | None,
-    space: str,
-    output: str | None,
-    server: str | None,
-    key_file: str | None,
-    priority: int,
-    as_json: bool,
-    **search: Any,
-) -> None:
-    """The strategy that an objective picks, spelled out to be executed."""
-    from shardwise.advise import explain as why
-    from shardwise.hardware import devices_of, load_hardware
-
-    check_output(output)
-    if server and space != ANY:
-        raise BadInput(
-            "a service plans strategies of any kind", field="--space", expected="no --server"
-        )
-    if server and order is not None:
-        raise BadInput(
-            "a service chooses the order itself", field="--order", expected="no --server"
-        )
-    options = options_from({**search, "objective": objective})
-    with (
-        advisor(server, key_file, priority) as advise,
-        progress(search["quiet"] or as_json, stoppable=not server) as listener,
-    ):
-        profile = load_hardware(hardware)
-        ask = advise.plan
-        if space != ANY:
-            from shardwise.trainers.plan import plan_for
-
-            ask = partial(plan_for, trainer=space)
-        document = ask(
-            load_graph(graph),
-            profile,
-            devices_of(gpus, profile),
-            objective="mini-time" if objective == SUM else objective,
-            options=options,
-            progress=listener,
-            **({} if order is None else {"order": order}),
-        )
-    if output:
-        write_json(document, output)
-    if as_json:
-        emit(document)
-    else:
-        warn(document.warnings)
-        explanation_page(why(document))
-        if output:
-            note(f"wrote {output}")
-    stop_if_cancelled(document.certificate)
-
-
-@click.command()
-@click.argument("graph")
-@click.option("--offers", help="A CSV file with the SkyPilot catalog's columns.")
+@click.option("--offers", help=OFFERS)
 @click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds.")
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="USD.")
 @click.option("--steps", type=click.IntRange(1), help="Steps of the whole job.")
@@ -313,6 +282,7 @@ def plan(
     "--price", "prices", multiple=True, metavar="GROUP=USD",
     help="With --hardware: USD per hour of one device of a group. [default: by the offers]",
 )  # fmt: skip
+@with_stages
 @search_options
 @question_options
 @json_option
@@ -329,6 +299,8 @@ def quote(
     server: str | None,
     key_file: str | None,
     priority: int,
+    stages: str,
+    schedules: str,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -337,13 +309,16 @@ def quote(
     from shardwise.hardware import load_hardware, read_offers
 
     require_steps(steps, deadline, budget)
+    asked = Stages.of(stages, schedules)
+    asked.check(gpus=1, objective=_objective(search))
+    asked.only_here(server, NO_PIPELINES)
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         document = advise.quote(
-            load_graph(graph),
+            graph_of_question(graph, server, listener),
             read_offers(offers),
             deadline_s=deadline,
             budget_usd=budget,
@@ -354,6 +329,7 @@ def quote(
             prices=_prices(prices),
             options=options,
             progress=listener,
+            **asked.arguments,
         )
     if as_json:
         emit(document)
@@ -380,10 +356,16 @@ def _prices(texts: tuple[str, ...]) -> dict[str, float]:
     return prices
 
 
+def _objective(search: Mapping[str, Any]) -> str:
+    """Returns the objective of a search in the words of a plan's."""
+    return SUM if search["objective"] == SUM else "mini-time"
+
+
 def _certificate(document: Frontier) -> None:
     proof, search = document.certificate, document.search
+    about = "" if document.pipelines is UNSET else "without a pipeline "
     say(
-        f"{proven(proof)}; {search.groups} groups of {search.operators} operators, up to "
+        f"{about}{proven(proof)}; {search.groups} groups of {search.operators} operators, up to "
         f"{search.configurations_max} configurations, {search.seconds:.2f} s, "
         f"{search.peak_rss_bytes / 2**30:.2f} GiB"
     )

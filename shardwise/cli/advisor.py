@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from shardwise.documents import Curve, Frontier, Plan, Quote
+from shardwise.documents import Curve, Frontier, Pipeline, Plan, Quote
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 
@@ -30,6 +30,8 @@ class Advisor(Protocol):
     def curve(self) -> Callable[..., Curve]: ...
     @property
     def plan(self) -> Callable[..., Plan]: ...
+    @property
+    def pipeline_or_plan(self) -> Callable[..., Pipeline | Plan]: ...
     @property
     def quote(self) -> Callable[..., Quote]: ...
 
@@ -96,6 +98,17 @@ def given_plan(plan: str, server: str | None, key_file: str | None) -> Plan:
             planned: Plan = client.plan_of(plan)
             return planned
     return read_plan(plan)
+
+
+def given_pipeline_or_plan(plan: str, server: str | None, key_file: str | None) -> Pipeline | Plan:
+    """Returns the plan or the pipeline of a file, or of an id with a server."""
+    from shardwise.advise.pipelines import read_pipeline_or_plan
+
+    if server and plan.startswith(PLAN_ID):
+        with service(server, key_file) as client:
+            planned: Pipeline | Plan = client.pipeline_or_plan_of(plan)
+            return planned
+    return read_pipeline_or_plan(plan)
 
 
 OPTIONS = "options."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, Options
+from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, Options, Progress, quiet
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
@@ -34,14 +35,29 @@ GPUS = (
     "v100=2,1080ti=4."
 )
 
+OFFERS = (
+    "skypilot[:FOLDER][?cloud=aws,gcp&region=R&gpu=H100&spot], the catalog that SkyPilot has "
+    "downloaded, or a CSV file with its columns. [default: the shipped prices]"
+)
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def load_graph(spec: str) -> Graph:
-    """Reads a graph file or the graph of `shipped:NAME`, or captures a preset."""
+def load_graph(spec: str, progress: Progress = quiet) -> Graph:
+    """Reads a graph file or the graph of `shipped:NAME`, or captures a preset, of which `progress`
+    shows the stages."""
     from shardwise.capture.shipped import load_graph as load
 
-    return load(spec)
+    return load(spec, progress)
+
+
+def graph_of_question(spec: str, server: str | None, progress: Progress) -> Graph | str:
+    """Returns the graph; for a `server` a preset's name, whose graph the service may have."""
+    from shardwise.capture.source import parse_preset
+
+    if server and not Path(spec).exists() and parse_preset(spec) is not None:
+        return spec
+    return load_graph(spec, progress)
 
 
 def json_option(command: Command) -> Command:

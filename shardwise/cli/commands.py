@@ -20,7 +20,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "calibrate": ("calibrate", "Fit a profile to a step that you have measured."),
     "capture": (
         "graphs",
-        "Capture a model: package.module:callable, hf:CONFIG, timm:, zoo:, .onnx.",
+        "Capture a model: package.module:callable, hf:, diffusers:, timm:, zoo:, .onnx.",
     ),
     "compare": ("compare", "Other systems' strategies and our frontier on one cost model."),
     "curve": ("advice", "The shortest iteration time for every GPU count."),
@@ -37,7 +37,7 @@ OWN: Mapping[str, tuple[str, str]] = {
         "Measure this machine; under torchrun or srun, all machines of the job.",
     ),
     "offers": ("lists", "Prices of cloud instances."),
-    "plan": ("advice", "The strategy that an objective picks, spelled out to be executed."),
+    "plan": ("plan", "The strategy that an objective picks, spelled out to be executed."),
     "policy": ("policy", "Train and evaluate the learned strategy maker for mixed devices."),
     "quote": ("advice", "The fewest GPUs on which the job fits; offers ranked by price."),
     "run": ("run", "Train a few steps by a plan."),

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
 
-from shardwise.cli.arguments import GPUS, json_option, load_graph, options_from, search_options
+from shardwise.cli.advisor import question_options, service
+from shardwise.cli.arguments import (
+    GPUS,
+    graph_of_question,
+    json_option,
+    options_from,
+    search_options,
+)
 from shardwise.cli.output import emit, note, progress, say, table, warn
+from shardwise.cli.stages import Stages, stages_option
 from shardwise.documents.comparison import (
+    RECIPE,
     ComparedMethod,
     ComparedPoint,
     Comparison,
     ranked,
+    shown,
     strategy_of,
 )
 from shardwise.outfiles import check_output
-from shardwise.pictures.compare import plot_compare
+from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.figure import check_suffix
 from shardwise.texts import counted, gib, seconds
+
+MOST_PEAKS = 4
 
 
 @click.command()
@@ -33,7 +48,12 @@ from shardwise.texts import counted, gib, seconds
     "has as many samples, at most 1,200.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random searches.")
+@partial(
+    stages_option,
+    text="Numbers of pipeline stages to compare too, such as 1,4,8, or auto (docs/compare.md).",
+)
 @search_options
+@question_options
 @json_option
 def compare(
     graph: str,
@@ -42,34 +62,58 @@ def compare(
     plot: str | None,
     proposals: int | None,
     seed: int,
+    server: str | None,
+    key_file: str | None,
+    priority: int,
+    stages: str,
     as_json: bool,
     **search: Any,
 ) -> None:
     """Other systems' strategies and ours on one cost model."""
-    from shardwise.hardware import load_hardware
-    from shardwise.peers import compare as run
+    from shardwise.hardware import devices_of, load_hardware
 
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
+    asked = Stages.of(stages)
+    asked.only_here(server, "a service compares no pipelines")
     options = options_from(search)
-    with progress(search["quiet"] or as_json) as listener:
+    with (
+        _comparer(server, key_file, priority) as run,
+        progress(search["quiet"] or as_json, stoppable=not server) as listener,
+    ):
+        profile = load_hardware(hardware)
         document = run(
-            load_graph(graph),
-            load_hardware(hardware),
-            gpus,
+            graph_of_question(graph, server, listener),
+            profile,
+            devices_of(gpus, profile),
             options,
             listener,
             proposals=proposals,
             seed=seed,
+            **({} if server else {"stages": asked.counts}),
         )
     if plot:
-        plot_compare(document, plot)
+        compare_picture(document).write(plot)
     if as_json:
         emit(document)
     else:
         warn(document.warnings)
         _tables(document)
+
+
+@contextmanager
+def _comparer(
+    server: str | None, key_file: str | None, priority: int
+) -> Iterator[Callable[..., Comparison]]:
+    """Yields what compares: the service's client, or without `server` the library."""
+    if server:
+        with service(server, key_file, priority) as client:
+            yield client.compare
+        return
+    from shardwise.peers import compare as run
+
+    yield run
 
 
 def _tables(document: Comparison) -> None:
@@ -78,8 +122,11 @@ def _tables(document: Comparison) -> None:
     else:
         _sums(document)
     for method in document.methods:
-        if method.reason:
+        if method.reason and not method.method.startswith(RECIPE):
             say(f"{method.title}: no answer: {method.reason}")
+        if method.method.startswith(RECIPE):
+            note(f"note: {method.title}: {'; '.join([method.found_by, *method.notes])}")
+            continue
         for text in method.notes:
             note(f"note: {method.title}: {text}")
     ratio = document.data_parallel_over_mini_time
@@ -94,13 +141,57 @@ def _ranking(document: Comparison) -> None:
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware}: "
         "the best of each system by its replayed step",
         ("system", "step", "slower", "peak GiB", "exposed", "fits", "strategy"),
-        [_ranked_row(method, point) for method, point in ranked(document)],
+        [
+            *(_ranked_row(method, point) for method, point in ranked(document)),
+            *(
+                (method.title, "-", "-", "-", "-", "-", method.reason)
+                for method in document.methods
+                if not method.points and method.method.startswith(RECIPE)
+            ),
+        ],
     )
     certificate = document.certificate
     if certificate and certificate.epsilon is not None:
         gap = max(certificate.epsilon, 0.0)
-        say(f"Proven: no strategy that fits saves more than {gap:.1%} of our step.")
+        piped = " without a pipeline" if _has_pipelines(document) else ""
+        say(f"Proven: no strategy{piped} that fits saves more than {gap:.1%} of our step{piped}.")
+    _stages(document)
     _places(document)
+
+
+def _has_pipelines(document: Comparison) -> bool:
+    return any(method.method == "shardwise-pipelines" for method in document.methods)
+
+
+def _stages(document: Comparison) -> None:
+    """Prints the pipelines of every system: the best of each number of stages."""
+    rows = [
+        (
+            method.title if number == 0 else "",
+            strategy_of(point),
+            point.pipeline.schedule,
+            seconds(point.replayed_time_s or None),
+            f"{point.pipeline.idle:.1%}",
+            _peaks(point.pipeline.peak_bytes),
+            "yes" if point.feasible else "no",
+        )
+        for method in document.methods
+        for number, point in enumerate(p for p in method.points if p.pipeline)
+        if point.pipeline
+    ]
+    if rows:
+        table(
+            f"pipelines; peak GiB of each stage, of {gib(round(document.memory_limit_bytes))}",
+            ("system", "strategy", "schedule", "step", "idle", "peaks GiB", "fits"),
+            rows,
+        )
+
+
+def _peaks(peak_bytes: list[int]) -> str:
+    """Returns the peaks of stages, of many the first, the largest and the last."""
+    if len(peak_bytes) <= MOST_PEAKS:
+        return " ".join(map(gib, peak_bytes))
+    return f"{gib(peak_bytes[0])} … {gib(peak_bytes[-1])}, at most {gib(max(peak_bytes))}"
 
 
 def _places(document: Comparison) -> None:
@@ -127,47 +218,38 @@ def _places(document: Comparison) -> None:
 
 
 def _ranked_row(method: ComparedMethod, point: ComparedPoint) -> tuple[object, ...]:
-    ours = method.method == "shardwise"
+    ours = method.method == "shardwise" and not point.slower_by
     slower = point.slower_by
     return (
         method.title,
         seconds(point.replayed_time_s or None),
         f"{slower:+.1%}" if isinstance(slower, float) and not ours else "-",
         gib(point.replayed_peak_bytes or None),
-        seconds(point.exposed_communication_s or 0.0),
+        "-" if point.pipeline else seconds(point.exposed_communication_s or 0.0),
         "yes" if point.feasible else "no",
         strategy_of(point) or "-",
     )
 
 
 def _sums(document: Comparison) -> None:
-    rows = [row for method in document.methods for row in _rows(method)]
+    rows = [_row(method, *one) for method in document.methods for one in shown(method)]
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of "
-        f"{document.hardware} (ours: our fastest in no more memory)",
-        ("strategy", "GiB/GPU", "time", "compute", "comm.", "fits", "ours"),
+        f"{document.hardware} by sums (peak and step: replayed; ours: our fastest in no more "
+        "memory)",
+        ("strategy", "sum GiB", "peak GiB", "time", "step", "comm.", "fits", "ours"),
         rows,
     )
 
 
-def _rows(method: ComparedMethod) -> list[tuple[object, ...]]:
-    points = method.points
-    labels = {i: point.label for i, point in enumerate(points)}
-    if method.frontier and points:
-        # A frontier is shown by its ends and by what fits.
-        ends = {0: "least memory", len(points) - 1: "least time"}
-        if method.best is not None:
-            ends.setdefault(method.best, "fastest that fits")
-        labels = {i: ", ".join(filter(None, (points[i].label, ends[i]))) for i in sorted(ends)}
-    return [
-        (
-            ": ".join(filter(None, (method.title, label))),
-            gib(points[i].memory_bytes),
-            seconds(points[i].time_s),
-            seconds(points[i].compute_s),
-            seconds(points[i].communication_s),
-            "yes" if points[i].feasible else "no",
-            seconds(points[i].our_time_s),
-        )
-        for i, label in labels.items()
-    ]
+def _row(method: ComparedMethod, label: str, point: ComparedPoint) -> tuple[object, ...]:
+    return (
+        ": ".join(filter(None, (method.title, label))),
+        gib(point.memory_bytes),
+        gib(point.replayed_peak_bytes or None),
+        seconds(point.time_s),
+        seconds(point.replayed_time_s or None),
+        seconds(point.communication_s),
+        "yes" if point.feasible else "no",
+        seconds(point.our_time_s),
+    )

@@ -6,12 +6,17 @@ from typing import Any
 
 import click
 
-from shardwise.cli.advisor import given_plan, server_options
+from shardwise.cli.advisor import given_pipeline_or_plan, server_options
 from shardwise.cli.arguments import json_option, other_search_options
 from shardwise.cli.output import emit, say, table
+from shardwise.cli.pipeline_page import explained_pipeline_page
 from shardwise.cost.shares import shares_text
-from shardwise.documents import Explanation
+from shardwise.documents import Explanation, Pipeline
 from shardwise.errors import BadInput
+from shardwise.outfiles import check_output
+from shardwise.pictures.bars import plan_picture
+from shardwise.pictures.figure import check_suffix
+from shardwise.pictures.pipeline import pipeline_picture
 from shardwise.texts import gib, seconds
 
 MOST_ROWS = 24
@@ -28,6 +33,9 @@ MOST_OTHERS = 5
 )
 @click.option("--hardware", help="With --like: built-in name, profile file, NAME*NODES.")
 @click.option("--gpus", help="With --like: GPUs of the job.")
+@click.option(
+    "--plot", help="Of a plan or a pipeline: write a picture of the step, .html, .svg or .png."
+)
 @other_search_options
 @server_options
 @json_option
@@ -36,6 +44,7 @@ def explain(
     like: str | None,
     hardware: str | None,
     gpus: str | None,
+    plot: str | None,
     server: str | None,
     key_file: str | None,
     as_json: bool,
@@ -43,33 +52,50 @@ def explain(
 ) -> None:
     """Which operator is split how, and what it costs.
 
-    PLAN: a file, or with --server an id; with --like a graph.
+    PLAN: a file with a plan or a pipeline, or with --server an id; with --like a graph.
     """
     from shardwise.advise import explain as why
 
     if like is not None:
         if hardware is None or gpus is None:
             raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
-        if server:
-            raise BadInput("is priced here", field="--like", expected="no --server")
+        if plot is not None:
+            raise BadInput("is of a plan", field="--plot", expected="no --like")
         from shardwise.cli.pricing import explain_like
 
-        explain_like(plan, like, hardware, gpus, as_json, search)
+        explain_like(plan, like, hardware, gpus, server, key_file, as_json, search)
         return
     if hardware is not None or gpus is not None:
         raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
-    explanation = why(given_plan(plan, server, key_file))
+    if plot is not None:
+        check_suffix(plot)
+        check_output(plot, "plot")
+    document = given_pipeline_or_plan(plan, server, key_file)
+    if isinstance(document, Pipeline):
+        from shardwise.advise.explain_pipeline import explain_pipeline
+
+        described = explain_pipeline(document)
+        if plot is not None:
+            pipeline_picture(document).write(plot)
+        if as_json:
+            emit(described)
+        else:
+            explained_pipeline_page(described)
+        return
+    explanation = why(document)
+    if plot is not None:
+        plan_picture(document, explanation).write(plot)
     if as_json:
         emit(explanation)
     else:
-        explanation_page(explanation, neighbours=True)
+        explanation_page(explanation)
 
 
-def explanation_page(document: Explanation, *, neighbours: bool = False) -> None:
+def explanation_page(document: Explanation) -> None:
     """Prints a plan's text, its groups by time, next best splits and re-scheduling."""
     for line in document.text:
         say(line)
-    if neighbours and document.neighbours:
+    if document.neighbours:
         say("\nWhy not (the fastest that was found of each, replayed):")
         for neighbour in document.neighbours:
             say(f"  {neighbour.text}")
@@ -96,13 +122,14 @@ def explanation_page(document: Explanation, *, neighbours: bool = False) -> None
         say("")
         table(
             "next best splits, everything else unchanged",
-            ("group", "split", "added time", "added GiB"),
+            ("group", "split", "added time", "added GiB", "why not"),
             [
                 (
                     g.name,
                     best.split,
                     seconds(best.added_time_s),
                     gib(best.added_memory_bytes),
+                    best.why_not,
                 )
                 for g, best in others[:MOST_OTHERS]
             ],

@@ -9,12 +9,13 @@ import click
 from shardwise.cli.advisor import given_plan, server_options
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan, read, schema_of
 from shardwise.errors import BadInput
-from shardwise.files import write_whole
+from shardwise.files import read_bounded, write_whole
 from shardwise.outfiles import check_output
 from shardwise.schedulers.formats import FORMS, JSON, PLAN_FORMS, export_plan
 from shardwise.trainers.formats import TRAINERS, write_for
+from shardwise.validation import decode_any
 
 
 @click.command()
@@ -50,6 +51,11 @@ def export(
     if (form is None) == (trainer is None):
         raise BadInput("give one of --format and --to", field="to", expected="one of them")
     check_output(output)
+    if trainer is not None and not server:
+        pipeline = _pipeline_of(plan)
+        if pipeline is not None:
+            _to_trainer(pipeline, trainer, output, as_json)
+            return
     document = given_plan(plan, server, key_file)
     if trainer is not None:
         _to_trainer(document, trainer, output, as_json)
@@ -64,7 +70,16 @@ def export(
         sys.stdout.write(text)
 
 
-def _to_trainer(plan: Plan, trainer: str, output: str | None, as_json: bool) -> None:
+def _pipeline_of(file: str) -> Pipeline | None:
+    """Returns the pipeline of a file, None where it holds something else."""
+    expected = schema_of(Plan)
+    document = decode_any(read_bounded(file, f"a {expected} file"), file=file, expected=expected)
+    if not isinstance(document, dict) or document.get("schema") != schema_of(Pipeline):
+        return None
+    return read(document, Pipeline, file=file)
+
+
+def _to_trainer(plan: Plan | Pipeline, trainer: str, output: str | None, as_json: bool) -> None:
     """Writes or prints a trainer's configuration, and notes what it cannot say."""
     written = write_for(plan, trainer)
     if output is not None:

@@ -42,8 +42,8 @@ def capture(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Capture a model: a preset (llama3-8b), hf:./config.json, hf:CONFIG_CLASS, timm:, zoo:,
-    each with or without :key=value,…; package.module:callable, FILE.onnx."""
+    """Capture a model: a preset (llama3-8b), hf:./config.json, hf:CONFIG_CLASS, diffusers:,
+    timm:, zoo:, each with or without :key=value,…; package.module:callable, FILE.onnx."""
     from shardwise.capture import capture as take
     from shardwise.errors import CaptureWarning
     from shardwise.graph import graph_id, write_graph

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardwise.cli.arguments import json_option
+from shardwise.cli.arguments import OFFERS, json_option
 from shardwise.cli.hardware_fit import fit
 from shardwise.cli.hardware_new import new
 from shardwise.cli.output import emit, say, table
@@ -138,7 +138,7 @@ def offers() -> None:
 
 
 @offers.command(name="list")
-@click.option("--offers", "path", help="A CSV file with the SkyPilot catalog's columns.")
+@click.option("--offers", "path", help=OFFERS)
 @json_option
 def list_offers(path: str | None, as_json: bool) -> None:
     """The shipped offers, or those of a file."""

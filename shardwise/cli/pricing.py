@@ -2,67 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from shardwise.cli.arguments import load_graph, options_from
+from shardwise.cli.advisor import service
+from shardwise.cli.arguments import graph_of_question, load_graph, options_from
 from shardwise.cli.output import emit, note, progress, say, table, warn
+from shardwise.cli.pipeline_page import stages_table
 from shardwise.documents.parallelism import text_of
+from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.documents.pricing import Alternative, Pricing
-from shardwise.errors import BadInput
-from shardwise.graph import Graph
+from shardwise.documents.questions import MOST_CONFIGURATION_BYTES
 from shardwise.texts import gib, seconds
+
+if TYPE_CHECKING:
+    from shardwise.cost.options import Options, Progress
+    from shardwise.hardware import Hardware
 
 MOST_ALTERNATIVES = 16
 
 
 def explain_like(
-    graph: str, like: str, hardware: str, gpus: str, as_json: bool, search: dict[str, Any]
+    graph: str,
+    like: str,
+    hardware: str,
+    gpus: str,
+    server: str | None,
+    key_file: str | None,
+    as_json: bool,
+    search: dict[str, Any],
 ) -> None:
     """Prints the price of a configuration file for a graph; raises as `price` does."""
     from shardwise.hardware import load_hardware
-    from shardwise.trainers.plan import one_kind
-    from shardwise.trainers.price import price
-    from shardwise.trainers.read import read_configuration
+    from shardwise.trainers.plan import check_options, one_kind
 
     options = options_from({**search, "objective": "mini-time"})
+    check_options(options)
     profile = load_hardware(hardware)
     devices = one_kind(gpus, profile)
-    configuration = read_configuration(like, devices)
-    with progress(search["quiet"] or as_json) as listener:
-        read = load_graph(graph)
-        check_step(read, configuration.batch, configuration.sequence_length, like)
-        document = price(
-            read,
-            profile,
-            devices,
-            configuration.parallelism,
-            options,
-            trainer=configuration.trainer,
-            unread=configuration.unread,
-            progress=listener,
-        )
+    price = partial(_price_there, server, key_file) if server else _price_here
+    with progress(search["quiet"] or as_json, stoppable=not server) as listener:
+        document = price(graph, profile, devices, like, options, listener)
     if as_json:
         emit(document)
+    elif isinstance(document, PipelinePricing):
+        warn(document.pipeline.warnings)
+        pipeline_pricing_page(document)
     else:
         warn(document.plan.warnings)
         pricing_page(document)
 
 
-def check_step(graph: Graph, batch: int | None, sequence: int | None, file: str) -> None:
-    """Raises `BadInput` where a configuration is of another batch or sequence than the graph."""
-    from shardwise.graph.step import step_of
+def _price_here(
+    graph: str, hardware: Hardware, gpus: int, like: str, options: Options, listener: Progress
+) -> Pricing | PipelinePricing:
+    from shardwise.trainers.pipelines import price_pipeline
+    from shardwise.trainers.price import price_configuration
+    from shardwise.trainers.read import read_configuration
 
-    step = step_of(graph)
-    for name, wanted, known, flag in (
-        ("global batch", batch, step.batch, "--batch"),
-        ("sequence length", sequence, step.seq, "--seq"),
-    ):
-        if wanted is not None and known is not None and wanted != known:
-            raise BadInput(
-                f"its {name} is {wanted:,}, that of the graph {known:,}",
-                file=file,
-                expected=f"a graph captured with {flag} {wanted}",
-            )
+    configuration = read_configuration(like, gpus)
+    price = price_configuration if configuration.stages == 1 else price_pipeline
+    return price(
+        load_graph(graph), hardware, gpus, configuration, options, file=like, progress=listener
+    )
+
+
+def _price_there(
+    server: str,
+    key_file: str | None,
+    graph: str,
+    hardware: Hardware,
+    gpus: int,
+    like: str,
+    options: Options,
+    listener: Progress,
+) -> Pricing:
+    from shardwise.trainers.read import configuration_text
+
+    text = configuration_text(like, MOST_CONFIGURATION_BYTES)
+    with service(server, key_file) as client:
+        priced: Pricing = client.pricing(
+            graph_of_question(graph, server, listener), hardware, gpus, text, file=Path(like).name,
+            options=options, progress=listener,
+        )  # fmt: skip
+    return priced
 
 
 def pricing_page(document: Pricing) -> None:
@@ -85,6 +109,38 @@ def pricing_page(document: Pricing) -> None:
         )
     elif document.fits:
         say(f"No other strategy of {document.trainer} that fits is faster.")
+    _rest(document)
+
+
+def pipeline_pricing_page(document: PipelinePricing) -> None:
+    """Prints a pipeline's step, its stages, whether it fits, and what to change for how much."""
+    pipeline, predicted = document.pipeline, document.pipeline.predicted
+    say(f"{document.trainer}: {_piped(document)}")
+    fits = "fits" if document.fits else "does not fit"
+    say(
+        f"{pipeline.graph_name} on {pipeline.gpus} GPUs of {pipeline.hardware}: "
+        f"{seconds(predicted.step_s)} a step, GPUs idle {predicted.idle:.1%} of it, peak "
+        f"{gib(predicted.peak_bytes)} GiB per GPU in stage {predicted.peak_stage} of "
+        f"{gib(round(pipeline.memory_limit_bytes))} GiB: {fits}."
+    )
+    best = document.best
+    if best is not None:
+        say(
+            f"Best of those below or several of their changes: {_piped(best)}: "
+            f"{seconds(best.step_s)} ({best.saves:+.1%} saved), {gib(best.peak_bytes)} GiB."
+        )
+    elif document.fits:
+        say(f"No other pipeline of {document.trainer} that was priced and fits is faster.")
+    stages_table(pipeline)
+    _rest(document)
+
+
+def _piped(one: PipelinePricing | PipelineAlternative) -> str:
+    return f"pp {one.stages} × {text_of(one.parallelism)}, {one.schedule}"
+
+
+def _rest(document: Pricing | PipelinePricing) -> None:
+    """Prints what to change, and what was not read."""
     rows = document.alternatives[:MOST_ALTERNATIVES]
     if rows:
         say("")
@@ -97,10 +153,11 @@ def pricing_page(document: Pricing) -> None:
         note(f"note: not read: {line}")
 
 
-def _row(one: Alternative) -> tuple[str, ...]:
+def _row(one: Alternative | PipelineAlternative) -> tuple[str, ...]:
+    step_s = one.step_s if isinstance(one, PipelineAlternative) else one.replayed_time_s
     return (
         one.text,
-        seconds(one.replayed_time_s),
+        seconds(step_s),
         f"{one.saves:+.1%}",
         gib(one.peak_bytes),
         "yes" if one.fits else "no",

@@ -17,13 +17,15 @@ import click
 import msgspec
 from msgspec import UNSET
 
-from shardwise.advise.plan import read_plan
+from shardwise.advise.plan import read_plan_or_pipeline
 from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.output import emit, note, say, table
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.measure.labels import Label, own_label
+from shardwise.measure.reported import log_measurement
+from shardwise.measure.trackers import open_tracker, parse_tracker
 from shardwise.measure.world import JOIN_S, World, find_world
 from shardwise.outfiles import check_output, write_json
 from shardwise.texts import milliseconds
@@ -60,6 +62,9 @@ class RunFailed(ShardwiseError):
     "made with --kernels compiled]",
 )
 @kind_options
+@click.option(
+    "--log", help="Log predicted and measured too: tensorboard:DIR, wandb:PROJECT or mlflow:URI."
+)
 @click.option("-o", "--output", help="Write the shardwise.measurement/1 document to this file.")
 @json_option
 def run(
@@ -75,25 +80,29 @@ def run(
     compile: bool | None,
     kinds: str | None,
     slowed: str | None,
+    log: str | None,
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Train a few steps by PLAN_FILE; what follows `--` are arguments of torchrun.
+    """Train a few steps by PLAN_FILE, a plan or a pipeline; what follows `--` are arguments of
+    torchrun.
 
     Weights and inputs are synthetic: only time and memory are measured. To train a model call
     `shardwise.parallelize` in a script of your own (docs/execute.md). Started by torchrun, srun or
     an agent, this process is one rank.
     """
     plan_path = plan_file or _in_run_dir("plan.json", "PLAN_FILE")
-    plan = read_plan(plan_path)
+    plan = read_plan_or_pipeline(plan_path)
     _require_executable(plan, plan_path)
     check_output(output)
+    if log is not None:
+        parse_tracker(log)
     graph_spec = graph_spec or _known_graph(plan, source)
-    world = find_world(is_even=plan.cluster is UNSET)
+    world = find_world(is_even=isinstance(plan, Pipeline) or plan.cluster is UNSET)
     if world is not None:
         label = own_label(world.rank, world.size, kinds, slowed)
         options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up, compile, label)
-        _as_rank(plan, world, options, output)
+        _as_rank(plan, world, options, output, log)
         return
     if graph_spec is not None and (":" not in graph_spec or Path(graph_spec).exists()):
         graph_spec = str(Path(graph_spec).resolve())
@@ -112,6 +121,7 @@ def run(
         return
     if output is not None:
         write_json(document, output)
+    _log(plan, document, log)
     if as_json:
         emit(document)
     else:
@@ -120,6 +130,49 @@ def run(
 
 def show(document: Mapping[str, Any]) -> None:
     """Prints predicted against measured, as a table."""
+    if "stages" in document:
+        _show_pipeline(document)
+    else:
+        _show_plan(document)
+    spread = document["iteration_s"]
+    say(f"80 % of the steps took {milliseconds(spread['p10'])} to {milliseconds(spread['p90'])}.")
+    for name, reason in document["fallbacks"].items():
+        note(f"{name} ran whole, which the plan does not price: {reason}")
+    if document["compiled_operators"]:
+        note(f"torch.compile had {document['compiled_operators']} operators")
+    if document["not_compiled"]:
+        note(f"nothing was compiled, which the plan prices: {document['not_compiled']}")
+
+
+def _show_pipeline(document: Mapping[str, Any]) -> None:
+    predicted, errors = document["predicted"], document["errors"]
+    rows = [
+        ("iteration time", milliseconds(predicted["step_s"]),
+         milliseconds(document["iteration_s"]["median"]), _percent(errors["iteration"])),
+    ]  # fmt: skip
+    for stage in document["stages"]:
+        of = f"of stage {stage['stage']}"
+        idle = "-" if stage["idle"] is None else _share(stage["idle"])
+        rows.append((f"idle {of}", _share(stage["predicted_idle"]), idle, "-"))
+        rows.append(
+            (f"peak memory {of}", _mib(stage["predicted_peak_bytes"]), _mib(stage["peak_bytes"]),
+             _percent(stage["peak_error"]))
+        )  # fmt: skip
+    table(_title(document), ("", "predicted", "measured", "off by"), rows)
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    return (
+        f"{document['graph_name']} on {document['gpus']} x {document['device_kind']} "
+        f"({document['backend']}), {document['steps']} steps"
+    )
+
+
+def _share(part: float) -> str:
+    return f"{part * 100:.1f} %"
+
+
+def _show_plan(document: Mapping[str, Any]) -> None:
     predicted, errors = document["predicted"], document["errors"]
     rows = [
         ("iteration time", "iteration", milliseconds(predicted["replayed_time_s"]),
@@ -131,19 +184,10 @@ def show(document: Mapping[str, Any]) -> None:
         ("peak memory", "peak", _mib(predicted["peak_bytes"]), _mib(document["peak_bytes"]["max"])),
     ]  # fmt: skip
     table(
-        f"{document['graph_name']} on {document['gpus']} x {document['device_kind']} "
-        f"({document['backend']}), {document['steps']} steps",
+        _title(document),
         ("", "predicted", "measured", "off by"),
         [(name, a, b, _percent(errors[key])) for name, key, a, b in rows],
     )
-    spread = document["iteration_s"]
-    say(f"80 % of the steps took {milliseconds(spread['p10'])} to {milliseconds(spread['p90'])}.")
-    for name, reason in document["fallbacks"].items():
-        note(f"{name} ran whole, which the plan does not price: {reason}")
-    if document["compiled_operators"]:
-        note(f"torch.compile had {document['compiled_operators']} operators")
-    if document["not_compiled"]:
-        note(f"nothing was compiled, which the plan prices: {document['not_compiled']}")
 
 
 def _mib(size: float) -> str:
@@ -157,11 +201,13 @@ def _percent(error: float | None) -> str:
 def _in_run_dir(name: str, field: str) -> str:
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is None:
-        raise BadInput("is missing", field=field, expected="a shardwise.plan/1 file")
+        raise BadInput(
+            "is missing", field=field, expected="a shardwise.plan/1 or shardwise.pipeline/1 file"
+        )
     return str(Path(folder) / name)
 
 
-def _require_executable(plan: Plan, path: str) -> None:
+def _require_executable(plan: Plan | Pipeline, path: str) -> None:
     if not any(group.operators for group in plan.groups):
         raise BadInput(
             "does not say how its operators' inputs are moved",
@@ -171,7 +217,7 @@ def _require_executable(plan: Plan, path: str) -> None:
         )
 
 
-def _known_graph(plan: Plan, source: str | None) -> str | None:
+def _known_graph(plan: Plan | Pipeline, source: str | None) -> str | None:
     """Returns the graph if none is named: the launch's, or a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
@@ -209,7 +255,14 @@ def _options(
     return RunOptions(graph, source, batch, seq, dtype, steps, warm_up, compile, label)
 
 
-def _as_rank(plan: Plan, world: World, options: Any, output: str | None) -> None:
+def _log(plan: Plan | Pipeline, document: Mapping[str, Any], log: str | None) -> None:
+    if log is not None:
+        log_measurement(open_tracker(log, plan.graph_name), plan, document)
+
+
+def _as_rank(
+    plan: Plan | Pipeline, world: World, options: Any, output: str | None, log: str | None
+) -> None:
     from shardwise.execute.training import train, write_report
 
     document = train(plan, world, options)
@@ -220,11 +273,14 @@ def _as_rank(plan: Plan, world: World, options: Any, output: str | None) -> None
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is not None:
         write_report(document, Path(folder) / "report")
+    _log(plan, document, log)
     if output is None or folder is not None:
         show(document)
 
 
-def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str, Any] | None:
+def _launched(
+    plan: Plan | Pipeline, launcher: list[str], arguments: list[str]
+) -> dict[str, Any] | None:
     """Returns what rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         report = Path(folder) / "measurement.json"
@@ -244,7 +300,7 @@ def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str
         return document
 
 
-def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
+def launcher_arguments(plan: Plan | Pipeline, launcher: list[str]) -> list[str]:
     """Returns the user's arguments, completed from the plan.
 
     Raises `BadInput` where nodes have unequal numbers of ranks and the user does not say how many

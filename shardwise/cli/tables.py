@@ -14,11 +14,27 @@ from shardwise.cli.output import note, say, table
 from shardwise.cost.options import NEVER
 from shardwise.cost.shares import SOURCES, shares_text
 from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
-from shardwise.documents.curve import DoesNotFit
-from shardwise.documents.quote import Combinations, OfferRow, step_s
+from shardwise.documents.curve import (
+    DoesNotFit,
+    fastest_peak_bytes,
+    fastest_s,
+    fastest_samples_per_s,
+    fits,
+)
+from shardwise.documents.pipeline_point import pipeline_text
+from shardwise.documents.quote import (
+    NO_PROFILE,
+    Combinations,
+    NotOffered,
+    OfferRow,
+    prices_dated,
+    step_s,
+)
 from shardwise.texts import counted, gib, seconds
 
 MOST_OFFERS = 24
+MOST_NAMES = 3
+"""Instances with one reason that a line names."""
 
 
 def curve_table(document: Curve, recompute: str) -> None:
@@ -26,23 +42,24 @@ def curve_table(document: Curve, recompute: str) -> None:
 
     `recompute` says whether forward might run again in backward.
     """
-    fitting = [point for point in document.points if point.feasible]
+    fitting = [point for point in document.points if fits(point)]
     if document.bundles is not UNSET:
         _bundles_table(document, fitting, recompute)
         return
     times = ("step",) if document.overlap else ("time", "overlapped")
-    rows = []
+    rows, piped = [], any(point.pipeline is not UNSET for point in fitting)
     for point in fitting:
-        best = point.best_gpus
+        best, rate = point.best_gpus, fastest_samples_per_s(point)
         rows.append(
             (
                 point.gpus,
                 point.nodes,
                 *(() if document.overlap else (seconds(point.time_s),)),
-                seconds(point.replayed_time_s),
-                "-" if point.samples_per_s is None else f"{point.samples_per_s:,.1f}",
-                gib(point.peak_bytes),
-                gap_text(point.gap),
+                seconds(fastest_s(point, overlap=True)),
+                "-" if rate is None else f"{rate:,.1f}",
+                gib(fastest_peak_bytes(point)),
+                gap_text(point.gap if point.pipeline is UNSET else None),
+                *((_pipeline_text(point),) if piped else ()),
                 "" if best == point.gpus else f"{best} are faster",
             )
         )
@@ -50,10 +67,24 @@ def curve_table(document: Curve, recompute: str) -> None:
     if rows:
         table(
             f"{document.graph_name} on {document.hardware}",
-            ("GPUs", "nodes", *times, "samples/s", "peak GiB", "gap", "reason"),
+            (
+                "GPUs",
+                "nodes",
+                *times,
+                "samples/s",
+                "peak GiB",
+                "gap",
+                *(("pipeline, micro-batches",) if piped else ()),
+                "reason",
+            ),
             rows,
         )
-        say(compute_basis(fitting))
+        _compute_line([point for point in fitting if point.feasible])
+
+
+def _pipeline_text(of: CurvePoint | OfferRow) -> str:
+    """Returns the pipeline that is fastest, in words; empty where none is."""
+    return "" if of.pipeline is UNSET else pipeline_text(of.pipeline)
 
 
 def _bundles_table(document: Curve, fitting: Sequence[CurvePoint], recompute: str) -> None:
@@ -106,6 +137,12 @@ def _recompute_hint(ranges: Sequence[DoesNotFit], recompute: str) -> None:
         say("Running forward again in backward keeps less: --recompute auto.")
 
 
+def _compute_line(points: Sequence[CurvePoint | OfferRow]) -> None:
+    """Prints the line of `compute_basis`, nothing where only pipelines are shown."""
+    if points:
+        say(compute_basis(points))
+
+
 def compute_basis(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:
     """Returns a line that says how much of these points' compute times was measured."""
     known = [p.compute_shares for p in points if p.compute_shares is not None]
@@ -120,7 +157,7 @@ def compute_basis(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> st
 def curve_csv(curve: Curve) -> str:
     """Returns the points with a column for each member.
 
-    Shares of the compute time have one each.
+    Shares of the compute time have one each, and so have members of pipelines.
     """
     points = [_flat(msgspec.to_builtins(point)) for point in curve.points]
     columns = list(dict.fromkeys(key for point in points for key in point))
@@ -132,9 +169,12 @@ def curve_csv(curve: Curve) -> str:
 
 
 def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    shares = point.get("compute_shares")
+    shares, pipeline = point.get("compute_shares"), point.get("pipeline", {})
     columns = {f"compute_{name}": shares and shares[name] for name in SOURCES}
-    return {key: value for key, value in point.items() if key != "compute_shares"} | columns
+    for name, value in pipeline.items():
+        columns[f"pipeline_{name}"] = "; ".join(value) if isinstance(value, list) else value
+    nested = ("compute_shares", "pipeline")
+    return {key: value for key, value in point.items() if key not in nested} | columns
 
 
 def quote_table(document: Quote, recompute: str) -> None:
@@ -147,6 +187,7 @@ def quote_table(document: Quote, recompute: str) -> None:
         say(f"{document.graph_name}: fits on {fewest} at the fewest.")
     if document.stale:
         note("some prices are older than 90 days: see price_as_of in --json")
+    piped = any(row.pipeline is not UNSET for row in document.offers[:MOST_OFFERS])
     rows = [
         (
             f"{row.provider} {row.instance_type}" + (" (spot)" if row.spot else ""),
@@ -156,6 +197,7 @@ def quote_table(document: Quote, recompute: str) -> None:
             f"{row.usd_per_hour:.2f}",
             seconds(step_s(row, document.overlap)),
             _money(row),
+            *((_pipeline_text(row),) if piped else ()),
         )
         for row in document.offers[:MOST_OFFERS]
     ]
@@ -163,17 +205,50 @@ def quote_table(document: Quote, recompute: str) -> None:
         what = "USD total" if document.steps else "USD/1M samples"
         table(
             "offers, cheapest first",
-            ("instance", "n", "GPUs", "region", "USD/h", "step", what),
+            (
+                "instance",
+                "n",
+                "GPUs",
+                "region",
+                "USD/h",
+                "step",
+                what,
+                *(("pipeline, micro-batches",) if piped else ()),
+            ),
             rows,
         )
     if rows:
-        say(compute_basis(document.offers))
+        say(prices_dated(document.offers))
+        _compute_line([row for row in document.offers if row.pipeline is UNSET])
     if document.combinations is not UNSET:
         _combinations(document.combinations)
-    for row in document.not_offered:
-        say(f"not offered: {row.provider} {row.instance_type}: {row.reason}")
+    _not_offered(document.not_offered)
     ranges = [run for row in document.not_offered for run in row.does_not_fit or ()]
     _recompute_hint(ranges, recompute)
+
+
+def _not_offered(rows: Sequence[NotOffered]) -> None:
+    """Prints what is not offered and why, instances with one reason in one line."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        names = by_reason.setdefault(row.reason, [])
+        names.append(f"{row.provider} {row.instance_type}")
+    without = {
+        reason.removeprefix(NO_PROFILE): names
+        for reason, names in by_reason.items()
+        if reason.startswith(NO_PROFILE)
+    }
+    for reason, names in by_reason.items():
+        if not reason.startswith(NO_PROFILE):
+            say(f"not offered: {_first(list(dict.fromkeys(names)))}: {reason}")
+    if without:
+        instances = counted(sum(len(names) for names in without.values()), "offer")
+        say(f"not offered: {NO_PROFILE}{', '.join(sorted(without))} ({instances})")
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _gpus(row: OfferRow) -> str:

@@ -6,6 +6,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from shardwise.advise import Options
@@ -24,6 +25,7 @@ from shardwise.client.exchange import (
     require_good,
 )
 from shardwise.client.job import Job, job_from, read_answer, require_kind
+from shardwise.client.preset import capture_instead
 from shardwise.client.questions import curve_query, job_to_share
 from shardwise.client.questions import question as question_body
 from shardwise.client.request import REQUEST_ID, path_of, post_json
@@ -36,11 +38,24 @@ from shardwise.client.uploads import (
 )
 from shardwise.client.waiting import INTERRUPTS, cancel_flow, wait_flow
 from shardwise.cost.options import Progress
-from shardwise.documents import DOCUMENTS, Curve, Frontier, Plan, Quote, read
+from shardwise.documents import (
+    DOCUMENTS,
+    Comparison,
+    Curve,
+    Export,
+    Frontier,
+    Pipeline,
+    Plan,
+    Pricing,
+    Quote,
+    read,
+)
 from shardwise.documents.jobs import Allocation
-from shardwise.errors import Cancelled
+from shardwise.documents.questions import COLLECTIONS
+from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
+from shardwise.pipeline.asked import AUTO
 
 PAGE = "200"
 MOST_CURVES = 256
@@ -48,7 +63,7 @@ ROUNDS = 5
 """How often an allocation is requested while the curves that it needs come and go."""
 
 Document = dict[str, Any]
-D = TypeVar("D", Frontier, Plan, Quote)
+D = TypeVar("D", Frontier, Plan, Pricing, Quote, Comparison)
 
 
 class Calls:
@@ -101,7 +116,7 @@ class Calls:
         """Asks a question; the graph and the profile are uploaded if the service lacks them."""
 
         def ask() -> Flow[Job]:
-            request = post_json(path_of(f"{kind}s"), body)
+            request = post_json(path_of(COLLECTIONS[kind]), body)
             reply = yield from asked(request, self.policy)
             return job_from(document_of(reply), request.headers[REQUEST_ID])
 
@@ -138,9 +153,36 @@ class Calls:
     ) -> Flow[D]:
         """Asks a question and waits; returns the answer, which is a document of this kind."""
         name = next(name for name, known in DOCUMENTS.items() if known is kind)
-        job = yield from self.submit(name, graph, hardware, **question)
+
+        def submit(source: GraphSource) -> Flow[Job]:
+            return self.submit(name, source, hardware, **question)
+
+        job = yield from _or_captured(graph, submit, progress)
         answer: D = yield from self._answer_of(job, progress, timeout_s)
         return answer
+
+    def pipeline_or_plan(
+        self,
+        graph: GraphSource,
+        hardware: HardwareSource,
+        gpus: int,
+        stages: Sequence[int] | None,
+        schedules: Sequence[str],
+        options: Options | None,
+        progress: Progress | None,
+        timeout_s: float | None,
+    ) -> Flow[Pipeline | Plan]:
+        """Returns the fastest pipeline of these numbers of stages, None for all of them, or the
+        plan without one."""
+        plain = stages is not None and set(stages) == {1}
+        more = {} if plain else {
+            "stages": AUTO if stages is None else sorted(stages), "schedules": list(schedules)
+        }  # fmt: skip
+        return (
+            yield from self.answer(
+                Plan, graph, hardware, progress, timeout_s, options=options, gpus=gpus, **more
+            )
+        )
 
     def curve(
         self,
@@ -157,33 +199,60 @@ class Calls:
         The answer is 304 if this client has the curve.
         """
 
-        def ask() -> Flow[tuple[Reply, str]]:
-            before = self._curves.get(query)
-            once = secrets.token_hex(16)
-            headers = {REQUEST_ID: once}
-            if before is not None:
-                headers["If-None-Match"] = before.headers["etag"]
-            reply = yield from asked(Request("GET", path_of("curves"), query, headers), self.policy)
-            return (before if reply.status == 304 and before is not None else reply), once
+        def ask(source: GraphSource) -> Flow[tuple[Reply, str]]:
+            query = curve_query(source, hardware, max_gpus, options, self.priority, bundles)
+            once = partial(self._ask_curve, query)
+            return self._with_uploads(once, (source, hardware))
 
-        query = curve_query(graph, hardware, max_gpus, options, self.priority, bundles)
-        reply, once = yield from self._with_uploads(ask, (graph, hardware))
+        reply, once = yield from _or_captured(graph, ask, progress)
         if reply.status == 202:
             job = job_from(document_of(reply), once)
             computed: Curve = yield from self._answer_of(job, progress, timeout_s)
             return computed
-        if "etag" in reply.headers:
+        curve: Curve = read_answer(document_of(reply), "curve")
+        return curve
+
+    def _ask_curve(self, query: tuple[tuple[str, str], ...]) -> Flow[tuple[Reply, str]]:
+        """Returns the reply to a curve's query, the one of before if it is still valid."""
+        before = self._curves.get(query)
+        once = secrets.token_hex(16)
+        headers = {REQUEST_ID: once}
+        if before is not None:
+            headers["If-None-Match"] = before.headers["etag"]
+        reply = yield from asked(Request("GET", path_of("curves"), query, headers), self.policy)
+        if reply.status == 304 and before is not None:
+            reply = before
+        if reply.status != 202 and "etag" in reply.headers:
             self._curves[query] = reply
             self._curves.move_to_end(query)
             if len(self._curves) > MOST_CURVES:
                 self._curves.popitem(last=False)
-        curve: Curve = read_answer(document_of(reply), "curve")
-        return curve
+        return reply, once
 
     def plan_of(self, plan_id: str) -> Flow[Plan]:
-        """Returns a plan by its own id, or by its job's."""
-        plan: Plan = job_from((yield from self.get(path_of("plans", plan_id)))).answer()
-        return plan
+        """Returns a plan by its own id, or by its job's. Raises `BadInput` for a pipeline."""
+        answer = yield from self.pipeline_or_plan_of(plan_id)
+        if not isinstance(answer, Plan):
+            raise BadInput(f"{plan_id[:80]} is a pipeline", expected="a plan")
+        return answer
+
+    def pipeline_or_plan_of(self, plan_id: str) -> Flow[Pipeline | Plan]:
+        """Returns a plan or a pipeline by its own id, or by its job's."""
+        answer: Pipeline | Plan = job_from(
+            (yield from self.get(path_of("plans", plan_id)))
+        ).answer()
+        return answer
+
+    def export(
+        self, plan_id: str, to: str | None, form: str | None, gpu_type: str | None
+    ) -> Flow[Export]:
+        """Returns a stored plan as a trainer or a scheduler reads it."""
+        path = path_of("plans", plan_id, "export")
+        wanted = (("to", to), ("format", form), ("gpu_type", gpu_type))
+        query = tuple((name, value) for name, value in wanted if value is not None)
+        document = document_of((yield from asked(Request("GET", path, query), self.policy)))
+        require_kind(document, "export")
+        return read(document, Export)
 
     def allocate(
         self,
@@ -249,3 +318,17 @@ class Calls:
         for request in uploads:
             yield from self.send(request)
         return (yield from ask())
+
+
+def _or_captured(
+    graph: GraphSource, ask: Callable[[GraphSource], Flow[T]], progress: Progress | None
+) -> Flow[T]:
+    """Asks; if the graph is a preset that the service lacks, captures it and asks with that."""
+    try:
+        return (yield from ask(graph))
+    except Missing as missing:
+        capture = capture_instead(graph, missing, progress)
+        if capture is None:
+            raise
+    captured = yield capture
+    return (yield from ask(captured))

@@ -7,7 +7,7 @@ call is written once for `Client`, which blocks, and for `AsyncClient`, which aw
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -104,7 +104,14 @@ class Close:
     stream: Stream
 
 
-Step = Send | Sleep | Listen | NextLine | Download | Close
+@dataclass(frozen=True)
+class Work:
+    """Outcome: what `call` returns, or what it raises; it may take seconds."""
+
+    call: Callable[[], Any]
+
+
+Step = Send | Sleep | Listen | NextLine | Download | Close | Work
 Flow = Generator[Step, Any, T]
 
 

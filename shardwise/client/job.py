@@ -11,6 +11,7 @@ from shardwise.errors import BadInput
 
 ENDED = ("done", "failed", "cancelled")
 INFEASIBLE = documents.schema_of(documents.Infeasible)
+PIPELINE = documents.schema_of(documents.Pipeline)
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """frontier, curve, plan or quote."""
+        """frontier, curve, plan, pricing, quote or compare."""
         return str(self.document["kind"])
 
     @property
@@ -80,10 +81,13 @@ def job_from(document: dict[str, Any], request_id: str | None = None) -> Job:
 
 
 def read_answer(document: dict[str, Any], kind: str) -> Any:
-    """Returns an answer as the type of its kind (`shardwise.documents`).
+    """Returns an answer as the type of its kind (`shardwise.documents`), of a plan's question with
+    stages as `Pipeline` where it is one.
 
     Raises `Infeasible` with the reason if nothing fits, `BadInput` for anything else.
     """
+    if kind == "plan" and document.get("schema") == PIPELINE:
+        return documents.read(document, documents.Pipeline)
     require_kind(document, kind)
     return documents.read(document, documents.DOCUMENTS[kind])
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shardwise.capture.source import parse_preset
 from shardwise.client.exchange import Request
 from shardwise.client.request import post
 from shardwise.errors import BadInput
@@ -16,7 +17,10 @@ from shardwise.graph import Graph, canonical_json, graph_id
 from shardwise.hardware import Hardware, hardware_document, list_builtin, load_hardware
 
 GraphSource = str | Graph
-"""A graph in a question: its id, `shipped:NAME`, or a graph, uploaded where it is not known."""
+"""A graph in a question: its id, `shipped:NAME`, a preset such as `llama3-8b`, captured here where
+the service has no graph of it, or a graph, uploaded where it is not known."""
+
+PRESET = "preset:"
 
 HardwareSource = str | Hardware
 """Hardware in a question: an id or built-in name, either with `*NODES`, or a profile."""
@@ -29,8 +33,11 @@ MOST_PACKED = 100
 
 
 def graph_name(source: GraphSource) -> str:
-    """Returns how a question names the graph."""
-    return source if isinstance(source, str) else graph_id(source)
+    """Returns how a question names the graph: a preset by its name in the table."""
+    if isinstance(source, Graph):
+        return graph_id(source)
+    preset = parse_preset(source)
+    return source if preset is None else f"{PRESET}{preset.name}"
 
 
 def hardware_name(source: HardwareSource) -> str:

@@ -7,19 +7,24 @@ Members that a later release adds are allowed when a document is read.
 
 from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve, CurvePoint
-from shardwise.documents.explanation import Explanation
+from shardwise.documents.explanation import Explanation, PipelineExplanation
+from shardwise.documents.export import Export
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.infeasible import Infeasible
 from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
+from shardwise.documents.pipeline import Pipeline
+from shardwise.documents.pipeline_pricing import PipelinePricing
 from shardwise.documents.plan import Plan
 from shardwise.documents.pricing import Pricing
 from shardwise.documents.questions import (
     QUESTIONS,
     BundleText,
+    CompareRequest,
     CurveRequest,
     Devices,
     FrontierRequest,
     PlanRequest,
+    PricingRequest,
     QuoteRequest,
     request_body,
 )
@@ -31,20 +36,26 @@ __all__ = [
     "LAUNCH_SCHEMA",
     "QUESTIONS",
     "BundleText",
+    "CompareRequest",
     "Comparison",
     "Curve",
     "CurvePoint",
     "CurveRequest",
     "Devices",
     "Explanation",
+    "Export",
     "Frontier",
     "FrontierPoint",
     "FrontierRequest",
     "Infeasible",
     "LaunchRequest",
+    "Pipeline",
+    "PipelineExplanation",
+    "PipelinePricing",
     "Plan",
     "PlanRequest",
     "Pricing",
+    "PricingRequest",
     "Quote",
     "QuoteRequest",
     "json_schema",

@@ -8,6 +8,9 @@ from msgspec import UNSET, UnsetType
 from shardwise.documents.common import Certificate, Details, Heading
 from shardwise.documents.plan import PlannedPlace
 
+RECIPE = "recipe-"
+"""With what the methods of published recipes begin."""
+
 
 class CostBreakdown(msgspec.Struct, frozen=True):
     """The parts of a strategy's memory and time."""
@@ -21,15 +24,29 @@ class CostBreakdown(msgspec.Struct, frozen=True):
     rescheduling_s: float
 
 
+class ComparedPipeline(msgspec.Struct, frozen=True):
+    """A pipeline's number of stages, its schedule, the share of the step in which a device waits,
+    in the mean over stages, and the peak of a device of each stage."""
+
+    stages: int
+    schedule: str
+    idle: float
+    peak_bytes: list[int]
+
+
 class ComparedPoint(msgspec.Struct, frozen=True):
-    """One strategy: sums, and in a comparison by replayed steps what its step takes.
+    """One strategy: sums, and what its step takes when it is replayed.
 
     `feasible` says that the replayed peak is within the memory limit, by sums that the sum is;
     `our_time_s` is the replayed time of our answer (null where nothing fits), by sums our fastest
-    in no more memory. `slower_by` is how much longer the step takes than ours, relative.
+    in no more memory. `slower_by` is how much longer the step takes than ours, relative; by
+    sums it is not there.
 
     On devices of several kinds the peak is that of the place with the least memory left, as a share
     of the smallest memory, and `places` has each place's own, with its times.
+
+    A `pipeline` has its slowest stage's sums, with the micro-batches that this keeps, and no
+    `exposed_communication_s`.
     """
 
     label: str | None
@@ -46,6 +63,7 @@ class ComparedPoint(msgspec.Struct, frozen=True):
     exposed_communication_s: float | UnsetType = UNSET
     slower_by: float | UnsetType | None = UNSET
     places: list[PlannedPlace] | UnsetType = UNSET
+    pipeline: ComparedPipeline | UnsetType = UNSET
 
 
 class ComparedMethod(msgspec.Struct, frozen=True):
@@ -101,6 +119,19 @@ def ranked(document: Comparison) -> list[tuple[ComparedMethod, ComparedPoint]]:
         return not point.feasible, point.replayed_time_s or 0.0, method.method != "shardwise"
 
     return sorted(((m, m.points[best_of(m)]) for m in document.methods if m.points), key=rank)
+
+
+def shown(method: ComparedMethod) -> list[tuple[str, ComparedPoint]]:
+    """Returns the points of a method that stand for it in a comparison by sums, with their names:
+    of a frontier its ends and what fits, of others all."""
+    points = method.points
+    labels = {i: point.label or "" for i, point in enumerate(points)}
+    if method.frontier and points:
+        ends = {0: "least memory", len(points) - 1: "least time"}
+        if method.best is not None:
+            ends.setdefault(method.best, "fastest that fits")
+        labels = {i: ", ".join(filter(None, (labels[i], ends[i]))) for i in sorted(ends)}
+    return [(label, points[i]) for i, label in labels.items()]
 
 
 def strategy_of(point: ComparedPoint) -> str:

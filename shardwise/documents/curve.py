@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares, OperatorName, PlacePeak, Provenance
+from shardwise.documents.pipeline_point import PipelinePoint
 
 
 class DoesNotFit(msgspec.Struct, frozen=True):
@@ -34,6 +35,10 @@ class CurvePoint(msgspec.Struct, frozen=True):
     kinds `bundle` says how many of which group, `places` the peaks where blocks do the same, and
     `usd_per_hour` what these devices cost where prices are known, and `alone` the group that is
     faster without the others, which stay idle; `best_gpus` and `best_time_s` are null.
+
+    `pipeline` is the fastest pipeline that was asked for, where it is faster than every strategy
+    without one or none of these fits; `best_gpus` and `best_time_s` count it. `feasible` and all
+    other members are about strategies without a pipeline.
     """
 
     gpus: int
@@ -57,6 +62,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     places: list[PlacePeak] | UnsetType = UNSET
     usd_per_hour: float | UnsetType = UNSET
     alone: str | UnsetType = UNSET
+    pipeline: PipelinePoint | UnsetType = UNSET
 
 
 class CurveSearch(msgspec.Struct, frozen=True):
@@ -69,7 +75,7 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     """One point per GPU count from 1 to `max_gpus`, or per bundle of `bundles`.
 
     What is said of the question is left out when the hardware has no mesh of any count.
-    `does_not_fit` are the points that are not feasible, as ranges.
+    `does_not_fit` are the points on which nothing fits, as ranges.
     """
 
     graph: str | UnsetType = UNSET
@@ -91,3 +97,26 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     search: CurveSearch = CurveSearch(0.0)
     does_not_fit: list[DoesNotFit] = []
     bundles: list[str] | UnsetType = UNSET
+
+
+def fits(point: CurvePoint) -> bool:
+    """Returns whether a strategy or a pipeline fits."""
+    return point.feasible or point.pipeline is not UNSET
+
+
+def fastest_s(point: CurvePoint, overlap: bool) -> float | None:
+    """Returns the seconds of the fastest step: replayed with `overlap`, else the sum; that of the
+    pipeline where there is one. None where nothing fits."""
+    if point.pipeline is not UNSET:
+        return point.pipeline.step_s
+    return point.replayed_time_s if overlap else point.time_s
+
+
+def fastest_samples_per_s(point: CurvePoint) -> float | None:
+    """Returns the samples per second of the fastest step; None where they are not known."""
+    return point.samples_per_s if point.pipeline is UNSET else point.pipeline.samples_per_s
+
+
+def fastest_peak_bytes(point: CurvePoint) -> int | None:
+    """Returns the peak of the fastest step; None where nothing fits."""
+    return point.peak_bytes if point.pipeline is UNSET else point.pipeline.peak_bytes

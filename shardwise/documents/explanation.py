@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares, MeshDescription
+from shardwise.documents.pipeline import PipelinePrediction
 from shardwise.documents.plan import Neighbour, Prediction
 
 
@@ -18,7 +19,7 @@ class ExplainedOperator(msgspec.Struct, frozen=True):
 
 
 class ExplainedNextBest(msgspec.Struct, frozen=True):
-    """The best other choice of a group in words, and what it would add."""
+    """The best other choice of a group in words, what it would add, and why it was not taken."""
 
     split: str
     zero: int
@@ -26,6 +27,7 @@ class ExplainedNextBest(msgspec.Struct, frozen=True):
     recompute: bool
     added_time_s: float
     added_memory_bytes: float
+    why_not: str
 
 
 class ExplainedGroup(msgspec.Struct, frozen=True):
@@ -93,3 +95,34 @@ class Explanation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwis
     totals: Totals
     text: list[str]
     neighbours: list[ExplainedNeighbour] | UnsetType = UNSET
+
+
+class ExplainedStage(msgspec.Struct, frozen=True):
+    """A stage of a pipeline in a sentence, and its groups: those that are split and cost alike are
+    one. `busy_s` is how long its devices compute and communicate in a step."""
+
+    text: str
+    busy_s: float
+    groups: list[ExplainedGroup]
+
+
+class PipelineExplanation(
+    msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pipeline-explanation/1"
+):
+    """Why a pipeline's step is what it is; `slowest_stage` counts from 0.
+
+    `hops_s` is how long a micro-batch's tensors and their gradients travel between all stages.
+    """
+
+    pipeline: str
+    graph_name: str
+    hardware: str
+    gpus: int
+    mesh: MeshDescription
+    stage_mesh: MeshDescription
+    predicted: PipelinePrediction
+    slowest_stage: int
+    hops_s: float
+    stages: list[ExplainedStage]
+    edges: list[ExplainedEdge]
+    text: list[str]

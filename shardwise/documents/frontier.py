@@ -12,6 +12,7 @@ from shardwise.documents.common import (
     PlacePeak,
     SearchReport,
 )
+from shardwise.documents.pipeline_point import PipelinePoint
 
 SUMS = ("memory_bytes", "time_s")
 REPLAYED = ("replayed_peak_bytes", "replayed_time_s")
@@ -88,6 +89,10 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     Points ascend in memory and descend in time: with `overlap` the replayed peak and the replayed
     time, else the sums. `turning_point` is the knee on the same axes. `bundle` is there for devices
     of several kinds: how many of which group.
+
+    `pipelines` are there where numbers of stages were asked for: those that neither another one nor
+    a point beats in peak and step, ascending in peak. All are within the memory limit. `points`,
+    `turning_point` and `certificate` are about strategies without a pipeline.
     """
 
     points: list[FrontierPoint]
@@ -95,3 +100,4 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     certificate: Certificate
     search: SearchReport
     bundle: str | UnsetType = UNSET
+    pipelines: list[PipelinePoint] | UnsetType = UNSET

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-JobKind = Literal["frontier", "curve", "plan", "quote"]
+JobKind = Literal["frontier", "curve", "plan", "pricing", "quote", "compare"]
 JobActive = Literal["queued", "running"]
 JobEnded = Literal["done", "failed", "cancelled"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]

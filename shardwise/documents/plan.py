@@ -18,6 +18,7 @@ from shardwise.documents.common import (
     Step,
 )
 from shardwise.documents.parallelism import PlannedTrainer
+from shardwise.documents.timeline import Timeline
 from shardwise.errors import BadInput
 
 
@@ -314,7 +315,7 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     trainer can run as it is (`--space`). `cluster` is there for devices of
     several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
     the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
-    order, or backward not the reverse.
+    order, or backward not the reverse. `timeline` is the replayed step over time (docs/replay.md).
     """
 
     id: str
@@ -350,3 +351,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     trainer: PlannedTrainer | UnsetType = UNSET
     cluster: PlannedCluster | UnsetType = UNSET
     schedule: PlannedSchedule | UnsetType = UNSET
+    timeline: Timeline | UnsetType = UNSET

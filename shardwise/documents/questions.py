@@ -7,7 +7,7 @@ is an id or `shipped:NAME`, `hardware` an id or a built-in name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import fields
@@ -27,6 +27,12 @@ MOST_BUNDLE_CHARACTERS = 1000
 """Characters of a text that says how many devices of which group a question takes."""
 MOST_BUNDLES = 64
 """Bundles of one curve."""
+MOST_CONFIGURATION_BYTES = 64 * 2**10
+"""Bytes of a trainer's configuration, as UTF-8."""
+MOST_FILE_NAME = 255
+MOST_PROPOSALS = 10**7
+"""Proposals of a random search in one comparison."""
+MOST_SEED = 2**32 - 1
 
 BundleText: TypeAlias = Annotated[
     str,
@@ -70,14 +76,70 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     bundles: Annotated[list[BundleText], msgspec.Meta(max_length=MOST_BUNDLES)] = []
 
 
-class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective."""
+MOST_COUNTS = 64
+"""Numbers of stages, and schedules, of one question."""
+
+Stages: TypeAlias = Annotated[
+    Annotated[
+        list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1, max_length=MOST_COUNTS)
+    ]
+    | Literal["auto"],
+    msgspec.Meta(
+        description="Numbers of pipeline stages, of which the fastest is the answer, "
+        "`shardwise.pipeline/1`; with 1 among them also the plan without a pipeline. `auto`: every "
+        "number that the model and the devices allow, and none.",
+        examples=[[2, 4], "auto"],
+    ),
+]
+"""How many stages a pipeline may have."""
+
+
+class UnstagedPlanRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A question whose answer is a plan.
+
+    `point`: the `plan_id` of a frontier's point, instead of an objective. `space` is `any`, or the
+    trainer whose strategies alone are searched.
+    """
 
     graph: str
     hardware: str
     gpus: Devices
     objective: str = "mini-time"
     point: str | None = None
+    options: SearchOptions = {}
+    priority: int = 0
+    space: str = "any"
+
+
+class PlanRequest(UnstagedPlanRequest, forbid_unknown_fields=True):
+    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective.
+
+    `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
+    is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
+    micro-batches, 1f1b and 1f1b-eager where they are left out.
+    """
+
+    stages: Stages | None = None
+    schedules: Annotated[
+        list[Annotated[str, msgspec.Meta(max_length=40)]], msgspec.Meta(max_length=MOST_COUNTS)
+    ] = []
+
+
+class PricingRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/pricings`: what a trainer's configuration takes, and what to change in it.
+
+    `configuration` is the text of the trainer's file, by which the trainer is recognised; `file` is
+    what errors call it.
+    """
+
+    graph: str
+    hardware: str
+    gpus: int
+    configuration: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CONFIGURATION_BYTES)]
+    file: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=MOST_FILE_NAME, pattern=r"^[^\x00-\x1f\x7f]+$"),
+    ] = "configuration"
     options: SearchOptions = {}
     priority: int = 0
 
@@ -103,13 +165,41 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     prices: dict[str, float] = {}
 
 
+class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/comparisons`: what practitioners and other systems use, beside our answer.
+
+    `proposals` and `seed` are those of FlexFlow's random search; without `proposals` it makes
+    50,000, on devices of several kinds 5,000.
+    """
+
+    graph: str
+    hardware: str
+    gpus: Devices
+    proposals: Annotated[int, msgspec.Meta(ge=1, le=MOST_PROPOSALS)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)] = 0
+    options: SearchOptions = {}
+    priority: int = 0
+
+
 QUESTIONS: Mapping[str, type[msgspec.Struct]] = {
     "frontier": FrontierRequest,
     "curve": CurveRequest,
     "plan": PlanRequest,
+    "pricing": PricingRequest,
     "quote": QuoteRequest,
+    "compare": CompareRequest,
 }
 """By the kind of the answer."""
+
+COLLECTIONS: Mapping[str, str] = {
+    "frontier": "frontiers",
+    "curve": "curves",
+    "plan": "plans",
+    "pricing": "pricings",
+    "quote": "quotes",
+    "compare": "comparisons",
+}
+"""What `/v1` calls the answers of a kind."""
 
 
 def request_body(request: msgspec.Struct) -> dict[str, Any]:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares
 from shardwise.documents.curve import DoesNotFit
+from shardwise.documents.pipeline_point import PipelinePoint
+
+NO_PROFILE = "no hardware profile for "
+"""The reason, before a GPU's name, why an offer without a profile is left out."""
+
+MOST_SOURCES = 2
+"""Sources of prices that a line names."""
 
 
 class OfferPart(msgspec.Struct, frozen=True):
@@ -26,7 +35,9 @@ class OfferRow(msgspec.Struct, frozen=True):
     """A number of instances on which the job fits, with its time and its price.
 
     Of several kinds together `parts` says what of each, `bundle` how many devices of which group,
-    `combined` how they were taken for one cluster; prices and counts are sums.
+    `combined` how they were taken for one cluster; prices and counts are sums. With `pipeline`, the
+    fastest that was asked for, times, peak and `plan_id` are its own, and `compute_shares` are
+    null: it is faster than every strategy without one, or none of these fits.
     """
 
     provider: str
@@ -54,6 +65,7 @@ class OfferRow(msgspec.Struct, frozen=True):
     bundle: str | UnsetType = UNSET
     parts: list[OfferPart] | UnsetType = UNSET
     combined: str | UnsetType = UNSET
+    pipeline: PipelinePoint | UnsetType = UNSET
 
 
 class NotOffered(msgspec.Struct, frozen=True):
@@ -119,3 +131,15 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
 def step_s(row: OfferRow, overlap: bool) -> float:
     """Returns how long a step takes on an offer: replayed with `overlap`, else the sum."""
     return row.replayed_time_s if overlap else row.time_s
+
+
+def prices_dated(rows: Sequence[OfferRow]) -> str:
+    """Returns of which days the prices of a quote are and, where they are few, from where."""
+    days = sorted({row.price_as_of for row in rows})
+    dated = [day for day in days if day[:1].isdigit()]
+    said = " to ".join(dict.fromkeys((dated[0], dated[-1]))) if dated else "an unknown day"
+    if dated and len(dated) < len(days):
+        said += ", some without a date"
+    sources = sorted({row.price_source for row in rows})
+    named = f" ({'; '.join(sources)})" if len(sources) <= MOST_SOURCES else ""
+    return f"Prices as of {said}{named}."

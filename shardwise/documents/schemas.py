@@ -11,9 +11,12 @@ import msgspec
 from shardwise import validation
 from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve
-from shardwise.documents.explanation import Explanation
+from shardwise.documents.explanation import Explanation, PipelineExplanation
+from shardwise.documents.export import Export
 from shardwise.documents.frontier import Frontier
 from shardwise.documents.infeasible import Infeasible
+from shardwise.documents.pipeline import Pipeline
+from shardwise.documents.pipeline_pricing import PipelinePricing
 from shardwise.documents.plan import Plan
 from shardwise.documents.pricing import Pricing
 from shardwise.documents.quote import Quote
@@ -24,8 +27,12 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "compare": Comparison,
     "curve": Curve,
     "explanation": Explanation,
+    "export": Export,
     "frontier": Frontier,
     "infeasible": Infeasible,
+    "pipeline": Pipeline,
+    "pipeline-explanation": PipelineExplanation,
+    "pipeline-pricing": PipelinePricing,
     "plan": Plan,
     "pricing": Pricing,
     "quote": Quote,

@@ -28,13 +28,8 @@ from shardwise.hardware.levels import Level
 from shardwise.hardware.linear_fit import linear_fit
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
 from shardwise.hardware.new_profile import new_profile, ways_inside
-from shardwise.hardware.offers import (
-    Offer,
-    on_demand_usd_per_hour,
-    parse_offers,
-    read_offers,
-    stale,
-)
+from shardwise.hardware.offer_files import read_offers
+from shardwise.hardware.offers import Offer, on_demand_usd_per_hour, parse_offers, stale
 from shardwise.hardware.prices import (
     GroupPrice,
     bundle_usd_per_hour,

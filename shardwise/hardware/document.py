@@ -33,6 +33,7 @@ class _ProductsFile(msgspec.Struct):
     n: list[float]
     k: list[float]
     utilisation: list[float]
+    unaligned: float = 1.0
 
 
 class _AttentionFile(msgspec.Struct):
@@ -63,7 +64,9 @@ class _DeviceFile(msgspec.Struct):
         members = msgspec.structs.asdict(self)
         members["count"] = 1 if in_groups else self.count
         members["products"] = tuple(
-            ProductTable(p.dtype, tuple(p.m), tuple(p.n), tuple(p.k), tuple(p.utilisation))
+            ProductTable(
+                p.dtype, tuple(p.m), tuple(p.n), tuple(p.k), tuple(p.utilisation), p.unaligned
+            )
             for p in self.products
         )
         members["attention"] = tuple(
@@ -243,6 +246,10 @@ def _check(
         demand(0 < clock <= 1, f"{at}.sustained_clock", f"got {clock}", "a share in (0, 1]")
         for p, products in enumerate(device.products):
             _check_grid(products, ("m", "n", "k"), f"{at}.products[{p}]", demand)
+            share = products.unaligned
+            demand(
+                0 < share <= 1, f"{at}.products[{p}].unaligned", f"got {share}", "a share in (0, 1]"
+            )
         for a, attention in enumerate(device.attention):
             place = f"{at}.attention[{a}]"
             size = attention.head_size

@@ -393,6 +393,9 @@ def _device_document(device: Device, counted: bool) -> dict[str, Any]:
     for name in ("products", "attention"):
         if not getattr(device, name):
             del document[name]
+    for table in document.get("products", ()):
+        if table["unaligned"] == 1.0:
+            del table["unaligned"]
     if device.sustained_clock == 1.0:
         del document["sustained_clock"]
     if not counted:

@@ -2,36 +2,32 @@
 
 Columns are found by header: InstanceType, AcceleratorName, AcceleratorCount, Price and Region
 are needed; SpotPrice, Provider, PriceAsOf, PriceSource, Hardware and NetworkGbps are used where
-present. A row without a GPU (SkyPilot lists CPU instances too) is skipped.
+present. A row without a GPU (SkyPilot lists CPU instances too) is skipped. `offer_files.py` reads
+files, `skypilot_catalog.py` the catalogs that SkyPilot itself has downloaded.
 """
 
 from __future__ import annotations
 
 import csv
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardwise.errors import BadInput
-from shardwise.files import DATA, read_bounded
+from shardwise.files import read_bounded
+from shardwise.hardware.accelerators import offered_profile, profile_name
 from shardwise.hardware.hardware import Hardware
-from shardwise.hardware.profiles import load_hardware
 
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region")
 
+WHOLE = "a whole number"
+
+MAX_TABLE_BYTES = 64 * 2**20
+"""The largest table of offers, in bytes."""
+
 UNDATED = "unknown"
 """`price_as_of` of a row without a date."""
-
-PROFILE_OF_ACCELERATOR = {
-    "V100": "dgx-v100-16gb",
-    "K80": "p2.8xlarge",
-    "A100-80GB": "dgx-a100-80gb",
-    "H100": "dgx-h100",
-    "H200": "h200-8",
-    "L4": "l4",
-}
-"""The built-in profile of a SkyPilot accelerator name; others have none."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +50,18 @@ class Offer:
         """Returns the hardware profile with this instance's GPU count and network."""
         if self.hardware is None:
             raise BadInput(f"no hardware profile for {self.gpu_kind}", field="offers")
-        hardware = load_hardware(self.hardware)
-        if hardware.per_node != self.gpus_per_instance:
-            hardware = hardware.with_devices_per_node(self.gpus_per_instance)
+        hardware = offered_profile(self.hardware, self.gpus_per_instance)
         if self.network_gbps is not None:
             hardware = hardware.with_network(self.network_gbps * 1e9 / 8)
         return hardware
 
 
-def read_offers(path: str | Path | None = None) -> list[Offer]:
-    """Returns the offers of a file, or the shipped ones. `BadInput` names file, row and column."""
-    if path is None:
-        return parse_offers((DATA / "offers.csv").read_text("utf-8"), "offers.csv")
+def table_text(path: str | Path) -> str:
+    """Returns the text of a CSV file. Raises `BadInput` if it is not UTF-8 or is too large."""
     try:
-        text = read_bounded(path, "a CSV file").decode("utf-8")
+        return read_bounded(path, "a CSV file", MAX_TABLE_BYTES).decode("utf-8")
     except UnicodeDecodeError:
         raise BadInput("not UTF-8", file=str(path), expected="a CSV file") from None
-    return parse_offers(text, str(path))
 
 
 def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
@@ -105,21 +96,14 @@ def parse_offers(text: str, file: str) -> list[Offer]:
 
     `file` names it in errors. `BadInput` names row and column.
     """
-    reader = csv.DictReader(text.splitlines())
-    header = reader.fieldnames or []
-    missing = [name for name in NEEDED if name not in header]
-    if missing:
-        raise BadInput(
-            f"no column {missing[0]}", file=file, field="header", expected=", ".join(NEEDED)
-        )
     offers = []
-    for number, row in enumerate(reader, start=2):
+    for number, row in table_rows(text, file, NEEDED):
         name = (row["AcceleratorName"] or "").strip()
         if not name:
             continue
-        count = _number(row, "AcceleratorCount", file, number)
-        if count != int(count) or count < 1:
-            raise _bad(file, number, "AcceleratorCount", row["AcceleratorCount"], "a whole number")
+        count = number_of(row, "AcceleratorCount", file, number)
+        if count != int(count):
+            raise bad_cell(file, number, "AcceleratorCount", row["AcceleratorCount"], WHOLE)
         for column, spot in (("Price", False), ("SpotPrice", True)):
             if not (row.get(column) or "").strip():
                 continue
@@ -127,8 +111,41 @@ def parse_offers(text: str, file: str) -> list[Offer]:
     return offers
 
 
+def table_rows(
+    text: str, file: str, needed: Sequence[str]
+) -> Iterator[tuple[int, dict[str, str | None]]]:
+    """Yields the rows of a CSV text by column, each with the number of its (last) line.
+
+    A column that a row does not reach is None. Raises `BadInput` if one of the `needed` columns is
+    missing, and for what is no CSV.
+    """
+    reader = csv.DictReader(text.splitlines())
+    read = 0
+    try:
+        header = reader.fieldnames or []
+        missing = [name for name in needed if name not in header]
+        if missing:
+            raise BadInput(
+                f"no column {missing[0]}", file=file, field="header", expected=", ".join(needed)
+            )
+        read = 1
+        for row in reader:
+            read = reader.line_num
+            yield read, row
+    except csv.Error as error:
+        raise BadInput(
+            f"{error}", file=file, field=f"row {read + 1}", expected="a CSV file"
+        ) from None
+
+
 def _offer(
-    row: dict[str, str], name: str, count: int, column: str, spot: bool, file: str, number: int
+    row: Mapping[str, str | None],
+    name: str,
+    count: int,
+    column: str,
+    spot: bool,
+    file: str,
+    number: int,
 ) -> Offer:
     network = row.get("NetworkGbps") or ""
     as_of = (row.get("PriceAsOf") or "").strip()
@@ -136,7 +153,7 @@ def _offer(
         try:
             datetime.date.fromisoformat(as_of)
         except ValueError:
-            raise _bad(file, number, "PriceAsOf", as_of, "a date as 2026-01-31") from None
+            raise bad_cell(file, number, "PriceAsOf", as_of, "a date as 2026-01-31") from None
     return Offer(
         (row.get("Provider") or Path(file).stem).strip(),
         (row["InstanceType"] or "").strip() or name,
@@ -144,24 +161,27 @@ def _offer(
         name,
         (row["Region"] or "").strip(),
         spot,
-        _number(row, column, file, number),
+        number_of(row, column, file, number),
         as_of or UNDATED,
         (row.get("PriceSource") or file).strip(),
-        (row.get("Hardware") or "").strip() or PROFILE_OF_ACCELERATOR.get(name),
-        _number(row, "NetworkGbps", file, number) if network.strip() else None,
+        (row.get("Hardware") or "").strip() or profile_name(name, count),
+        number_of(row, "NetworkGbps", file, number) if network.strip() else None,
     )
 
 
-def _number(row: dict[str, str], column: str, file: str, number: int) -> float:
+def number_of(row: Mapping[str, str | None], column: str, file: str, number: int) -> float:
+    """Returns a cell as a finite number above 0. Raises `BadInput` that names row and column."""
     value = row[column]
     try:
-        parsed = float(value)
-    except (TypeError, ValueError):
-        raise _bad(file, number, column, value, "a number") from None
+        parsed = float(value or "")
+    except ValueError:
+        raise bad_cell(file, number, column, value, "a number") from None
     if not 0 < parsed < float("inf"):
-        raise _bad(file, number, column, value, "a finite number above 0")
+        raise bad_cell(file, number, column, value, "a finite number above 0")
     return parsed
 
 
-def _bad(file: str, number: int, column: str, value: object, expected: str) -> BadInput:
-    return BadInput(f"got {value!r}", file=file, field=f"row {number}: {column}", expected=expected)
+def bad_cell(file: str, number: int, column: str, value: str | None, expected: str) -> BadInput:
+    """Returns the error for a cell."""
+    shown = None if value is None else value[:80]
+    return BadInput(f"got {shown!r}", file=file, field=f"row {number}: {column}", expected=expected)

@@ -9,7 +9,6 @@ from shardwise.errors import BadInput
 from shardwise.hardware.bundle import Bundle
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.offers import Offer
-from shardwise.hardware.profiles import load_hardware
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def node_prices(offers: Iterable[Offer]) -> dict[tuple[str, int], GroupPrice]:
     for offer in offers:
         if offer.hardware is None or offer.spot:
             continue
-        key = (load_hardware(offer.hardware).devices[0].kind, offer.gpus_per_instance)
+        key = (offer.profile().devices[0].kind, offer.gpus_per_instance)
         known = prices.get(key)
         if known is None or offer.usd_per_hour < known.usd_per_hour:
             prices[key] = GroupPrice(offer.usd_per_hour, offer.gpus_per_instance, offer)

@@ -15,6 +15,10 @@ device sustains the share c of it (`Device.sustained_clock`), below one tenth al
 these a share in proportion,
 
     u' = u (1 - (1 - c) s),    s = (u - 1/10) / (1/2 - 1/10), at least 0 and at most 1
+
+Kernels load 16 bytes at once. Where rows of an operand or of the result begin elsewhere, because n
+or k is not a multiple of that many elements (a vocabulary of 50257), other kernels run, which reach
+the share `unaligned` of the peak at most.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.hardware.grid import Floats, LogGrid
 
 IDLE, BUSY = 0.1, 0.5
 """The utilisations from which a product slows the clocks at all, and as far as they go."""
+LOAD_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,8 @@ class ProductTable:
     """Utilisations of products of one dtype.
 
     `m`, `n`, `k` are the knots, ascending; `utilisation` has a value for each of their triples, k
-    fastest.
+    fastest. `unaligned` is the share of the peak of products whose rows are no multiple of 16
+    bytes; at 1 they run like any other.
     """
 
     dtype: str
@@ -43,6 +50,7 @@ class ProductTable:
     n: tuple[float, ...]
     k: tuple[float, ...]
     utilisation: tuple[float, ...]
+    unaligned: float = 1.0
 
     @cached_property
     def _grid(self) -> LogGrid:
@@ -51,6 +59,17 @@ class ProductTable:
     def of(self, m: Floats, n: Floats, k: Floats) -> Floats:
         """Returns the utilisation of products, arrays of equal shape."""
         return self._grid.of(m, n, k)
+
+
+def is_unaligned(n: Floats, k: Floats, item_bytes: int) -> NDArray[np.bool_]:
+    """Returns of which products the rows begin between multiples of `LOAD_BYTES`.
+
+    Shares of unequal sizes have mean sizes that are no whole numbers: the largest counts.
+    """
+    per_load = max(LOAD_BYTES // item_bytes, 1)
+    left_over = np.maximum(np.ceil(n - 1e-6) % per_load, np.ceil(k - 1e-6) % per_load)
+    unaligned: NDArray[np.bool_] = left_over > 0.0
+    return unaligned
 
 
 def sustained(utilisation: Floats, clock: float) -> Floats:

@@ -14,15 +14,29 @@ import msgspec
 from shardwise.advise import OBJECTIVES
 from shardwise.cost.named_options import options_schema
 from shardwise.documents import BundleText
-from shardwise.documents.questions import MOST_BUNDLES
+from shardwise.documents.questions import (
+    MOST_BUNDLES,
+    MOST_CONFIGURATION_BYTES,
+    MOST_FILE_NAME,
+    MOST_PROPOSALS,
+    MOST_SEED,
+)
 from shardwise.documents.schemas import without_indentation
 from shardwise.schedulers.formats import PLAN_FORMS
+from shardwise.trainers.formats import TRAINERS
+from shardwise.trainers.spaces import ANY, SPACES
 
 MOST_GPUS = 2**20
 MOST_CURVE_GPUS = 1024
 MOST_NAME = 4096
 MOST_CSV = 4 * 2**20
 MOST_MEMBERS = 64
+
+CONFIGURATION = (
+    "The whole text of the file: torchtitan's TOML, Megatron's flags, DeepSpeed's JSON, or the "
+    "YAML of accelerate or nanotron. The trainer is recognised by what it says."
+)
+FILE = "The file's name, which errors name."
 
 GraphName: TypeAlias = Annotated[
     str,
@@ -97,6 +111,30 @@ class PlanArguments(FrontierArguments, frozen=True):
         PlanId | None,
         msgspec.Meta(description="The plan_id of a point of the frontier, instead of an objective"),
     ] = None
+    space: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=40,
+            description="A trainer: only the strategies that it can run; any: all strategies.",
+        ),
+    ] = ANY
+
+
+class PricingArguments(Arguments, frozen=True):
+    """A trainer's configuration for a graph on a number of GPUs."""
+
+    graph: GraphName
+    hardware: HardwareName
+    gpus: Count
+    configuration: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=MOST_CONFIGURATION_BYTES, description=CONFIGURATION),
+    ]
+    file: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=MOST_FILE_NAME, description=FILE),
+    ] = "configuration"
+    options: OptionsObject = {}
 
 
 class CurveArguments(Arguments, frozen=True):
@@ -155,10 +193,10 @@ class CompareArguments(FrontierArguments, frozen=True):
     """As of a frontier, and the random searches of the other systems."""
 
     proposals: Annotated[
-        Annotated[int, msgspec.Meta(ge=1, le=10**7)] | None,
+        Annotated[int, msgspec.Meta(ge=1, le=MOST_PROPOSALS)] | None,
         msgspec.Meta(description="Of FlexFlow's random search."),
     ] = None
-    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)] = 0
 
 
 class ExplainArguments(Arguments, frozen=True):
@@ -173,10 +211,17 @@ class ExplainArguments(Arguments, frozen=True):
 
 
 class ExportArguments(Arguments, frozen=True):
-    """A plan and what reads it."""
+    """A plan and what reads it: a trainer, `to`, or a scheduler, `format`."""
 
     plan: GivenPlan
-    format: Annotated[str, msgspec.Meta(max_length=40, description="What reads it.")]
+    to: Annotated[
+        Annotated[str, msgspec.Meta(max_length=40)] | None,
+        msgspec.Meta(description="The trainer that runs the plan, made with this as space."),
+    ] = None
+    format: Annotated[
+        Annotated[str, msgspec.Meta(max_length=40)] | None,
+        msgspec.Meta(description="Or the scheduler that starts its hosts."),
+    ] = None
     gpu_type: Annotated[
         Annotated[str, msgspec.Meta(max_length=1000)] | None,
         msgspec.Meta(
@@ -186,7 +231,12 @@ class ExportArguments(Arguments, frozen=True):
     ] = None
 
 
-_CHOICES = {"objective": OBJECTIVES, "format": PLAN_FORMS}
+_CHOICES: Mapping[str, tuple[str | None, ...]] = {
+    "objective": OBJECTIVES,
+    "space": (ANY, *SPACES),
+    "to": (*TRAINERS, None),
+    "format": (*PLAN_FORMS, None),
+}
 
 
 def input_schema(

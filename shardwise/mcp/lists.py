@@ -1,14 +1,12 @@
-"""What a tool may name, and what it exports: documents that only the tools have."""
+"""What a tool may name: documents that only the tools have."""
 
 from __future__ import annotations
 
 import msgspec
 
 from shardwise.capture.shipped import RECIPES, SHIPPED
-from shardwise.documents import Plan
 from shardwise.documents.stored import GraphSummary
 from shardwise.hardware import list_builtin, load_hardware
-from shardwise.schedulers.formats import FORMS, export_plan
 
 
 class ShippedGraph(msgspec.Struct, frozen=True):
@@ -66,15 +64,6 @@ class Profiles(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     profiles: list[Profile]
 
 
-class Export(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.export/1"):
-    """What starts a plan's hosts, as the text that `format` reads."""
-
-    plan: str
-    format: str
-    media_type: str
-    text: str
-
-
 def shipped_graphs() -> Graphs:
     """Returns the graphs that are shipped."""
     return Graphs(
@@ -83,12 +72,6 @@ def shipped_graphs() -> Graphs:
             for name, of in RECIPES.items()
         ]
     )
-
-
-def export_of(plan: Plan, form: str, gpu_type: str | None) -> Export:
-    """Returns what starts a plan's hosts. Raises `BadInput` that names the argument."""
-    text = export_plan(plan, form, gpu_type=gpu_type)
-    return Export(plan.id, form, FORMS[form].media_type, text)
 
 
 def built_in_profiles() -> Profiles:

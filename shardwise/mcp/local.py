@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from shardwise import advise, documents
@@ -14,7 +15,16 @@ from shardwise.advise.quote import require_steps
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
-from shardwise.documents import Comparison, Curve, Explanation, Frontier, Plan, Quote
+from shardwise.documents import (
+    Comparison,
+    Curve,
+    Explanation,
+    Export,
+    Frontier,
+    Plan,
+    Pricing,
+    Quote,
+)
 from shardwise.errors import BadInput, NotFound
 from shardwise.hardware import devices_of, load_hardware, parse_offers, read_offers
 from shardwise.mcp.arguments import (
@@ -25,16 +35,15 @@ from shardwise.mcp.arguments import (
     FrontierArguments,
     ListArguments,
     PlanArguments,
+    PricingArguments,
     QuoteArguments,
 )
-from shardwise.mcp.lists import (
-    Export,
-    Graphs,
-    Profiles,
-    built_in_profiles,
-    export_of,
-    shipped_graphs,
-)
+from shardwise.mcp.lists import Graphs, Profiles, built_in_profiles, shipped_graphs
+from shardwise.schedulers.exported import exported
+from shardwise.trainers.plan import check_point, plan_for
+from shardwise.trainers.price import price_configuration
+from shardwise.trainers.read import configuration_of
+from shardwise.trainers.spaces import ANY
 
 MOST_PLANS = 32
 """Plans of a session that are kept, to be named by their id."""
@@ -108,17 +117,38 @@ def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Plan:
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
-    plan = advise.plan(
+    make: Callable[..., Plan]
+    if ask.space == ANY:
+        make = partial(advise.plan, point=ask.point)
+    else:
+        check_point(ask.point)
+        make = partial(plan_for, trainer=ask.space)
+    plan = make(
         load_graph(ask.graph),
         hardware,
         devices,
         objective=ask.objective,
-        point=ask.point,
         options=options,
         progress=progress,
     )
     desk.keep(plan)
     return plan
+
+
+def price_given(desk: Desk, ask: PricingArguments, progress: Progress) -> Pricing:
+    """Returns what a trainer's configuration takes, and what to change in it."""
+    options = options_from_request(ask.options)
+    hardware = load_hardware(ask.hardware)
+    configuration = configuration_of(ask.configuration, ask.gpus, ask.file)
+    return price_configuration(
+        load_graph(ask.graph),
+        hardware,
+        ask.gpus,
+        configuration,
+        options,
+        file=ask.file,
+        progress=progress,
+    )
 
 
 def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
@@ -187,5 +217,5 @@ def explain_plan(desk: Desk, ask: ExplainArguments, progress: Progress) -> Expla
 
 
 def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:
-    """Returns what starts the hosts of a plan."""
-    return export_of(desk.given(ask.plan), ask.format, ask.gpu_type)
+    """Returns a plan as a trainer or a scheduler reads it."""
+    return exported(desk.given(ask.plan), ask.format, ask.to, ask.gpu_type)

@@ -27,9 +27,10 @@ from shardwise.mcp.tool import Tool
 INSTRUCTIONS = (
     "Shardwise advises on parallelism for training neural networks: how fast a model trains on a "
     "number of GPUs and by which strategy (plan), how it scales (curve), where it is cheapest "
-    "(quote). Begin with list_graphs and list_hardware. Sizes are in bytes, times in seconds, "
-    "prices in USD. Times are predicted by a cost model unless the document says that they were "
-    "measured. Each answer has the whole document and a short text."
+    "(quote), what a trainer's configuration takes (price_configuration). Begin with list_graphs "
+    "and list_hardware. Sizes are in bytes, times in seconds, prices in USD. Times are predicted "
+    "by a cost model unless the document says that they were measured. Each answer has the whole "
+    "document and a short text."
 )
 Context: TypeAlias = ServerRequestContext[Any, Any]
 A = TypeVar("A")

@@ -9,12 +9,22 @@ from msgspec import UNSET
 
 from shardwise.advise import explain
 from shardwise.advise.ranges import range_text
-from shardwise.documents import Comparison, Curve, Explanation, Frontier, Plan, Quote
+from shardwise.documents import (
+    Comparison,
+    Curve,
+    Explanation,
+    Export,
+    Frontier,
+    Plan,
+    Pricing,
+    Quote,
+)
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import ranked, strategy_of
+from shardwise.documents.parallelism import text_of as strategy_text
 from shardwise.documents.quote import step_s
 from shardwise.documents.stored import HardwarePage
-from shardwise.mcp.lists import Export, Graphs, GraphsPage, Profiles
+from shardwise.mcp.lists import Graphs, GraphsPage, Profiles
 from shardwise.texts import counted, gib_with_unit, seconds
 
 MOST_LINES = 12
@@ -113,8 +123,36 @@ def _comparison(document: Comparison) -> list[str]:
     return [heading, *_few(rows), *proof]
 
 
+def _pricing(document: Pricing) -> list[str]:
+    plan, best = document.plan, document.best
+    predicted = plan.predicted
+    lines = [
+        f"{document.trainer}: {strategy_text(document.parallelism)}",
+        f"{plan.graph_name} on {counted(plan.gpus, 'GPU')} of {plan.hardware}: "
+        f"{seconds(predicted.replayed_time_s)} a step, peak {gib_with_unit(predicted.peak_bytes)} "
+        f"of {gib_with_unit(plan.memory_limit_bytes)}: "
+        f"{'fits' if document.fits else 'does not fit'}.",
+    ]
+    if best is not None:
+        lines.append(
+            f"Best of {document.trainer}: {strategy_text(best.parallelism)}: "
+            f"{seconds(best.replayed_time_s)} ({best.saves:+.1%} saved)."
+        )
+    elif document.fits:
+        lines.append(f"No other strategy of {document.trainer} that fits is faster.")
+    rows = [
+        f"{one.text}: {seconds(one.replayed_time_s)} ({one.saves:+.1%} saved), "
+        f"{gib_with_unit(one.peak_bytes)}{'' if one.fits else ', does not fit'}"
+        for one in document.alternatives
+    ]
+    return [*lines, *_few(rows), *_few([f"Not read: {line}" for line in document.unread])]
+
+
 def _export(document: Export) -> list[str]:
-    return document.text.splitlines()
+    return [
+        *document.text.splitlines(),
+        *(f"Not in the text: {sentence}" for sentence in document.unsaid),
+    ]
 
 
 def _graphs(document: Graphs) -> list[str]:
@@ -164,6 +202,7 @@ _TEXTS: Mapping[type, Callable[[Any], list[str]]] = {
     GraphsPage: _graphs_page,
     HardwarePage: _hardware_page,
     Plan: _plan,
+    Pricing: _pricing,
     Profiles: _profiles,
     Quote: _quote,
 }

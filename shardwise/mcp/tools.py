@@ -12,9 +12,10 @@ from shardwise.mcp.arguments import (
     FrontierArguments,
     ListArguments,
     PlanArguments,
+    PricingArguments,
     QuoteArguments,
 )
-from shardwise.mcp.lists import Export, Graphs, Profiles
+from shardwise.mcp.lists import Graphs, Profiles
 from shardwise.mcp.local import (
     Answer,
     compare_systems,
@@ -26,6 +27,7 @@ from shardwise.mcp.local import (
     make_frontier,
     make_plan,
     make_quote,
+    price_given,
 )
 from shardwise.mcp.tool import Tool
 
@@ -38,7 +40,8 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "The strategy (data and tensor parallelism, ZeRO, micro-batches, recomputation) with "
             "which a model trains fastest on a number of GPUs within their memory: its step time "
             "and peak memory, with a proven gap. The document has every operator; the text is "
-            "short. Its `id` names the plan for explain and export.",
+            "short. Its `id` names the plan for explain and export. With a trainer as `space`, "
+            "the fastest that the trainer can run, and what that costs.",
             PlanArguments,
             "plan",
             make_plan,
@@ -89,11 +92,22 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             explain_plan,
         ),
         Tool(
+            "price_configuration",
+            "Price a configuration",
+            "What a configuration that somebody has for torchtitan, Megatron, DeepSpeed, "
+            "accelerate or nanotron takes: step time, peak memory, whether it fits, and for each "
+            "single change how much it saves, with the best strategy that the trainer can run.",
+            PricingArguments,
+            "pricing",
+            price_given,
+        ),
+        Tool(
             "export",
             "Export a plan",
-            "What starts a plan's hosts, for Slurm, Kueue, Ray or SkyPilot.",
+            "A plan as the configuration of the trainer that runs it (to), with what that cannot "
+            "say, or as what starts its hosts with Slurm, Kueue, Ray or SkyPilot (format).",
             ExportArguments,
-            Export,
+            "export",
             export_given,
             searches=False,
         ),

@@ -29,6 +29,7 @@ from shardwise.client.exchange import (
     Sleep,
     Step,
     T,
+    Work,
 )
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
@@ -36,12 +37,15 @@ from shardwise.client.questions import devices_text, offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
+from shardwise.client.work import at_once
 from shardwise.cost.options import Progress
-from shardwise.documents import Curve, Frontier, Plan, Quote
+from shardwise.documents import Comparison, Curve, Export, Frontier, Pipeline, Plan, Pricing, Quote
 from shardwise.documents.jobs import Allocation
 from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Offer
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.trainers.spaces import ANY
 
 
 class _Lines:
@@ -65,8 +69,8 @@ class Client(LaunchMethods, AdministrationMethods):
     whose answer was lost, or was 429 with Retry-After, 502, 503 or 504; a repeat never changes
     anything. `priority`, -10 to 10: of its questions among those of the same
     tenant; higher ones are computed first. `frontier`, `curve`, `plan` and `quote` return what the
-    functions of `shardwise.advise` return and take the same `progress`; they upload graphs and
-    profiles that the service lacks.
+    functions of `shardwise.advise` return and take the same `progress`; they, `pricing` and
+    `compare` upload graphs and profiles that the service lacks.
 
     Raises the errors of `shardwise.client.errors` and what the library raises for the same
     question: `BadInput`, `Infeasible`, `SolverError`. A `Client` is for one thread at a time; an
@@ -219,6 +223,7 @@ class Client(LaunchMethods, AdministrationMethods):
         *,
         objective: str = "mini-time",
         point: str | None = None,
+        space: str = ANY,
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
@@ -226,17 +231,82 @@ class Client(LaunchMethods, AdministrationMethods):
         """Returns the plan; raises `Infeasible` with the reason.
 
         `point`: the `plan_id` of a point of the frontier, taken instead of the objective's.
+        `space`: a trainer, whose strategies alone are searched (docs/trainers.md).
         """
         return self._run(
             self._calls.answer(
                 Plan, graph, hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), objective=objective, point=point,
+                space=space,
             )
         )  # fmt: skip
+
+    def pipeline_or_plan(
+        self,
+        graph: GraphSource,
+        hardware: HardwareSource,
+        gpus: int,
+        *,
+        stages: Sequence[int] | None = None,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        options: Options | None = None,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+    ) -> Pipeline | Plan:
+        """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
+
+        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md).
+        """
+        return self._run(
+            self._calls.pipeline_or_plan(
+                graph, hardware, gpus, stages, schedules, options, progress, timeout_s
+            )
+        )
+
+    def pipeline_or_plan_of(self, plan_id: str) -> Pipeline | Plan:
+        """Returns a plan or a pipeline that was computed, by its `id`."""
+        return self._run(self._calls.pipeline_or_plan_of(plan_id))
 
     def plan_of(self, plan_id: str) -> Plan:
         """Returns a plan that was computed, by its `id`."""
         return self._run(self._calls.plan_of(plan_id))
+
+    def export(
+        self,
+        plan_id: str,
+        *,
+        to: str | None = None,
+        format: str | None = None,
+        gpu_type: str | None = None,
+    ) -> Export:
+        """Returns a computed plan as the trainer `to` or the scheduler `format` reads it.
+
+        `gpu_type` is the scheduler's name of the GPU.
+        """
+        return self._run(self._calls.export(plan_id, to, format, gpu_type))
+
+    def pricing(
+        self,
+        graph: GraphSource,
+        hardware: HardwareSource,
+        gpus: int,
+        configuration: str,
+        *,
+        file: str = "configuration",
+        options: Options | None = None,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+    ) -> Pricing:
+        """Returns what a trainer's configuration takes and what to change, `shardwise.pricing/1`.
+
+        `configuration` is the text of the trainer's file, which errors call `file`.
+        """
+        return self._run(
+            self._calls.answer(
+                Pricing, graph, hardware, progress, timeout_s,
+                options=options, gpus=gpus, configuration=configuration, file=file,
+            )
+        )  # fmt: skip
 
     def quote(
         self,
@@ -268,6 +338,30 @@ class Client(LaunchMethods, AdministrationMethods):
             )
         )  # fmt: skip
 
+    def compare(
+        self,
+        graph: GraphSource,
+        hardware: HardwareSource,
+        gpus: int | str | Bundle,
+        options: Options | None = None,
+        progress: Progress | None = None,
+        *,
+        proposals: int | None = None,
+        seed: int = 0,
+        timeout_s: float | None = None,
+    ) -> Comparison:
+        """Returns what practitioners and other systems use beside our answer,
+        `shardwise.compare/1`, as `shardwise.peers.compare` gives it.
+
+        `gpus` is as in `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
+        """
+        return self._run(
+            self._calls.answer(
+                Comparison, graph, hardware, progress, timeout_s,
+                options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
+            )
+        )  # fmt: skip
+
     def allocate(
         self,
         jobs: Sequence[Mapping[str, Any]],
@@ -295,8 +389,8 @@ class Client(LaunchMethods, AdministrationMethods):
     ) -> Job:
         """Asks without waiting.
 
-        `kind`: frontier, curve, plan, quote; `question`: the other members of the request
-        (docs/service.md), such as `gpus`. The job goes on when this program ends.
+        `kind`: frontier, curve, plan, pricing, quote, compare; `question`: the other members of
+        the request (docs/service.md), such as `gpus`. The job goes on when this program ends.
         """
         return self._run(self._calls.submit(kind, graph, hardware, options=options, **question))
 
@@ -370,6 +464,8 @@ class Client(LaunchMethods, AdministrationMethods):
                     return self._download(request, file)
                 case Close(_Lines() as stream):
                     return stream.response.close()
+                case Work(call):
+                    return at_once(call)
                 case _:
                     raise AssertionError(step)
         except httpx.RequestError as error:

@@ -67,7 +67,9 @@ def with_kernels(
         rows = _products(package, system, name)
         if rows is not None and dtype in device.peak_flops_per_s:
             peak = device.peak(dtype) * factor
-            products[dtype] = product_table(rows, dtype, item_bytes, peak, bandwidth)
+            made = product_table(rows, dtype, item_bytes, peak, bandwidth)
+            before = products.get(dtype)  # rows between loads are not in the package
+            products[dtype] = replace(made, unaligned=before.unaligned) if before else made
             note(f"devices.products.{dtype}", rows, f"{len(rows):,} matrix products")
     attention: dict[tuple[str, float], AttentionTable] = {
         (table.dtype, table.head_size): table for table in device.attention

@@ -1,0 +1,207 @@
+"""Pipelines as points: those of a frontier, the fastest of a count of a curve or of an offer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+from time import monotonic
+
+import numpy as np
+
+from shardwise.advise.label import Labels
+from shardwise.cost.options import Options, Progress
+from shardwise.documents.pipeline_point import PipelinePoint
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import Bundle, Hardware
+from shardwise.search.pipelines.pipeline import Pipeline, check_schedules
+from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.subject import StagedSubject
+from shardwise.search.pipelines.units import Units
+from shardwise.search.search import Infeasible
+
+NO_STAGES = (1,)
+"""The numbers of stages of a question that is not about pipelines."""
+
+
+@dataclass
+class PipelinePoints:
+    """The pipelines of one graph, on one number of devices after another.
+
+    `stages` are numbers, None for all that graph and devices allow; 1 among them adds nothing, as
+    these answers have the strategies without a pipeline anyway. `seconds` are those of the searches
+    so far.
+    """
+
+    graph: Graph
+    options: Options
+    stages: Sequence[int] | None
+    schedules: Sequence[str]
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises `BadInput` as `check_pipelines` and `check_schedules`, and for numbers of stages
+        that the graph does not allow on any devices."""
+        check_pipelines(self.options)
+        check_schedules(self.schedules)
+        units = len(Units.of(self._staged.subject.patterns))
+        for count in self.stages or ():
+            if not 1 <= count <= units:
+                raise BadInput(
+                    f"{count} stages of {units} units", field="stages", expected=f"1 to {units}"
+                )
+
+    @classmethod
+    def asked(
+        cls,
+        graph: Graph,
+        options: Options,
+        stages: Sequence[int] | None,
+        schedules: Sequence[str],
+    ) -> PipelinePoints | None:
+        """Returns the pipelines that a question asks for, None where it asks for none."""
+        if stages is not None and set(stages) == {1}:
+            return None
+        return cls(graph, options, stages, schedules)
+
+    def frontier(
+        self, hardware: Hardware, gpus: int | Bundle, progress: Progress
+    ) -> list[PipelinePoint]:
+        """Returns the pipelines that no other beats in peak and step, ascending in peak.
+
+        Raises `BadInput` for devices of several kinds and as `PipelineSearch.frontier`.
+        """
+        search = self._search(hardware, _number(gpus), progress)
+        started = monotonic()
+        counts = search.counts() if self.stages is None else sorted(set(self.stages) - {1})
+        points = [pipeline_point(pipeline) for pipeline in search.frontier(counts)]
+        self.seconds += monotonic() - started
+        return points
+
+    def fastest(
+        self, hardware: Hardware, gpus: int, progress: Progress, cutoff_s: float | None = None
+    ) -> PipelinePoint | None:
+        """Returns the fastest pipeline that fits, of the numbers of stages that these devices
+        allow; None where none is faster than `cutoff_s`."""
+        started = monotonic()
+        try:
+            search = self._search(hardware, gpus, progress)
+        except Infeasible:
+            return None
+        counts = [p for p in search.counts() if self.stages is None or p in self.stages]
+        pipeline = search.fastest(counts, inf if cutoff_s is None else cutoff_s).pipeline
+        self.seconds += monotonic() - started
+        return None if pipeline is None else pipeline_point(pipeline)
+
+    @cached_property
+    def _staged(self) -> StagedSubject:
+        return StagedSubject.of(self.graph)
+
+    def _search(self, hardware: Hardware, gpus: int, progress: Progress) -> PipelineSearch:
+        return PipelineSearch(
+            self.graph, hardware, gpus, self.options, progress, self.schedules, self._staged
+        )
+
+
+def check_pipelines(options: Options) -> None:
+    """Raises `BadInput` for what pipelines cannot be searched with."""
+    if not options.overlap:
+        raise BadInput(
+            "pipelines are searched by their replayed step",
+            field="objective",
+            expected="mini-time with --stages",
+        )
+    if options.gradients_applied_at_once or options.policy is not None:
+        raise BadInput(
+            "pipelines take neither a policy nor gradients that are applied at once",
+            field="stages",
+            expected="1 with these",
+        )
+
+
+def check_one_kind(hardware: Hardware | None, combine: int = 1) -> None:
+    """Raises `BadInput` for pipelines on devices of several kinds."""
+    if hardware is not None and hardware.groups:
+        raise BadInput(
+            f"pipelines are not searched on {hardware.name}, which has several kinds of devices",
+            field="stages",
+            expected="1 with a profile with groups",
+        )
+    if combine > 1:
+        raise BadInput(
+            "pipelines are not searched on several kinds of instances together",
+            field="combine",
+            expected="1 with stages",
+        )
+
+
+def pipeline_point(pipeline: Pipeline) -> PipelinePoint:
+    """Returns a pipeline as a point."""
+    labels, batch = StageLabels(pipeline), pipeline.search.subject.graph.batch_size
+    return PipelinePoint(
+        id=pipeline_id(pipeline),
+        stages=pipeline.stages,
+        schedule=pipeline.schedule,
+        micro_batches=pipeline.micro_batches,
+        step_s=pipeline.step_s,
+        samples_per_s=None if batch is None else batch / pipeline.step_s,
+        peak_bytes=round(float(pipeline.peak_bytes.max())),
+        idle=pipeline.idle,
+        labels=[
+            labels.of(pipeline.units.groups_of(first, last))
+            for first, last in pairwise(pipeline.bounds)
+        ],
+        first_units=[pipeline.units.names[first] for first in pipeline.bounds[:-1]],
+    )
+
+
+def pipeline_id(pipeline: Pipeline) -> str:
+    """Returns the content id: what was asked and what was chosen."""
+    search = pipeline.search
+    digest = hashlib.sha256()
+    asked = (
+        search.subject.id,
+        search.hardware.id,
+        pipeline.mesh.gpus,
+        search.options.optimizer,
+        search.options.precision,
+    )
+    chosen = (pipeline.schedule, pipeline.bounds, pipeline.micro_batches)
+    digest.update(repr((asked, chosen)).encode())
+    for cost, k in zip(search.problem.costs, pipeline.choices, strict=True):
+        digest.update(cost.assignment[k].tobytes())
+        digest.update(repr((cost.zero[k], cost.zero_axes[k], cost.recompute[k])).encode())
+    digest.update(pipeline.edge_choices.astype("<u4").tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+class StageLabels:
+    """Names the strategies of stages."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._problem = pipeline.search.problem
+        self._choices = pipeline.choices
+        self._roles = Labels(self._problem).groups
+
+    def of(self, groups: Sequence[int]) -> str:
+        """Returns the label of the stage of some groups, without its micro-batches."""
+        problem = replace(
+            self._problem,
+            context=replace(self._problem.context, micro_batches=1),
+            costs=[self._problem.costs[g] for g in groups],
+            edges=[],
+        )
+        labels = Labels(problem, [self._roles[g] for g in groups])
+        return labels.of(np.array([self._choices[g] for g in groups]))
+
+
+def _number(gpus: int | Bundle) -> int:
+    if isinstance(gpus, Bundle):
+        raise BadInput(
+            "pipelines are not searched for this", field="gpus", expected="a number with stages"
+        )
+    return gpus

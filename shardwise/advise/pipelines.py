@@ -1,0 +1,204 @@
+"""The fastest pipeline of a graph on n GPUs, as the document `shardwise.pipeline/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
+from msgspec.structs import replace as with_members
+
+from shardwise import documents
+from shardwise.advise.frontier import heading, mesh_description, search_report
+from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
+from shardwise.advise.pipeline_timeline import pipeline_timeline
+from shardwise.advise.plan import plan, read_plan_or_pipeline
+from shardwise.advise.roles import tokens
+from shardwise.advise.strategy import Strategy
+from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.space import SearchMesh
+from shardwise.documents import Plan
+from shardwise.documents.common import Certificate
+from shardwise.documents.pipeline import PipelinePrediction, PlannedStage, WithoutPipeline
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.search.pipelines.pipeline import Pipeline
+from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.search import Infeasible
+
+
+def pipeline_or_plan(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int,
+    *,
+    stages: Sequence[int] | None = None,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> documents.Pipeline | Plan:
+    """Returns the fastest pipeline of one of these numbers of stages that fits.
+
+    Of one stage, or with `stages` left out, the strategy without a pipeline is searched too, and
+    returned where it is as fast. Raises `Infeasible` where nothing fits, `BadInput` for numbers of
+    stages that the model or the devices do not allow and for options that pipelines do not have.
+    """
+    options = options or Options()
+    progress = progress or quiet
+    check_pipelines(options)
+    started = monotonic()
+    search = PipelineSearch(graph, hardware, gpus, options, progress, schedules)
+    asked = search.counts() if stages is None else sorted(set(stages) - {1})
+    fastest = search.fastest(asked)
+    best = fastest.pipeline
+    seconds = monotonic() - started
+    if stages is not None and 1 not in stages:
+        if best is None:
+            raise Infeasible(
+                f"no pipeline of {' or '.join(map(str, asked))} stages fits on {gpus} GPUs"
+            )
+        return pipeline_document(best, seconds, fastest.least_s)
+    try:
+        single = plan(graph, hardware, gpus, options=options, progress=progress)
+    except Infeasible:
+        if best is None:
+            raise
+        return pipeline_document(best, seconds, fastest.least_s, None)
+    if best is None or single.predicted.replayed_time_s <= best.step_s:
+        return single
+    predicted = single.predicted
+    label = "" if predicted.label is UNSET else predicted.label
+    single_s = single.certificate.time_lower_bound_s
+    return pipeline_document(
+        best,
+        seconds,
+        min(fastest.least_s, 0.0 if single_s is UNSET else single_s),
+        WithoutPipeline(
+            label, single.micro_batches, predicted.replayed_time_s, predicted.peak_bytes
+        ),
+    )
+
+
+def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:
+    """Reads a file of either document and checks it, of a pipeline its stages too.
+
+    Raises `BadInput` with file and field.
+    """
+    document = read_plan_or_pipeline(path)
+    if isinstance(document, documents.Pipeline):
+        check_pipeline(document, str(path))
+    return document
+
+
+def check_pipeline(pipeline: documents.Pipeline, file: str | None = None) -> None:
+    """Raises `BadInput` for a pipeline without stages, and for stages of groups that it lacks."""
+    if not pipeline.stages:
+        raise BadInput("no stages", file=file, field="stages", expected="at least one")
+    for number, stage in enumerate(pipeline.stages):
+        for place, group in enumerate(stage.groups):
+            if not 0 <= group < len(pipeline.groups):
+                raise BadInput(
+                    f"there is no group {group}",
+                    file=file,
+                    field=f"stages[{number}].groups[{place}]",
+                    expected=f"0 to {len(pipeline.groups) - 1}",
+                )
+
+
+def pipeline_document(
+    pipeline: Pipeline,
+    seconds: float,
+    least_s: float,
+    without: WithoutPipeline | UnsetType | None = UNSET,
+) -> documents.Pipeline:
+    """Returns a pipeline as a document; `seconds` are those of its search, `least_s` is proven to
+    be below the step of every strategy that was asked for."""
+    search = pipeline.search
+    strategy = Strategy(search.problem, pipeline.choices.tolist(), pipeline.edge_choices.tolist())
+    head = with_members(
+        heading(search),
+        gpus=pipeline.mesh.gpus,
+        nodes=pipeline.mesh.nodes,
+        mesh=mesh_description(SearchMesh.build(pipeline.mesh, search.options.max_configurations)),
+    )
+    head_members = asdict(head)
+    del head_members["overlap"]
+    report = with_members(search_report([search]), seconds=seconds, method="pipelines")
+    return documents.Pipeline(
+        id=pipeline_id(pipeline),
+        **head_members,
+        stage_mesh=mesh_description(search.problem.context.mesh),
+        micro_batches=pipeline.micro_batches,
+        schedule=pipeline.schedule,
+        stages=_stages(pipeline),
+        predicted=_prediction(pipeline),
+        certificate=_certificate(pipeline, least_s),
+        groups=strategy.groups([None] * len(search.problem.costs)),
+        edges=strategy.edges(),
+        search=report,
+        without_pipeline=without,
+        timeline=pipeline_timeline(pipeline),
+        kernels=search.options.light_kernels,
+    )
+
+
+def _certificate(pipeline: Pipeline, least_s: float) -> Certificate:
+    gap = pipeline.step_s / least_s - 1.0 if least_s > 0 else None
+    proven = gap is not None and gap <= pipeline.search.options.epsilon
+    return Certificate(
+        exact=False,
+        epsilon=gap,
+        status="within_epsilon" if proven else "heuristic",
+        time_lower_bound_s=least_s,
+    )
+
+
+def _prediction(pipeline: Pipeline) -> PipelinePrediction:
+    subject, graph = pipeline.search.subject, pipeline.search.subject.graph
+    flops = model_flops(subject.coarsened, subject.patterns, graph)
+    ideal = ideal_s(flops, pipeline.search.hardware.devices[0]) / pipeline.mesh.gpus
+    of_tokens, batch = tokens(graph), graph.batch_size
+    return PipelinePrediction(
+        step_s=pipeline.step_s,
+        idle=pipeline.idle,
+        peak_bytes=round(float(pipeline.peak_bytes.max())),
+        peak_stage=int(pipeline.peak_bytes.argmax()),
+        samples_per_s=None if batch is None else batch / pipeline.step_s,
+        tokens_per_s=of_tokens / pipeline.step_s if of_tokens else None,
+        model_flops_utilisation=ideal / pipeline.step_s,
+    )
+
+
+def _stages(pipeline: Pipeline) -> list[PlannedStage]:
+    labels = StageLabels(pipeline)
+    devices = pipeline.mesh.gpus // pipeline.stages
+    replayed = pipeline.replayed
+    stages = []
+    for stage, (first, last) in enumerate(pairwise(pipeline.bounds)):
+        groups = pipeline.units.groups_of(first, last)
+        stages.append(
+            PlannedStage(
+                first_device=stage * devices,
+                devices=devices,
+                first_unit=pipeline.units.names[first],
+                last_unit=pipeline.units.names[last - 1],
+                units=last - first,
+                label=labels.of(groups),
+                kept_micro_batches=pipeline.kept[stage],
+                forward_s=float(replayed.forward_s[stage]),
+                backward_s=float(replayed.backward_s[stage]),
+                update_s=float(pipeline.update_s[stage]),
+                hop_s=pipeline.hops_s[stage] if stage < len(pipeline.hops_s) else None,
+                idle=float(pipeline.idle_by_stage[stage]),
+                peak_bytes=round(float(pipeline.peak_bytes[stage])),
+                groups=groups,
+                kept_bytes=round(pipeline.kept_bytes[stage]),
+            )
+        )
+    return stages

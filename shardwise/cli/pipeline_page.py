@@ -1,0 +1,130 @@
+"""plan --stages: one page of a pipeline."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from shardwise.cli.output import note, say, table
+from shardwise.documents import Pipeline, PipelineExplanation
+from shardwise.documents.pipeline import PlannedStage, shared_scope, units_text
+from shardwise.texts import counted, gib, seconds
+
+MOST_ROWS = 24
+
+
+def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
+    """Prints a pipeline's figures, its stages, and how it compares to none."""
+    predicted = pipeline.predicted
+    batch = (
+        "" if pipeline.batch_size is None else f", {counted(pipeline.batch_size, 'sample')} a step"
+    )
+    say(f"{pipeline.graph_name} on {pipeline.gpus} GPUs of {pipeline.hardware}{batch}")
+    say(
+        f"pipeline   {len(pipeline.stages)} stages of "
+        f"{counted(pipeline.stages[0].devices, 'GPU')}, "
+        f"{pipeline.schedule}, {pipeline.micro_batches} micro-batches"
+    )
+    rates = [f"MFU {predicted.model_flops_utilisation:.1%}"]
+    if predicted.tokens_per_s:
+        rates.insert(0, f"{predicted.tokens_per_s:,.0f} tokens/s")
+    say(
+        f"step       {seconds(predicted.step_s)}; GPUs idle {predicted.idle:.1%} of it; "
+        + "; ".join(rates)
+    )
+    say(
+        f"memory     peak {gib(predicted.peak_bytes)} GiB per GPU, in stage "
+        f"{predicted.peak_stage}, of {gib(pipeline.memory_limit_bytes)} GiB that a step may use"
+    )
+    say(f"proven     {_proof(pipeline)}")
+    say(f"compared   {_compared(pipeline)}")
+    stages_table(pipeline)
+    note("note: forward, backward and hop are those of one micro-batch")
+    if file:
+        note(f"wrote {file}")
+
+
+def stages_table(pipeline: Pipeline) -> None:
+    """Prints what each stage is, and what it takes."""
+    outer = shared_scope(pipeline.stages)
+    table(
+        "stages",
+        (
+            "",
+            "units",
+            "strategy",
+            "keeps",
+            "forward",
+            "backward",
+            "update",
+            "hop",
+            "idle",
+            "peak GiB",
+        ),
+        [_row(number, stage, outer) for number, stage in enumerate(pipeline.stages)],
+    )
+
+
+def explained_pipeline_page(document: PipelineExplanation) -> None:
+    """Prints what a pipeline's step is made of, stage by stage, and the groups that take most."""
+    for line in document.text:
+        say(line)
+    say("")
+    for stage in document.stages:
+        say(stage.text)
+    say("")
+    rows = [(number, g) for number, stage in enumerate(document.stages) for g in stage.groups]
+    rows.sort(key=lambda row: -(row[1].compute_s + row[1].communication_s) * row[1].repeats)
+    table(
+        f"groups by time, {min(len(rows), MOST_ROWS)} of {len(rows)}",
+        ("stage", "group", "×", "split", "GiB", "compute", "comm."),
+        [
+            (
+                number,
+                g.name,
+                g.repeats,
+                g.split,
+                gib(g.memory_bytes),
+                seconds(g.compute_s),
+                seconds(g.communication_s),
+            )
+            for number, g in rows[:MOST_ROWS]
+        ],
+    )
+
+
+def _proof(pipeline: Pipeline) -> str:
+    """Returns what is proven of the step."""
+    gap = pipeline.certificate.epsilon
+    if gap is None:
+        return "nothing: a faster strategy may exist"
+    return f"no pipeline that was asked for saves more than {1 - 1 / (1 + gap):.1%} of the step"
+
+
+def _compared(pipeline: Pipeline) -> str:
+    """Returns how the step compares to the best without a pipeline."""
+    single = pipeline.without_pipeline
+    if single is UNSET:
+        return "with nothing: --stages auto, or 1 among the numbers, also searches without"
+    if single is None:
+        return "without a pipeline nothing fits"
+    gain = 1.0 - pipeline.predicted.step_s / single.step_s
+    return (
+        f"{gain:.1%} shorter than without a pipeline: {seconds(single.step_s)}, "
+        f"{gib(single.peak_bytes)} GiB ({single.label})"
+    )
+
+
+def _row(number: int, stage: PlannedStage, outer: int) -> tuple[object, ...]:
+    """Returns a stage's row; unit names are without their first `outer` letters."""
+    return (
+        number,
+        units_text(stage, outer),
+        stage.label,
+        stage.kept_micro_batches,
+        seconds(stage.forward_s),
+        seconds(stage.backward_s),
+        seconds(stage.update_s),
+        "-" if stage.hop_s is None else seconds(stage.hop_s),
+        f"{stage.idle:.1%}",
+        gib(stage.peak_bytes),
+    )

@@ -1,0 +1,173 @@
+"""plan: one page of an answer; `shardwise explain` has the tables."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from shardwise.advise.explain import bound_text, rate_texts
+from shardwise.cli.output import console, note, proven, say
+from shardwise.cost.shares import shares_text
+from shardwise.documents import Explanation, Plan
+from shardwise.documents.parallelism import trainer_text
+from shardwise.texts import counted, gib, seconds
+
+MOST_OTHERS = 4
+"""Other strategies that a page names."""
+
+_LABEL = 11
+_FASTEST = ("mini-time", "mini-cost")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question as it was typed, for the commands that follow from its answer.
+
+    `epsilon` is the certified error that was asked for, `file` where the plan was written; None
+    where it was not.
+    """
+
+    graph: str
+    hardware: str
+    gpus: str
+    epsilon: float
+    file: str | None = None
+
+    def command(self, name: str, options: str) -> str:
+        """Returns a command about the same graph and hardware."""
+        return f"shardwise {name} {self.graph} --hardware {self.hardware} {options}"
+
+
+def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
+    """Prints a plan's strategy, figures and proof, what came close, and what to do with it."""
+    width = console().width
+    say(_heading(plan))
+    for name, text in (
+        ("strategy", plan.predicted.label or ""),
+        ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
+        ("step", _step(plan)),
+        ("memory", _memory(plan)),
+        ("bound by", _bound(plan)),
+        ("proven", _proof(plan, asked.epsilon)),
+        ("based on", f"compute times {shares_text(plan.predicted.compute_shares)}"),
+    ):
+        if text:
+            _row(name, text, width)
+    for place, text in enumerate([*_others(why)][:MOST_OTHERS]):
+        line = textwrap.shorten(text, width - _LABEL - 1, placeholder=" …")
+        _row("" if place else "next best", line, width)
+    for name, command in _commands(plan, asked):
+        _row(name, command, width)
+
+
+def how_to_fit(asked: Asked) -> None:
+    """Prints what may help where nothing fits, before the error that says by how much."""
+    if asked.gpus.isdecimal():
+        more = asked.command("curve", f"--max-gpus {2 * int(asked.gpus)}")
+        note(f"note: more GPUs may help, and {more} says how many are enough")
+    note("note: GPUs with more memory may help (shardwise hardware list), a smaller batch or")
+    note("note: shorter sequences (shardwise capture … --batch B --seq S), an optimizer with less")
+    note("note: state (--optimizer sgd), or 16 bits (--precision bf16) for a float32 model")
+
+
+def _row(name: str, text: str, width: int) -> None:
+    """Prints a line of the page; what does not fit into it goes on below its beginning."""
+    indent = " " * _LABEL
+    wrapped = textwrap.wrap(
+        text,
+        width - 1,
+        initial_indent=f"{name:{_LABEL}}",
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    say("\n".join(wrapped))
+
+
+def _heading(plan: Plan) -> str:
+    where = f"{plan.graph_name} on {counted(plan.gpus, 'GPU')} of {plan.hardware}"
+    nodes = f" ({counted(plan.nodes, 'node')})" if plan.nodes > 1 else ""
+    batch = "" if plan.batch_size is None else f", {counted(plan.batch_size, 'sample')} a step"
+    return f"{where}{nodes}{batch}"
+
+
+def _step(plan: Plan) -> str:
+    predicted = plan.predicted
+    waiting = seconds(predicted.exposed_communication_s)
+    parts = [f"{seconds(predicted.replayed_time_s)}, {waiting} of it waiting for communication"]
+    parts += rate_texts(predicted)
+    if predicted.model_flops_utilisation:
+        parts.append(f"MFU {predicted.model_flops_utilisation:.1%}")
+    if plan.schedule is not UNSET:
+        change = predicted.replayed_time_s / plan.schedule.program_time_s - 1.0
+        parts.append(f"operators by upward rank ({change:+.1%} from the program's order)")
+    if not plan.overlap:
+        parts.append(f"{seconds(predicted.time_s)} with nothing overlapped, which was searched")
+    return "; ".join(parts)
+
+
+def _memory(plan: Plan) -> str:
+    limit, device = plan.memory_limit_bytes, plan.device_memory_bytes
+    left = max(limit - plan.predicted.peak_bytes, 0.0)
+    return (
+        f"peak {gib(plan.predicted.peak_bytes)} GiB per GPU of {gib(limit)} GiB that a step may "
+        f"use ({gib(left)} GiB left; the GPU has {gib(device)} GiB)"
+    )
+
+
+def _bound(plan: Plan) -> str:
+    predicted = plan.predicted
+    bound = bound_text(predicted)
+    return ". ".join(filter(None, (bound, predicted.to_go_faster or "")))
+
+
+def _proof(plan: Plan, epsilon: float) -> str:
+    """Returns what was asked for and what was proven, with a warning where that is far apart."""
+    asked = f"asked for {epsilon:.1%}"
+    certificate, gap = plan.certificate, plan.predicted.gap
+    if not plan.overlap:
+        return f"of the sums: {proven(certificate)}; {asked}"
+    if plan.objective not in _FASTEST:
+        bound = certificate.time_lower_bound_s
+        text = "nothing of this objective"
+        if bound is not UNSET:
+            text += f"; no strategy that fits takes less than {seconds(bound)}"
+        return text
+    if gap is None:
+        return f"nothing: a faster strategy that fits may exist; {asked}"
+    saved = 1.0 - 1.0 / (1.0 + gap)
+    order = "" if plan.schedule is UNSET else " in the program's order"
+    text = f"no strategy that fits saves more than {saved:.1%} of the step{order}; {asked}"
+    if certificate.status == "cancelled":
+        return f"{text}. WARNING: the search was interrupted"
+    if gap <= epsilon:
+        return text
+    if plan.trainer is not UNSET:
+        return f"{text}. WARNING: further than asked; the bound is that of strategies of any kind"
+    return (
+        f"{text}. WARNING: further than asked: a faster strategy may exist, or the bound is loose "
+        "(docs/certificates.md)"
+    )
+
+
+def _others(why: Explanation) -> Iterator[str]:
+    """Yields other strategies, each with why it was not taken."""
+    for one in sorted(why.neighbours or [], key=lambda n: (not n.fits, n.replayed_time_s)):
+        yield one.text
+
+
+def _commands(plan: Plan, asked: Asked) -> Iterator[tuple[str, str]]:
+    """Yields what to do next: the tables, the trainer's file, a run."""
+    file = "plan.json" if asked.file is None else asked.file
+    if asked.file is None:
+        yield "to keep it", "the same command with -o plan.json; then"
+    yield "explain", f"shardwise explain {file}"
+    if plan.trainer is not UNSET:
+        yield "export", f"shardwise export {file} --to {plan.trainer.name}"
+        return
+    yield "run", f"shardwise run {file} --graph {asked.graph}"
+    if plan.cluster is UNSET and plan.overlap:
+        to = "add --space torchtitan (megatron, deepspeed, …) to the command"
+        yield "export", f"for a trainer {to}; then shardwise export {file} --to torchtitan"

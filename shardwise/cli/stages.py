@@ -1,0 +1,88 @@
+"""`--stages` and `--schedules` of every command that asks about pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from shardwise.errors import BadInput
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, check_asked, stages_from
+from shardwise.trainers.spaces import ANY
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SCHEDULES = "How stages run micro-batches: some of 1f1b, 1f1b-eager, gpipe."
+
+
+def stages_option(command: Command, text: str) -> Command:
+    """Adds `--stages`."""
+    return click.option("--stages", default="1", show_default=True, help=text)(command)
+
+
+def schedules_option(command: Command, text: str = SCHEDULES) -> Command:
+    """Adds `--schedules`."""
+    return click.option(
+        "--schedules", default=",".join(DEFAULT_SCHEDULES), show_default=True, help=text
+    )(command)
+
+
+def with_stages(command: Command) -> Command:
+    """Adds both, for an answer that has the strategies without a pipeline anyway."""
+    text = (
+        "Numbers of pipeline stages to search too, such as 2,4, or auto: all that are possible "
+        "(docs/pipelines.md)."
+    )
+    return stages_option(schedules_option(command), text)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What was asked of pipelines: numbers of stages, None for `auto`, and schedules."""
+
+    counts: list[int] | None
+    schedules: list[str]
+
+    @classmethod
+    def of(cls, stages: str, schedules: str = ",".join(DEFAULT_SCHEDULES)) -> Stages:
+        """Returns what the options say. Raises `BadInput` for text that is no number of stages."""
+        named = [name.strip() for name in schedules.split(",")]
+        return cls(stages_from(stages, "--stages"), named)
+
+    @property
+    def piped(self) -> bool:
+        """Whether anything was asked of pipelines."""
+        return self.counts != [1]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a question that says so, none of one that does not."""
+        return {"stages": self.counts, "schedules": self.schedules} if self.piped else {}
+
+    def check(
+        self,
+        *,
+        gpus: int | str,
+        objective: str,
+        space: str = ANY,
+        order: str | None = None,
+        point: str | None = None,
+    ) -> None:
+        """Raises `BadInput` as `check_asked` does, where anything was asked of pipelines."""
+        if self.piped:
+            check_asked(
+                gpus=gpus,
+                objective=objective,
+                space=space,
+                order=order,
+                point=point,
+                called="--{}".format,
+            )
+
+    def only_here(self, server: str | None, what: str) -> None:
+        """Raises `BadInput` where a service is asked for what it does not answer about
+        pipelines."""
+        if self.piped and server:
+            raise BadInput(what, field="--stages", expected="1 with --server")
