@@ -49,6 +49,16 @@ class Settings:
         "",
         "Folder of the embedded mode (SQLite file, lock); empty: the user's data directory.",
     )
+    graphs_dir: str = setting(
+        "",
+        "Folder of graphs that all tenants may name: `preset:llama3-8b` is llama3-8b.json.gz in "
+        "it, as `shardwise capture` writes it.",
+    )
+    docs_dir: str = setting(
+        "",
+        "Folder of the documentation as `make docs` builds it, which is then served at `/manual/` "
+        "and linked from the page; read at start. Empty: none.",
+    )
     database_url: str = setting(
         "", "PostgreSQL or SQLite URL; empty: the embedded SQLite. `DATABASE_URL` is read too."
     )
@@ -305,6 +315,8 @@ class Settings:
                 field="rendezvous_ports",
                 expected="two ports from 1024 to 65535, such as 29400-29999",
             )
+        if self.graphs_dir and not Path(self.graphs_dir).expanduser().is_dir():
+            raise BadInput(self.graphs_dir, field="graphs_dir", expected="a folder of graphs")
         require_login(self)
         trusted_networks(self.trusted_proxies)
         _check_webhooks(self)

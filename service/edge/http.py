@@ -94,10 +94,17 @@ async def read(
     handler: Handler,
     scope: str = "read",
     before: Callable[[State], None] | None = None,
+    finish: Callable[[Result], None] | None = None,
 ) -> Response:
     """As `perform.read`; returns 304 if the client already has the answer."""
+
+    def finished(result: Result) -> None:
+        if finish is not None:
+            finish(result)
+        encode(result)
+
     result = await perform.read(
-        state_of(request), call_of(request), handler, scope, before, finish=encode
+        state_of(request), call_of(request), handler, scope, before, finish=finished
     )
     if matches(request.headers.get("if-none-match"), result.headers.get("ETag")):
         return Response(status_code=304, headers=result.headers)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from service.base.docs_tree import DocsTree
 from service.base.pools import Pools
 from service.base.settings import Settings
 from service.edge.auth import Gate
@@ -20,6 +21,7 @@ from service.edge.metrics import Metrics
 from service.edge.readiness import Readiness
 from service.edge.watch import Watch
 from service.questions.graph_digest import Digests
+from service.questions.preset_graphs import PresetGraphs
 from service.store.database import Database
 from service.store.estimates import Estimates
 from service.store.launch_tables import Launch
@@ -48,6 +50,8 @@ class State:
     pools: Pools
     readiness: Readiness
     queue: QueueView
+    presets: PresetGraphs
+    docs: DocsTree
     estimates: Estimates = field(default_factory=Estimates)
     digests: Digests = field(default_factory=Digests)
     logins: Logins | None = None

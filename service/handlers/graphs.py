@@ -67,11 +67,21 @@ def _shipped(name: str) -> Upload:
     return upload_of(read_graph(shipped_graph(name)))
 
 
+def shipped_id(name: str) -> str:
+    """Returns the id of a shipped graph, which is read once in each process."""
+    return _shipped(name).id
+
+
 def resolve_graph(context: RequestContext, spec: str, *, keep: bool = True) -> str:
     """Returns the id of a tenant's graph.
 
-    With `keep`, `shipped:NAME` is stored when first named.
+    With `keep`, `shipped:NAME` and `preset:NAME` are stored when first named.
     """
+    if context.state.presets.has(spec):
+        upload = context.state.presets.upload(spec)
+        if keep:
+            keep_graph(context, upload)
+        return upload.id
     if spec.startswith(SHIPPED):
         name = spec.removeprefix(SHIPPED)
         if name not in shipped_names():
@@ -91,11 +101,16 @@ def learn_names(context: RequestContext, spec: str, options: Any) -> None:
     """Prepares the check of rules on operators when the question is stored.
 
     The check needs the graph's names, which are read once in a separate process: here, before the
-    transaction begins. An unknown graph is left to the handler.
+    transaction begins, as the graph of a preset is. An unknown graph is left to the handler.
     """
+    presets = context.state.presets
+    preset = presets.upload(spec) if presets.has(spec) else None
     if not isinstance(options, dict) or not options.get("pins"):
         return
     digests = context.state.digests
+    if preset is not None:
+        digests.learn(preset.id, preset.canonical, context.settings)
+        return
     if spec.startswith(SHIPPED):
         name = spec.removeprefix(SHIPPED)
         if name in shipped_names():

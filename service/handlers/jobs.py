@@ -18,17 +18,19 @@ from service.questions.possible import require_possible
 from service.questions.question import (
     Limits,
     Question,
+    compare_question,
     curve_question,
     frontier_question,
     plan_question,
+    pricing_question,
     quote_question,
 )
 from service.questions.search_options import options_from_query
 from service.store.estimates import Estimate
 from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
+from service.store.job_search import JobFilter, find_jobs, words_of
 from service.store.jobs import (
-    COLLECTIONS,
     cancel_job,
     failed_lately,
     find_job,
@@ -36,19 +38,28 @@ from service.store.jobs import (
     has_ended,
     job_document,
     job_for,
-    list_jobs,
 )
-from service.store.pages import by_creation, page
+from service.store.pages import page_of
 from service.store.results import Stored, content_of_answer, result_of
 from service.store.summaries import job_item
 from service.store.tables import STATES, Job
 from shardwise.cost.named_options import NAMES
-from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from shardwise.documents import (
+    CompareRequest,
+    CurveRequest,
+    FrontierRequest,
+    PlanRequest,
+    PricingRequest,
+    QuoteRequest,
+)
+from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput
 from shardwise.validation import convert
 
 RETRY_AFTER_S = "1"
-_QUESTIONS = (FrontierRequest, CurveRequest, PlanRequest, QuoteRequest)
+_QUESTIONS = (
+    FrontierRequest, CurveRequest, PlanRequest, PricingRequest, QuoteRequest, CompareRequest,
+)  # fmt: skip
 _PRIORITY = re.compile(r"-?[0-9]{1,3}")
 FAILED_FOR_S = 60.0
 """How long a failure answers repeated GETs; `POST` computes again at once."""
@@ -87,6 +98,14 @@ def ask_plan(context: RequestContext) -> Result:
     return job_answer(context, plan_question(ask, graph, hardware, limits_of(context)))
 
 
+def ask_pricing(context: RequestContext) -> Result:
+    """`POST /v1/pricings`."""
+    ask: PricingRequest = context.parsed
+    hardware = find_hardware(context.session, context.tenant, ask.hardware)
+    graph = resolve_graph(context, ask.graph)
+    return job_answer(context, pricing_question(ask, graph, hardware, limits_of(context)))
+
+
 def ask_quote(context: RequestContext) -> Result:
     """`POST /v1/quotes`."""
     ask: QuoteRequest = context.parsed
@@ -95,6 +114,14 @@ def ask_quote(context: RequestContext) -> Result:
         hardware = find_hardware(context.session, context.tenant, ask.hardware)
     graph = resolve_graph(context, ask.graph)
     return job_answer(context, quote_question(ask, graph, limits_of(context), hardware))
+
+
+def ask_comparison(context: RequestContext) -> Result:
+    """`POST /v1/comparisons`."""
+    ask: CompareRequest = context.parsed
+    hardware = find_hardware(context.session, context.tenant, ask.hardware)
+    graph = resolve_graph(context, ask.graph)
+    return job_answer(context, compare_question(ask, graph, hardware, limits_of(context)))
 
 
 def ask_curve(context: RequestContext) -> Result:
@@ -246,7 +273,7 @@ def get_job(context: RequestContext, job_id: str, kind: str | None) -> Result:
 def get_jobs(context: RequestContext, kind: str | None) -> Result:
     """Returns a page of the tenant's jobs.
 
-    `state`, `graph` and (in the list of all kinds) `kind` filter.
+    `state`, `graph`, `hardware`, `text` and (in the list of all kinds) `kind` filter.
     """
     place, limit = paging(context)
     state = context.query.get("state")
@@ -255,19 +282,14 @@ def get_jobs(context: RequestContext, kind: str | None) -> Result:
     kind = kind or context.query.get("kind")
     if kind is not None and kind not in COLLECTIONS:
         raise BadInput(f"{kind[:40]!r}", field="kind", expected=", ".join(COLLECTIONS))
-    graph = context.query.get("graph")
-    rows = list_jobs(
-        context.session, context.tenant, place, limit, kind=kind, state=state, graph_id=graph
+    query = context.query
+    wanted = JobFilter(
+        kind, state, query.get("graph"), query.get("hardware"), words_of(query.get("text"), "text")
     )
+    rows, more = find_jobs(context.session, context.tenant, place, limit, wanted)
     where = standing(context, rows)
-    return Result(
-        document=page(
-            rows,
-            limit,
-            by_creation,
-            lambda job: job_item(job_document(job, where(job))),
-        )
-    )
+    items = [job_item(job_document(job, where(job))) for job in rows]
+    return Result(document=page_of(items, more))
 
 
 def remove_job(context: RequestContext, job_id: str, kind: str | None) -> Result:

@@ -20,7 +20,6 @@ from service.base.webhook_signing import Keyring, keyring, shown
 from service.cluster.gangs import LAUNCH_ENDED as LAUNCH_STATES
 from service.edge.context import RequestContext, Result
 from service.handlers.graphs import paging
-from service.store.jobs import COLLECTIONS
 from service.store.pages import by_creation, page
 from service.store.tables import ENDED
 from service.store.webhook_tables import (
@@ -39,6 +38,7 @@ from service.store.webhooks import (
     webhook_document,
     webhooks_of,
 )
+from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput
 from shardwise.validation import convert
 
@@ -48,7 +48,7 @@ LOOKUP_S = 3.0
 """How long the lookup of a host name may take when a webhook is created."""
 
 Event = Literal["job.ended", "launch.ended"]
-Kind = Literal["frontier", "curve", "plan", "quote", "run", "measure"]
+Kind = Literal["frontier", "curve", "plan", "pricing", "quote", "compare", "run", "measure"]
 State = Literal["done", "failed", "cancelled", "stopped", "lost"]
 KINDS: dict[str, tuple[str, ...]] = {
     JOB_ENDED: tuple(COLLECTIONS),

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from service.base.docs_tree import DocsTree
 from service.base.logs import REQUEST_ID
 from service.base.pools import Pools
 from service.base.problems import MEDIA_TYPE, Problem, encode, problem_of
@@ -31,6 +32,7 @@ from service.host.asgi import Outermost
 from service.mcp.route import mcp_route
 from service.openapi.document import allowed_methods, complete
 from service.page.routes import router as page
+from service.questions.preset_graphs import PresetGraphs
 from service.routes import (
     accuracy,
     administration,
@@ -111,6 +113,8 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         pools=pools,
         readiness=Readiness(settings, database, probed, doorbell, pools.probes),
         queue=queue,
+        presets=PresetGraphs(settings.graphs_dir, settings.max_operators),
+        docs=DocsTree(settings.docs_dir),
     )
 
     tools_route, serving_tools = mcp_route(state)

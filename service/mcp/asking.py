@@ -26,10 +26,11 @@ from service.edge.http import caller_of
 from service.edge.state import State
 from service.handlers.jobs import get_job, parse_request, remove_job
 from service.questions.question import INFEASIBLE_SCHEMA
-from service.store.jobs import COLLECTIONS, has_ended
+from service.store.jobs import has_ended
 from service.store.tables import Job
 from shardwise import documents
 from shardwise.advise import Infeasible
+from shardwise.documents.questions import COLLECTIONS
 from shardwise.mcp.calls import Growth, Report
 
 
@@ -88,7 +89,7 @@ class Question:
                 asking.call(body),
                 self.handler,
                 f"{COLLECTIONS[self.kind]}.create",
-                parse=parse_request(type(ask)),
+                parse=parse_request(documents.QUESTIONS[self.kind]),
             )
         job_id = result.document["id"]
         if result.status != 200:

@@ -12,33 +12,47 @@ import msgspec
 from service.edge.context import Handler, Result
 from service.handlers.graphs import get_graphs
 from service.handlers.hardware import get_hardware_list
-from service.handlers.jobs import ask_curve, ask_frontier, ask_plan, ask_quote, get_job
+from service.handlers.jobs import (
+    ask_comparison,
+    ask_curve,
+    ask_frontier,
+    ask_plan,
+    ask_pricing,
+    ask_quote,
+    get_job,
+)
+from service.handlers.plan_export import Wanted, plan_of
 from service.mcp.asking import Answer, Asking, Question
-from shardwise import advise, documents, validation
+from shardwise import advise, validation
 from shardwise.advise.curve import require_some_fit
-from shardwise.documents import Curve, Explanation, Plan
-from shardwise.documents.questions import QUESTIONS
+from shardwise.documents import Curve, Explanation, Export
+from shardwise.documents.questions import QUESTIONS, UnstagedPlanRequest
 from shardwise.documents.stored import GraphSummary, HardwarePage
-from shardwise.mcp.arguments import Arguments, ExportArguments, PlanId
-from shardwise.mcp.lists import Export, GraphsPage, export_of, shipped_graphs
+from shardwise.mcp.arguments import CONFIGURATION, FILE, Arguments, ExportArguments, PlanId
+from shardwise.mcp.lists import GraphsPage, shipped_graphs
 from shardwise.mcp.tool import Tool
 from shardwise.mcp.tools import TOOLS as LOCAL
 
 ABOUT = {
-    "graph": "The model's training graph: shipped:NAME, or the id of one that was uploaded "
-    "(list_graphs).",
+    "graph": "The model's training graph: shipped:NAME, the id of one that was uploaded "
+    "(list_graphs), or preset:NAME of a preset that the service has.",
     "hardware": "A built-in profile, or the id of one that was uploaded (list_hardware).",
     "gpus": "GPUs of the job: exactly this number is used. Of a profile with groups by group: "
     "v100=2,1080ti=4.",
     "max_gpus": "The largest number of GPUs.",
     "objective": "Which point of the frontier: the fastest, the smallest, the knee, the cheapest.",
     "point": "The plan_id of a point of the frontier, instead of an objective.",
+    "space": "A trainer: only the strategies that it can run; any: all strategies.",
+    "configuration": CONFIGURATION,
+    "file": FILE,
     "priority": "Among your own questions, -10 to 10: higher ones are computed first.",
     "offers_csv": "Offers as CSV text with the SkyPilot catalog's columns; left out, the shipped "
     "list prices.",
     "steps": "Steps of the whole job; a deadline or a budget needs them.",
     "max_instances": "The most instances of one offer.",
     "combine": "The most kinds of instances together in one answer, 1 to 3.",
+    "proposals": "Of FlexFlow's random search.",
+    "seed": "Of random searches.",
     "prices": "With hardware, whose parts are quoted: USD per hour of one device by group.",
     "plan": "The `id` of a plan that this service has made.",
 }
@@ -70,19 +84,16 @@ async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation:
     """Returns how a stored plan is split and what it costs."""
 
     def explain(result: Result) -> None:
-        result.document = advise.explain(_plan_of(result))
+        result.document = advise.explain(plan_of(result))
 
     explanation: Explanation = await asking.read(_stored(ask.plan), finish=explain)
     return explanation
 
 
 async def export_plan(asking: Asking, ask: StoredExport) -> Export:
-    """Returns what starts the hosts of a stored plan."""
-
-    def export(result: Result) -> None:
-        result.document = export_of(_plan_of(result), ask.format, ask.gpu_type)
-
-    exported: Export = await asking.read(_stored(ask.plan), finish=export)
+    """Returns a stored plan as a trainer or a scheduler reads it."""
+    want = Wanted(ask.format, ask.to, ask.gpu_type)
+    exported: Export = await asking.read(_stored(ask.plan), finish=want.export)
     return exported
 
 
@@ -113,10 +124,6 @@ def _stored(plan: str) -> Handler:
     return partial(get_job, job_id=plan, kind="plan")
 
 
-def _plan_of(result: Result) -> Plan:
-    return documents.read(msgspec.json.decode(result.document["result"]), Plan)
-
-
 def _offered(
     name: str,
     arguments: type[msgspec.Struct],
@@ -139,10 +146,12 @@ def _offered(
 TOOLS: Mapping[str, Tool[Answer]] = {
     tool.name: tool
     for tool in (
-        _offered("plan", QUESTIONS["plan"], Question("plan", ask_plan)),
+        _offered("plan", UnstagedPlanRequest, Question("plan", ask_plan)),
         _offered("curve", QUESTIONS["curve"], make_curve),
         _offered("quote", QUESTIONS["quote"], Question("quote", ask_quote)),
         _offered("frontier", QUESTIONS["frontier"], Question("frontier", ask_frontier)),
+        _offered("compare", QUESTIONS["compare"], Question("compare", ask_comparison)),
+        _offered("price_configuration", QUESTIONS["pricing"], Question("pricing", ask_pricing)),
         _offered(
             "explain",
             StoredPlan,

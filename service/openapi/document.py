@@ -25,35 +25,41 @@ from service.edge.curve_forms import BUNDLES, CURVE, MOST_GPU_TYPE
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
 from service.handlers.keys import KeyRequest, RotateRequest
+from service.handlers.plan_export import FORMAT, GPU_TYPE, TO
 from service.handlers.tenants import LimitsRequest, TenantRequest
 from service.handlers.watches import WatchRequest
 from service.handlers.webhooks import WebhookRequest
 from service.openapi.examples import EXAMPLES
 from service.questions.fair_order import PRIORITIES
 from service.questions.skypilot_task import UserRequest
-from service.store.jobs import COLLECTIONS
+from service.store.job_search import MOST_TEXT
 from service.store.pages import CURSOR, DEFAULT_LIMIT, MAX_LIMIT
 from service.store.tables import STATES
 from shardwise.cost.named_options import NAMES, NUMBERS, PINS, STEP
 from shardwise.documents import (
     DOCUMENTS,
+    CompareRequest,
     CurveRequest,
     FrontierRequest,
     LaunchRequest,
     PlanRequest,
+    PricingRequest,
     QuoteRequest,
 )
-from shardwise.documents.questions import MOST_BUNDLE_CHARACTERS, MOST_BUNDLES
+from shardwise.documents.questions import COLLECTIONS, MOST_BUNDLE_CHARACTERS, MOST_BUNDLES
 from shardwise.documents.schemas import without_indentation
 from shardwise.documents.service import SERVICE_TYPES
-from shardwise.schedulers.formats import FORMS, SHELL
+from shardwise.schedulers.formats import FORMS, PLAN_FORMS, SHELL
+from shardwise.trainers.formats import TRAINERS
 
 Route = dict[str, Any]
 REQUESTS = (
     FrontierRequest,
     CurveRequest,
     PlanRequest,
+    PricingRequest,
     QuoteRequest,
+    CompareRequest,
     AllocationRequest,
     UserRequest,
     WatchRequest,
@@ -270,7 +276,7 @@ get_curve = route(
     },
     (*CHANGES, 404),
     parameters=[
-        query("graph", TEXT_TYPE, "Id of a graph, or `shipped:NAME`.", required=True),
+        query("graph", TEXT_TYPE, "Id of a graph, `shipped:NAME` or `preset:NAME`.", required=True),
         query(
             "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if needed.", required=True
         ),
@@ -389,6 +395,14 @@ def list_jobs(kind: str | None) -> Route:
     filters = [
         query("state", {"type": "string", "enum": list(STATES)}, "Only jobs in this state."),
         query("graph", TEXT_TYPE, "Only jobs on this graph."),
+        query("hardware", TEXT_TYPE, "Only jobs on the profile of this name."),
+        query(
+            "text",
+            {"type": "string", "maxLength": MOST_TEXT},
+            "Only jobs of which each word is in the graph's or the profile's name, the kind, the "
+            "state, the objective or the trainer. With this or `hardware` a page may hold fewer "
+            "jobs than `limit`, or none, and have a `next`.",
+        ),
     ]
     if kind is None:
         kinds = {"type": "string", "enum": list(COLLECTIONS)}
@@ -405,6 +419,29 @@ def get_job(kind: str | None) -> Route:
         },
         (*READS, 404),
     )
+
+
+export_plan = route(
+    {200: ("The text, and what of the plan it does not say", json_body("Export"))},
+    (*READS, 404),
+    parameters=[
+        query(
+            TO,
+            {"type": "string", "enum": list(TRAINERS)},
+            "The trainer that runs the plan (docs/trainers.md). Either this or `format`.",
+        ),
+        query(
+            FORMAT,
+            {"type": "string", "enum": list(PLAN_FORMS)},
+            "The scheduler that starts the plan's hosts (docs/schedulers.md).",
+        ),
+        query(
+            GPU_TYPE,
+            {"type": "string", "maxLength": MOST_GPU_TYPE},
+            "With `format`: the scheduler's name of the GPU.",
+        ),
+    ],
+)
 
 
 def job_events(kind: str | None) -> Route:

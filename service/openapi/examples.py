@@ -20,7 +20,15 @@ EXAMPLES: dict[str, Any] = {
         "objective": "mini-time",
         "options": {"epsilon": 0.01, "optimizer": "adam"},
     },
+    "PricingRequest": {
+        "graph": "shipped:gpt2",
+        "hardware": "dgx-h100",
+        "gpus": 8,
+        "configuration": '{"train_batch_size": 64, "zero_optimization": {"stage": 2}}',
+        "file": "ds_config.json",
+    },
     "QuoteRequest": {"graph": "shipped:gpt2", "steps": 100000, "deadline_s": 86400.0},
+    "CompareRequest": {"graph": "shipped:gpt2", "hardware": "dgx-a100-80gb", "gpus": 8},
     "UserRequest": {"task": "run: python train.py\n", "skypilot_config": "{}\n"},
     "AllocationRequest": {
         "gpus": 8,

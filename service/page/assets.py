@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from fastapi import Request, Response
 from service.base.problems import not_found
 
 PLOTLY = "plotly.min.js"
+FOREVER = "public, max-age=31536000, immutable"
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -58,19 +60,42 @@ def address(name: str) -> str:
 def serve_asset(request: Request, name: str) -> Response:
     """Returns a file, compressed if the browser accepts that."""
     file = asset(name)
-    headers = {
-        "Cache-Control": "public, max-age=31536000, immutable"
-        if request.url.query == file.digest
-        else "no-cache",
-        "ETag": f'"{file.digest}"',
+    return file_response(
+        request,
+        file.compressed,
+        file.media_type,
+        file.digest,
+        named=request.url.query == file.digest,
+    )
+
+
+def file_response(
+    request: Request,
+    content: bytes,
+    media_type: str,
+    digest: str,
+    *,
+    named: bool,
+    gzipped: bool = True,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Returns a file's `content`, unpacked for a browser that takes nothing `gzipped`.
+
+    Browsers keep what is `named` by a digest forever, and ask again for the rest.
+    """
+    every = {
+        "Cache-Control": FOREVER if named else "no-cache",
+        "ETag": f'"{digest}"',
         "Vary": "Accept-Encoding",
+        **(headers or {}),
     }
-    if request.headers.get("if-none-match") == headers["ETag"]:
-        return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["Content-Encoding"] = "gzip"
-        return Response(file.compressed, headers=headers, media_type=file.media_type)
-    return Response(gzip.decompress(file.compressed), headers=headers, media_type=file.media_type)
+    if request.headers.get("if-none-match") == every["ETag"]:
+        return Response(status_code=304, headers=every)
+    if gzipped and "gzip" in request.headers.get("accept-encoding", ""):
+        every["Content-Encoding"] = "gzip"
+    elif gzipped:
+        content = gzip.decompress(content)
+    return Response(content, headers=every, media_type=media_type)
 
 
 def _path(name: str) -> Path:

@@ -20,7 +20,9 @@ from service.page.price_fields import prices_of
 from shardwise.cost.named_options import NAMES
 from shardwise.errors import BadInput
 from shardwise.hardware import USUAL
+from shardwise.pipeline.asked import AUTO, stages_from
 from shardwise.sizes import parse_size
+from shardwise.trainers.spaces import ANY
 
 MAX_FIELDS = 200
 _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
@@ -70,7 +72,7 @@ def texts(form: FormData) -> dict[str, str]:
 
 
 def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
-    """Returns the body of `POST /v1/frontiers`, `curves`, `plans` or `quotes`, by `kind`."""
+    """Returns the body of a question, `POST /v1/frontiers` and the like, by `kind`."""
     kind = values.get("kind", "frontier")
     body: dict[str, Any] = {"graph": _needed(values, "graph", "a graph")}
     if kind == "quote":
@@ -98,6 +100,12 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
             body["gpus"] = gpus if _names_groups(gpus) else whole(gpus, "gpus")
         if kind == "plan":
             body["objective"] = values.get("objective", "mini-time")
+            body["space"] = values.get("space", ANY)
+            set_if(body, values, "stages", _stages)
+            set_if(body, values, "schedules", _words)
+        if kind == "compare":
+            set_if(body, values, "proposals", whole)
+            set_if(body, values, "seed", whole)
     body["options"] = options_of(values)
     return json.dumps(body).encode()
 
@@ -152,6 +160,15 @@ def size(text: str, field: str) -> float:
 
 def _wholes(text: str, field: str) -> list[int]:
     return [whole(part.strip(), field) for part in text.split(",") if part.strip()]
+
+
+def _stages(text: str, field: str) -> list[int] | str:
+    """Returns numbers of pipeline stages, or `auto`. Raises `BadInput`, naming the field."""
+    return stages_from(text, field) or AUTO
+
+
+def _words(text: str, field: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _word(text: str, field: str) -> str:

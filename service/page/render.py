@@ -21,6 +21,7 @@ from service.login.signed_in import carried
 from service.page import units
 from service.page.addresses import profile_address
 from service.page.assets import address
+from service.page.manual import ROOT, topics_of
 from service.page.session import has_session, presented_key
 from service.store.keys import Principal
 from shardwise import __version__
@@ -77,6 +78,7 @@ async def in_thread(
 def page(request: Request, template: str, status: int, values: dict[str, Any]) -> Response:
     """Returns a page with its headers."""
     nonce = secrets.token_urlsafe(16)
+    topics = topics_of(template, state_of(request).docs)
     text = (
         environment()
         .get_template(template)
@@ -87,6 +89,8 @@ def page(request: Request, template: str, status: int, values: dict[str, Any]) -
             signed_in=has_session(request),
             person=carried(request),
             path=request.url.path,
+            topics=topics,
+            manual=ROOT if "index.html" in state_of(request).docs else None,
         )
     )
     policy = _POLICY.format(nonce=nonce)

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request, Response
 from service.edge.state import state_of
 from service.page.assets import serve_asset
 from service.page.inner import page_caller
-from service.page.render import in_thread
+from service.page.manual import ROOT, serve_docs
+from service.page.render import in_thread, redirect
 from service.page.route import PageRoute
 from service.page.views import (
     accuracy,
@@ -22,8 +23,10 @@ from service.page.views import (
     launches,
     login,
     points,
+    side_by_side,
     signing,
     tenants,
+    to_compare,
     usage,
 )
 
@@ -44,8 +47,11 @@ router.add_api_route("/jobs", jobs.show_all, methods=["GET", "HEAD"])
 router.add_api_route("/jobs/{job_id}", jobs.show, methods=["GET", "HEAD"])
 router.add_api_route("/jobs/{job_id}/events", jobs.events, methods=["GET", "HEAD"])
 router.add_api_route("/jobs/{job_id}/document", jobs.document, methods=["GET", "HEAD"])
+router.add_api_route("/jobs/{job_id}/files/{name}", jobs.file, methods=["GET", "HEAD"])
 router.add_api_route("/jobs/{job_id}/cancel", jobs.cancel, methods=["POST"])
 router.add_api_route("/jobs/{job_id}/plan", points.take, methods=["POST"])
+router.add_api_route("/jobs/{job_id}/comparison", to_compare.take, methods=["POST"])
+router.add_api_route("/compare", side_by_side.show, methods=["GET", "HEAD"])
 router.add_api_route("/agents", agents.show_all, methods=["GET", "HEAD"])
 router.add_api_route("/agents/tokens", agents.make_token, methods=["POST"])
 router.add_api_route("/agents/{agent_id}", agents.show, methods=["GET", "HEAD"])
@@ -89,3 +95,17 @@ async def assets(request: Request, name: str) -> Response:
     """Returns a script, a style sheet or a picture, to anyone."""
     await state_of(request).gate.admit_anyone(page_caller(request))
     return await in_thread(request, serve_asset, request, name)
+
+
+@router.api_route("/manual/{name:path}", methods=["GET", "HEAD"])
+async def manual(request: Request, name: str) -> Response:
+    """Returns a file of the documentation, to anyone."""
+    await state_of(request).gate.admit_anyone(page_caller(request))
+    return await in_thread(request, serve_docs, request, name)
+
+
+@router.api_route("/manual", methods=["GET", "HEAD"])
+async def manual_index(request: Request) -> Response:
+    """Redirects to the documentation's first page."""
+    await state_of(request).gate.admit_anyone(page_caller(request))
+    return redirect(ROOT)

@@ -36,6 +36,7 @@ from shardwise.hardware import (
     hardware_from_document,
     parts_of,
 )
+from shardwise.replay.stages import FEWEST
 from shardwise.search.replayed import SEVERAL_KINDS_S, time_limit_s
 
 START_S = 0.8
@@ -78,6 +79,27 @@ up. The first is near the memory limit."""
 SEVERAL_KINDS = 5.0
 """Factor on the time of a search for each group of devices: shares are choices besides splits."""
 
+WHOLE_MODEL = 2.0
+"""Replaying every strategy for the whole model, as trainers have them, over one search."""
+
+OTHER_SYSTEMS = {True: 4.0, False: 7.0}
+"""Every other system of a comparison together, over our search, by whether steps are replayed."""
+
+OTHERS_OF_SEVERAL_KINDS = 2.0
+"""The same where devices are of several kinds."""
+
+PROPOSAL_S = 5e-6
+"""A proposal of FlexFlow's random search."""
+
+PIPELINED = 1.5
+"""A number of stages and micro-batches of a pipeline, over one search on the devices of a stage."""
+
+COUNTS_PIPELINED = 3
+"""Numbers of micro-batches for each number of stages, at most: others are proven to be slower."""
+
+MOST_STAGES = 128
+"""Stages of a pipeline that are estimated: few models have more blocks."""
+
 SAMPLES = 24
 """Counts of a curve that are estimated; the others are like their neighbours."""
 
@@ -103,11 +125,27 @@ def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
     elif question["kind"] == "curve":
         searches = _of_counts(question, graph, terms)
     elif isinstance(question["gpus"], str):
-        hardware = hardware_of(question)
-        return START_S + _of_bundle(question, graph, hardware, question["gpus"], terms)
+        one = _of_bundle(question, graph, hardware_of(question), question["gpus"], terms)
+        others = OTHERS_OF_SEVERAL_KINDS if question["kind"] == "compare" else 0.0
+        return START_S + one * (1 + others) + _proposals_s(question)
+    elif "stages" in question:
+        searches = _of_stages(question, graph, terms, options)
+        return START_S + searches
     else:
         searches = _of_count(question, graph, question["gpus"], terms)
-    return START_S + searches * _factor(options, graph.get(BATCH_SIZE), near)
+        if question["kind"] == "pricing":
+            searches *= WHOLE_MODEL
+        elif "space" in question:
+            searches *= 1 + WHOLE_MODEL
+        elif question["kind"] == "compare":
+            searches *= 1 + OTHER_SYSTEMS[options.replays]
+    whole = searches * _factor(options, graph.get(BATCH_SIZE), near)
+    return START_S + whole + _proposals_s(question)
+
+
+def _proposals_s(question: Mapping[str, Any]) -> float:
+    """Returns the seconds of the proposals that a comparison names."""
+    return PROPOSAL_S * (question.get("proposals") or 0)
 
 
 _TERMS = {
@@ -145,6 +183,26 @@ def _of_count(
     fixed, per_operator, per_assignment = terms
     count = _levels(question, gpus, most, variables)
     return fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
+
+
+def _of_stages(
+    question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms, options: Options
+) -> float:
+    """Returns the seconds of the searches of pipelines: for each number of stages and micro-batches
+    one on the devices of a stage, and with one stage that of the plan."""
+    gpus, stages = question["gpus"], question["stages"]
+    possible = [p for p in range(2, min(gpus, MOST_STAGES) + 1) if gpus % p == 0]
+    counts = options.counts(graph.get(BATCH_SIZE))
+    recomputation = RECOMPUTATION if options.recomputation == AUTO else 1.0
+    searches = 0.0
+    for p in possible if stages == AUTO else set(stages) & set(possible):
+        batches = sum(count >= max(FEWEST, p) for count in counts)
+        one = _of_count(question, graph, gpus // p, terms)
+        searches += PIPELINED * min(batches, COUNTS_PIPELINED) * recomputation * one
+    if stages == AUTO or 1 in stages:
+        one = _of_count(question, graph, gpus, terms)
+        searches += one * _factor(options, graph.get(BATCH_SIZE), True)
+    return searches
 
 
 def _of_bundle(

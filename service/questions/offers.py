@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardwise.errors import BadInput
 from shardwise.hardware import Offer, list_builtin, parse_offers, read_offers
+from shardwise.hardware.accelerators import OF_GPU
 
 MAX_OFFERS = 10_000
 FIELD = "offers_csv"
@@ -26,12 +27,24 @@ def offers_from_csv(text: str | None) -> list[Offer]:
         raise BadInput(error.problem, field=where, expected=error.expected) from None
     if not offers:
         raise BadInput("no offers", field=FIELD, expected="rows with GPUs and prices")
-    builtin = list_builtin()
     for offer in offers:
-        if offer.hardware is not None and offer.hardware not in builtin:
-            raise BadInput(
-                f"unknown hardware {offer.hardware!r}",
-                field=f"{FIELD}: Hardware",
-                expected=", ".join(builtin),
-            )
+        _require_profile(offer)
     return offers
+
+
+def _require_profile(offer: Offer) -> None:
+    """Raises `BadInput` unless the offer's profile, if it names one, is known here."""
+    spec = offer.hardware
+    if spec is None or spec in list_builtin():
+        return
+    if not spec.startswith(OF_GPU):
+        known = ", ".join(list_builtin())
+        raise BadInput(
+            f"unknown hardware {spec[:100]!r}",
+            field=f"{FIELD}: Hardware",
+            expected=f"{OF_GPU}NAME, or one of {known}",
+        )
+    try:
+        offer.profile()
+    except BadInput as error:
+        raise BadInput(error.problem, field=f"{FIELD}: Hardware", expected=error.expected) from None

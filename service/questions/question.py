@@ -13,14 +13,17 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
+from service.questions.comparisons import check_comparison, compared
 from service.questions.fair_order import PRIORITIES
 from service.questions.offers import offers_from_csv
+from service.questions.pipelines import check_staged, is_staged, pipelined, staged
 from service.questions.search_options import options_document, options_from_document
+from service.questions.trainers import check_pricing, check_space, planned, priced
 from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
 from shardwise.advise.curve import curve_takes_count
@@ -29,12 +32,15 @@ from shardwise.advise.quote import check_kinds, require_steps
 from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
+    CompareRequest,
     CurveRequest,
     Devices,
     FrontierRequest,
     PlanRequest,
+    PricingRequest,
     QuoteRequest,
 )
+from shardwise.documents.jobs import JobKind
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import (
@@ -45,13 +51,21 @@ from shardwise.hardware import (
     hardware_from_document,
     parse_bundles,
 )
+from shardwise.trainers.spaces import ANY
 
 KINDS = tuple(documents.QUESTIONS)
 _PLAN_ID = re.compile(r"^sha256:[0-9a-f]{64}$")
 INFEASIBLE_SCHEMA = documents.schema_of(documents.Infeasible)
 
 Answer = (
-    documents.Frontier | documents.Curve | documents.Plan | documents.Quote | documents.Infeasible
+    documents.Frontier
+    | documents.Curve
+    | documents.Pipeline
+    | documents.Plan
+    | documents.Pricing
+    | documents.Quote
+    | documents.Comparison
+    | documents.Infeasible
 )
 
 
@@ -124,12 +138,33 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
             field="objective",
             expected=", ".join(advise.OBJECTIVES),
         )
-    picked = {"objective": ask.objective}
-    if ask.point is not None:
+    options = options_from_request(ask.options)
+    picked: dict[str, Any] = {"objective": ask.objective}
+    check_staged(ask, gpus)
+    if ask.space != ANY:
+        check_space(ask, hardware, options)
+        picked["space"] = ask.space
+    elif is_staged(ask):
+        picked |= staged(ask, options, limits.max_gpus)
+    elif ask.point is not None:
         if not _PLAN_ID.match(ask.point):
             raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
         picked = {"objective": "point", "point": ask.point}
-    return _question("plan", graph_id, hardware, ask.options, ask.priority, gpus=gpus, **picked)
+    return _question("plan", graph_id, hardware, options, ask.priority, gpus=gpus, **picked)
+
+
+def pricing_question(
+    ask: PricingRequest, graph_id: str, hardware: Hardware, limits: Limits
+) -> Question:
+    """Raises BadInput with the field."""
+    gpus = _devices(ask.gpus, hardware, limits)
+    options = options_from_request(ask.options)
+    check_pricing(ask, hardware, options)
+    text, file = ask.configuration, ask.file
+    return _question(
+        "pricing", graph_id, hardware, options, ask.priority,
+        gpus=gpus, configuration=text, file=file,
+    )  # fmt: skip
 
 
 def quote_question(
@@ -176,6 +211,19 @@ def quote_question(
     )
 
 
+def compare_question(
+    ask: CompareRequest, graph_id: str, hardware: Hardware, limits: Limits
+) -> Question:
+    """Raises BadInput with the field."""
+    gpus = _devices(ask.gpus, hardware, limits)
+    options = options_from_request(ask.options)
+    check_comparison(gpus, hardware, options)
+    return _question(
+        "compare", graph_id, hardware, options, ask.priority,
+        gpus=gpus, proposals=ask.proposals, seed=ask.seed,
+    )  # fmt: skip
+
+
 def answer(document: dict[str, Any], graph: Graph, progress: Progress, threads: int = 0) -> Answer:
     """Returns the answer to a question's document; infeasible is an answer too.
 
@@ -219,7 +267,13 @@ def _curve(
     )
 
 
-def _plan(q: dict[str, Any], graph: Graph, options: Options, progress: Progress) -> documents.Plan:
+def _plan(
+    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
+) -> documents.Pipeline | documents.Plan:
+    if "space" in q:
+        return planned(q, graph, _hardware(q), options, progress)
+    if "stages" in q:
+        return pipelined(q, graph, _hardware(q), options, progress)
     return advise.plan(
         graph,
         _hardware(q),
@@ -229,6 +283,12 @@ def _plan(q: dict[str, Any], graph: Graph, options: Options, progress: Progress)
         options=options,
         progress=progress,
     )
+
+
+def _pricing(
+    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
+) -> documents.Pricing:
+    return priced(q, graph, _hardware(q), options, progress)
 
 
 def _quote(
@@ -252,11 +312,19 @@ def _quote(
     )
 
 
+def _compare(
+    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
+) -> documents.Comparison:
+    return compared(q, graph, _hardware(q), options, progress)
+
+
 _ANSWERS: Mapping[str, Callable[[dict[str, Any], Graph, Options, Progress], Answer]] = {
     "frontier": _frontier,
     "curve": _curve,
     "plan": _plan,
+    "pricing": _pricing,
     "quote": _quote,
+    "compare": _compare,
 }
 
 
@@ -265,7 +333,7 @@ def _hardware(document: Mapping[str, Any]) -> Hardware:
 
 
 def _question(
-    kind: Literal["frontier", "curve", "plan", "quote"],
+    kind: JobKind,
     graph_id: str,
     hardware: Hardware | None,
     options: dict[str, Any] | Options,

@@ -1,4 +1,4 @@
-"""/v1/frontiers, /v1/curves, /v1/plans, /v1/quotes, and /v1/jobs over all of them."""
+"""The collections of answers, such as /v1/plans and /v1/comparisons, and /v1/jobs over all."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from service.edge.context import Handler
+from service.edge.context import Handler, Result
 from service.edge.events import job_events
 from service.edge.http import call_of, read, write
 from service.edge.state import state_of
 from service.handlers import jobs as handlers
 from service.handlers.curve_query import get_curve
+from service.handlers.plan_export import wanted
 from service.openapi import document as doc
-from service.store.jobs import COLLECTIONS
-from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from shardwise.documents import (
+    CompareRequest,
+    CurveRequest,
+    FrontierRequest,
+    PlanRequest,
+    PricingRequest,
+    QuoteRequest,
+)
+from shardwise.documents.questions import COLLECTIONS
 
 
 def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
@@ -23,7 +31,7 @@ def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
     router = APIRouter(prefix=f"/v1/{name}", tags=[name])
     parse = handlers.parse_request(shape)
 
-    @router.post("", summary=f"Ask for a {kind}", **doc.ask(kind, shape))
+    @router.post("", summary=f"Ask for a {name.removesuffix('s')}", **doc.ask(kind, shape))
     async def post(request: Request) -> Response:
         return await write(request, ask, f"{name}.create", parse=parse)
 
@@ -32,7 +40,21 @@ def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
     else:
         _list_route(router, kind)
     _job_routes(router, kind)
+    if kind == "plan":
+        _export_route(router)
     return router
+
+
+def _export_route(router: APIRouter) -> None:
+    @router.get(
+        "/{job_id}/export", summary="A plan as a scheduler or a trainer reads it", **doc.export_plan
+    )
+    async def get_export(request: Request, job_id: str) -> Response:
+        def export(result: Result) -> None:
+            wanted(request.query_params).export(result)
+
+        handler = partial(handlers.get_job, job_id=job_id, kind="plan")
+        return await read(request, handler, finish=export)
 
 
 def _list_route(router: APIRouter, kind: str | None) -> None:
@@ -69,6 +91,8 @@ ROUTERS = (
     ask_routes("frontier", FrontierRequest, handlers.ask_frontier),
     ask_routes("curve", CurveRequest, handlers.ask_curve),
     ask_routes("plan", PlanRequest, handlers.ask_plan),
+    ask_routes("pricing", PricingRequest, handlers.ask_pricing),
     ask_routes("quote", QuoteRequest, handlers.ask_quote),
+    ask_routes("compare", CompareRequest, handlers.ask_comparison),
     all_jobs(),
 )

@@ -17,12 +17,11 @@ from service.store.estimates import Estimate
 from service.store.ids import iso, new_id
 from service.store.insert import insert_new
 from service.store.outbox import jobs_ended
-from service.store.pages import Place, after
 from service.store.question_blobs import put_aside
 from service.store.tables import ACTIVE, ENDED, Job
+from shardwise.documents.questions import COLLECTIONS
 
 JOB_SCHEMA = "shardwise.job/1"
-COLLECTIONS = {"frontier": "frontiers", "curve": "curves", "plan": "plans", "quote": "quotes"}
 _WANTED = (*ACTIVE, "done")
 UNKNOWN_S = 5.0
 """The cost of a job without an estimate."""
@@ -144,24 +143,6 @@ def find_job(session: Session, tenant: str, job_id: str, kind: str | None = None
     if job is None or job.tenant_id != tenant or kind not in (None, job.kind):
         raise not_found(kind or "job", job_id)
     return job
-
-
-def list_jobs(
-    session: Session,
-    tenant: str,
-    place: Place | None,
-    limit: int,
-    *,
-    kind: str | None = None,
-    state: str | None = None,
-    graph_id: str | None = None,
-) -> list[Job]:
-    """Returns the tenant's jobs, newest first."""
-    query = select(Job).where(Job.tenant_id == tenant)
-    for column, value in ((Job.kind, kind), (Job.state, state), (Job.graph_id, graph_id)):
-        if value is not None:
-            query = query.where(column == value)
-    return list(session.scalars(after(query, Job.created_at, Job.id, place, limit)))
 
 
 def look_at(session: Session, ids: Iterable[str]) -> dict[str, Job]:

@@ -42,13 +42,15 @@ def page(
     document: Callable[[Row], dict[str, Any]],
 ) -> dict[str, Any]:
     """Returns the page document of rows selected by `after`."""
-    more = len(rows) > limit
     shown = rows[:limit]
-    return {
-        "schema": PAGE_SCHEMA,
-        "items": [document(row) for row in shown],
-        "next": write_cursor(place(shown[-1])) if more else None,
-    }
+    more = place(shown[-1]) if len(rows) > limit else None
+    return page_of([document(row) for row in shown], more)
+
+
+def page_of(items: list[dict[str, Any]], more: Place | None) -> dict[str, Any]:
+    """Returns the page document of these items; `more` is where the next page begins after."""
+    following = None if more is None else write_cursor(more)
+    return {"schema": PAGE_SCHEMA, "items": items, "next": following}
 
 
 def write_cursor(place: Place) -> str:

@@ -29,7 +29,7 @@
     ].slice(bundles ? 1 : 0);
     if (not.length) {
       traces.push({
-        x: gpus(not), y: not.map(() => low), mode: "markers", name: "infeasible", customdata: not,
+        x: gpus(not), y: not.map(() => low), mode: "markers", name: "infeasible", customdata: not, meta: "no value",
         marker: { color: colour("bad"), symbol: "x", size: 10 }, hoverinfo: "text",
         text: not.map((i) => `${name(i)}: infeasible<br>${wrapped(points[i].reason ?? "nothing fits")}`),
       });

@@ -8,7 +8,7 @@
   const slider = document.getElementById("at");
   let at = data.start;
 
-  // The axes: the replayed peak and time of a step, or the sums.
+  // The axes: the replayed peak (the sum where an answer has no peak), the time that was searched.
   const bytes = points.map((point) => point[data.memory]);
   const memory = bytes.map((value) => value / GIB);
   const time = points.map((point) => point[data.time]);
@@ -24,7 +24,7 @@
     const not = only((point) => point.feasible === false);
     const traces = [
       {
-        x: memory, y: time, mode: "lines", name: "frontier", hoverinfo: "skip", showlegend: false,
+        x: data.line.map((i) => memory[i]), y: data.line.map((i) => time[i]), mode: "lines", name: "frontier", hoverinfo: "skip", showlegend: false,
         line: { shape: "hv", color: colour("accent"), width: 1.5 },
       },
       marks("fits", fits, { color: colour("accent"), size: 7 }),
@@ -37,7 +37,7 @@
       traces.push({
         ...marks("replayed", others, { color: colour("p2"), size: 6, symbol: "diamond" }),
         visible: "legendonly",
-        x: others.map((i) => (points[i].replayed_peak_bytes ?? points[i].memory_bytes) / GIB),
+        x: others.map((i) => memory[i]),
         y: others.map((i) => points[i].replayed_time_s),
       });
     }
@@ -62,7 +62,7 @@
       traces,
       layout: {
         shapes,
-        xaxis: { title: { text: `${replayed ? "peak " : ""}memory of one GPU (GiB)` } },
+        xaxis: { title: { text: `${data.peak ? "peak " : ""}memory of one GPU (GiB)` } },
         yaxis: { title: { text: "time of a step (s)" } },
       },
     };
@@ -110,7 +110,7 @@
   const ofSums = (point) => {
     table("Time of a step", point.time_s, data.time_parts,
       point.time ?? { compute_s: point.compute_s, synchronisation_s: point.communication_s }, seconds);
-    table("Memory of one GPU", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
+    table(data.peak ? "Memory of one GPU, added up" : "Memory of one GPU", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
     if (known(point.replayed_time_s)) {
       const words = `Replayed: ${seconds(point.replayed_time_s)} a step with communication overlapped`;
       say(point.replayed_peak_bytes ? `${words}, ${size(point.replayed_peak_bytes)} at the peak` : words);

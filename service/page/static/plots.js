@@ -42,13 +42,56 @@ const Plots = (() => {
     return whole;
   };
   const config = { displayModeBar: false, responsive: true, scrollZoom: false };
-  // Drawn now, and again whenever the theme changes.
+  // Values of an axis that a logarithm can show: numbers above 0, but for marks without a value.
+  const along = (traces, name) => traces
+    .filter((trace) => trace.meta !== "no value")
+    .filter((trace) => trace[`${name[0]}axis`] === undefined ? name.length === 5 : trace[`${name[0]}axis`] === name.replace("axis", ""))
+    .flatMap((trace) => trace[name[0]]).filter((value) => typeof value === "number" && value > 0);
+  const spread = (values) => (values.length ? Math.max(...values) / Math.min(...values) : 1);
+  const WIDE = 20; // from which factor on log axes read better
+  const numeric = (more) => Object.keys(more).filter((key) => /^[xy]axis/.test(key) && more[key].type !== "category");
+  // Labels 1, 2, 5, 10, or only powers of ten where there would be many; GPUs in powers of two.
+  const marksOf = (least, most, twos) => {
+    const ticks = [];
+    if (twos) for (let tick = 1; tick <= most; tick *= 2) ticks.push(tick);
+    else for (let power = Math.floor(Math.log10(least)); power <= Math.log10(most); power += 1) {
+      for (const digit of most / least > 1000 ? [1] : [1, 2, 5]) ticks.push(Number(`${digit}e${power}`));
+    }
+    return ticks.filter((tick) => tick >= 0.7 * least && tick <= (twos ? 1 : 1.4) * most);
+  };
+  const logarithmic = (traces, more) => {
+    const whole = { ...more };
+    for (const name of numeric(more)) {
+      const values = along(traces, name);
+      if (!values.length) continue;
+      const twos = name[0] === "x" && values.every(Number.isInteger);
+      const ticks = twos && more[name].range
+        ? marksOf(1, more[name].range[1], true)
+        : marksOf(Math.min(...values), Math.max(...values), twos);
+      const range = more[name].range && more[name].range.map((end) => Math.log10(Math.max(end, 0.7)));
+      whole[name] = { ...more[name], type: "log", ...(range ? { range } : {}),
+        ...(ticks.length > 1 ? { tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) } : {}) };
+    }
+    return whole;
+  };
+  // Drawn now, and again whenever the theme or the switch between linear and log axes changes.
   const draw = (place, figure) => {
+    const first = figure();
+    const axes = numeric(first.layout).map((name) => along(first.traces, name));
+    const wide = axes.some((values) => spread(values) >= WIDE);
+    const choice = place.parentElement.insertBefore(document.createElement("p"), place.nextSibling);
+    choice.className = "help";
+    const label = choice.appendChild(document.createElement("label"));
+    label.className = "inline";
+    const box = label.appendChild(document.createElement("input"));
+    Object.assign(box, { type: "checkbox", id: "log-axes", checked: wide });
+    label.append(" Logarithmic axes");
     const all = () => {
       const { traces, layout: more } = figure();
-      return Plotly.react(place, traces, layout(more), config);
+      return Plotly.react(place, traces, layout(box.checked ? logarithmic(traces, more) : more), config);
     };
     window.addEventListener("themechange", all);
+    box.addEventListener("change", all);
     return all();
   };
   // The number of the point under the pointer, or null. Plotly's own answer may be the

@@ -8,8 +8,12 @@ from typing import Any
 
 from msgspec import UNSET
 
+from service.page.views.compared import compare_context
+from service.page.views.pipelined import pipeline_context
 from service.page.views.plan_table import plan_context
+from service.page.views.priced import pricing_context
 from service.page.views.quoted import quote_context
+from service.questions.pipelines import PIPELINE_SCHEMA
 from shardwise import validation
 from shardwise.advise.ranges import range_counts, range_reason
 from shardwise.documents.curve import DoesNotFit
@@ -33,21 +37,28 @@ TIME_PARTS = (
 def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the points in order, the data that scripts need, and the notable ones by name."""
     points, knee = result["points"], result.get("turning_point")
-    memory, time = _axes(result)
-    axes = {"replayed": (memory, time) == REPLAYED, "memory": memory, "time": time}
+    ranking, time = _axes(result)
+    # What fits is decided by the peak, so memory is the peak even where sums were searched.
+    peaks = points and all(point.get(REPLAYED[0]) is not None for point in points)
+    memory = REPLAYED[0] if peaks else ranking
+    axes = {"replayed": (ranking, time) == REPLAYED, "memory": memory, "time": time}
+    axes["peak"] = memory == REPLAYED[0]
     if axes["replayed"]:
         points = [{**p, "exposed_s": max(p[time] - p["compute_s"], 0.0)} for p in points]
     fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
-    outstanding = {"least memory": 0 if points else None, "turning point": knee}
-    outstanding["fastest that fits"] = min(
-        fitting, key=lambda i: float(points[i][time]), default=None
-    )
+    every = range(len(points))
+    fastest = min(fitting, key=lambda i: float(points[i][time]), default=None)
+    outstanding = {
+        "least memory": min(every, key=lambda i: float(points[i][memory]), default=None),
+        "turning point": knee,
+        "fastest that fits": fastest,
+    }
     outstanding["fastest of all"] = len(points) - 1 if points else None
     names: dict[int, list[str]] = {}
     for name, index in outstanding.items():
         if index is not None:
             names.setdefault(index, []).append(name)
-    start = knee if knee is not None else (fitting[-1] if fitting else 0)
+    start = fastest if fastest is not None else (knee or 0)
     return {
         **axes,
         "points": points,
@@ -56,7 +67,7 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
         "fitting": len(fitting),
         "shows": {
             key: key not in (memory, time) and any(point.get(key) is not None for point in points)
-            for key in (*REPLAYED, "gap")
+            for key in (*REPLAYED, SUMS[0], "gap")
         }
         | {"micro_batches": len({p.get("micro_batches", 1) for p in points} - {1}) > 0},
         "memory_parts": MEMORY_PARTS,
@@ -65,6 +76,7 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
             **axes,
             "points": points,
             "knee": knee,
+            "line": _staircase([(point[memory], point[time]) for point in points]),
             "start": start,
             "limit_bytes": result.get("memory_limit_bytes"),
             "memory_parts": MEMORY_PARTS,
@@ -85,6 +97,15 @@ def _axes(result: dict[str, Any]) -> tuple[str, str]:
         return SUMS
     ordered = all(less[0] <= more[0] and less[1] >= more[1] for less, more in pairwise(costs))
     return axes if ordered else SUMS
+
+
+def _staircase(costs: list[tuple[float, float]]) -> list[int]:
+    """Returns the points that no other beats in both memory and time, by memory ascending."""
+    line: list[int] = []
+    for index in sorted(range(len(costs)), key=lambda i: costs[i]):
+        if not line or costs[index][1] < costs[line[-1]][1]:
+            line.append(index)
+    return line
 
 
 def curve_context(result: dict[str, Any]) -> dict[str, Any]:
@@ -135,4 +156,13 @@ CONTEXTS: Mapping[str, tuple[str, Prepare]] = {
     "curve": ("curve.html", curve_context),
     "quote": ("quote.html", quote_context),
     "plan": ("plan.html", plan_context),
+    "pricing": ("pricing.html", pricing_context),
+    "compare": ("comparison.html", compare_context),
+    "pipeline": ("pipeline.html", pipeline_context),
 }
+"""By the kind of the answer."""
+
+
+def shown_as(kind: str, result: dict[str, Any]) -> tuple[str, Prepare]:
+    """Returns the template of an answer to a question of a kind, and what prepares it."""
+    return CONTEXTS["pipeline" if result["schema"] == PIPELINE_SCHEMA else kind]

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 
 from service.base.problems import Problem, problem_of
 from service.edge.context import Handler
+from service.edge.state import state_of
 from service.handlers import graphs as graph_handlers
 from service.handlers import hardware as hardware_handlers
 from service.handlers import jobs as job_handlers
@@ -22,21 +23,31 @@ from shardwise.capture.shipped import shipped_names
 from shardwise.cost.named_options import NAMES
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
-from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from shardwise.documents import (
+    CompareRequest,
+    CurveRequest,
+    FrontierRequest,
+    PlanRequest,
+    QuoteRequest,
+)
+from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.sharding.precision import PRECISIONS
+from shardwise.trainers.spaces import ANY, SPACES
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "frontier": ("Frontier", "every strategy that no other beats in both memory and time"),
     "curve": ("Curve", "the shortest time for every number of GPUs"),
     "plan": ("Plan", "one strategy, operator by operator"),
     "quote": ("Quote", "offers, or parts of a profile, on which it fits, cheapest first"),
+    "compare": ("Compare", "what practitioners and other systems use, beside the best found"),
 }
 _ASK: Mapping[str, tuple[Handler, type[Any]]] = {
     "frontier": (job_handlers.ask_frontier, FrontierRequest),
     "curve": (job_handlers.ask_curve, CurveRequest),
     "plan": (job_handlers.ask_plan, PlanRequest),
     "quote": (job_handlers.ask_quote, QuoteRequest),
+    "compare": (job_handlers.ask_comparison, CompareRequest),
 }
 _FIELDS = {
     "max_gpus": "gpus",
@@ -72,7 +83,7 @@ async def take(request: Request) -> Response:
         result = await send(
             request,
             handler,
-            f"{kind}s.create",
+            f"{COLLECTIONS[kind]}.create",
             body=body,
             content_type="application/json",
             parse=job_handlers.parse_request(shape),
@@ -105,10 +116,12 @@ async def _form(
         kinds=KINDS,
         graphs=graphs["items"],
         shipped=shipped_names(),
+        presets=state_of(request).presets.names(),
         hardware=hardware["items"],
         builtin=hardware["builtin"],
         divisible=await in_thread(request, with_groups, [*hardware["items"], *hardware["builtin"]]),
         objectives=OBJECTIVES,
+        spaces=(ANY, *SPACES),
         has=frozenset(NAMES),
         optimizers=tuple(MOMENTS),
         frameworks=tuple(FRAMEWORKS),

@@ -7,6 +7,7 @@ from functools import partial
 from fastapi import Request, Response
 
 from service.base.problems import Problem, problem_of
+from service.edge.state import state_of
 from service.handlers import graphs as handlers
 from service.page.forms import file_of, read_form, texts
 from service.page.inner import listed, read, send
@@ -67,5 +68,6 @@ async def _list(request: Request, problem: Problem | None = None) -> Response:
         graphs=page["items"],
         next=page["next"],
         shipped=shipped_names(),
+        presets=state_of(request).presets.names(),
         problem=problem,
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import Any
 from urllib.parse import urlencode
 
 from service.page.price_fields import FIELD
-from service.page.units import short
+from service.page.units import seconds, short
 from service.questions.search_options import options_document
 from shardwise.advise import Options
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 
 ACTIVE = ("queued", "running")
 
@@ -19,8 +21,49 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Returns rows of a table of jobs; `names` are graphs' names by id, where they are known."""
     return [
-        {**job, "about": about(job, names or {}), "active": job["state"] in ACTIVE} for job in jobs
+        {
+            **job,
+            "about": about(job, names or {}),
+            "active": job["state"] in ACTIVE,
+            "waiting": waiting(job),
+        }
+        for job in jobs
     ]
+
+
+def waiting(job: dict[str, Any]) -> str:
+    """Returns a queued job's place, what it waits for and when it is expected to start and end;
+    of a running one when it is expected to end. No text where nothing is known."""
+    queue = job.get("queue")
+    if not queue or job["state"] not in ACTIVE:
+        return ""
+    ends = _until(queue["ends_at"])
+    if job["state"] == "running":
+        return f"expected to end {ends}" if ends else ""
+    before = queue["place"] - 1
+    place = f"{ordinal(queue['place'])} of {queue['of']} in the queue"
+    words = [place + (f", {before} before it" if before else ""), f"waits for {queue['waits_for']}"]
+    starts = _until(queue["starts_at"])
+    if starts:
+        words.append(f"expected to start {starts}" + (f" and to end {ends}" if ends else ""))
+    return "; ".join(words)
+
+
+def ordinal(number: int) -> str:
+    """Returns `1st`, `2nd`, `3rd`, `11th`."""
+    last = (
+        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    return f"{number}{last}"
+
+
+def _until(moment: str | None) -> str:
+    """Returns how long it is until a moment: `in about 2.5 min`."""
+    if moment is None:
+        return ""
+    left = datetime.datetime.fromisoformat(moment) - datetime.datetime.now(datetime.UTC)
+    left_s = left.total_seconds()
+    return f"in about {seconds(float(round(left_s)))}" if left_s >= 2 else "at once"
 
 
 def graph_names(graphs: list[dict[str, Any]]) -> dict[str, str]:
@@ -57,8 +100,17 @@ def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def form_address(job: dict[str, Any]) -> str:
     """Returns the address of the form, filled in with this question."""
+    return "/?" + urlencode(form_values(job))
+
+
+def form_values(job: dict[str, Any]) -> dict[str, Any]:
+    """Returns the form's fields with this question, by name.
+
+    The form prices no configurations: of those it is that of a plan.
+    """
     asked, options = job["question"], dict(choices(job))
-    values: dict[str, Any] = {"kind": job["kind"], "graph": asked["graph"]}
+    kind = "plan" if job["kind"] == "pricing" else job["kind"]
+    values: dict[str, Any] = {"kind": kind, "graph": asked["graph"]}
     if job["kind"] == "quote" and "hardware" in asked:
         values["parts"] = values["hardware"] = asked["hardware"]
         values["hardware_id"] = asked.get("hardware_id")
@@ -72,10 +124,23 @@ def form_address(job: dict[str, Any]) -> str:
         values["nodes"] = asked.get("nodes")
     if asked.get("point"):
         asked = {**asked, "objective": None}
-    for name in ("objective", "steps", "budget_usd", "max_instances", "combine"):
+    for name in (
+        "objective",
+        "space",
+        "steps",
+        "budget_usd",
+        "max_instances",
+        "combine",
+        "proposals",
+        "seed",
+    ):
         values[name] = asked.get(name)
     if asked.get("deadline_s"):
         values["deadline_h"] = f"{asked['deadline_s'] / 3600:g}"
+    stages, schedules = asked.get("stages"), asked.get("schedules", [])
+    values["stages"] = ",".join(map(str, stages)) if isinstance(stages, list) else stages
+    if schedules != list(DEFAULT_SCHEDULES):
+        values["schedules"] = ",".join(schedules)
     for name, value in options.items():
         if name == "pins":
             values[name] = "\n".join(value)
@@ -85,4 +150,4 @@ def form_address(job: dict[str, Any]) -> str:
             values[name] = "true" if value else "false"
         elif value is not None and not isinstance(value, dict):
             values[name] = f"{value:.0f}" if name.endswith("_bytes") else value
-    return "/?" + urlencode({k: value for k, value in values.items() if value not in (None, "")})
+    return {name: value for name, value in values.items() if value not in (None, "")}

@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
 from msgspec import UNSET
 
 from service.page.views.cluster_table import cluster_context
+from service.page.views.exported import trainer_export
 from shardwise import documents
 from shardwise.advise.explain import explain
 from shardwise.documents.common import MeshAxis
 from shardwise.documents.plan import PlannedGroup
+from shardwise.pictures.gantt import gantt_svg
 
 COLOURS = 8
 """How many variables have a colour of their own (page.css, `.v0` to `.v7`)."""
@@ -56,8 +59,17 @@ def plan_context(result: dict[str, Any]) -> dict[str, Any]:
             ("Re-scheduling", totals.rescheduling_s),
         ),
         "limit_bytes": plan.memory_limit_bytes,
+        "gantt": _gantt(plan),
+        "export": None if plan.trainer is UNSET else trainer_export(plan, plan.trainer.name),
         "cluster": None if plan.cluster is UNSET else cluster_context(plan, plan.cluster),
     }
+
+
+def _gantt(plan: documents.Plan) -> Markup | None:
+    """Returns the chart of the step; None for plans of earlier versions, which have no timeline."""
+    if plan.timeline is UNSET or not plan.timeline.lanes:
+        return None
+    return Markup(gantt_svg(plan.timeline, plan.memory_limit_bytes))
 
 
 def _colours(groups: Sequence[PlannedGroup]) -> dict[str, str]:

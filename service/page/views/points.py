@@ -57,9 +57,7 @@ def _question(context: RequestContext, job: Job, point: dict[str, Any]) -> Quest
     asked = whole_question(context.session, job)
     if point.get("feasible") is False and job.kind == "curve":
         raise Problem("invalid", f"{point['gpus']} GPUs: {point.get('reason', 'nothing fits')}")
-    parts_quoted = "hardware" in asked
-    hardware = None if job.kind != "quote" or parts_quoted else _offered(asked, point)
-    gpus = asked["gpus"] if job.kind == "frontier" else point.get("bundle", point["gpus"])
+    gpus, hardware = devices_of_point(job.kind, asked, point)
     return plan_question(
         PlanRequest(
             job.graph_id,
@@ -69,9 +67,18 @@ def _question(context: RequestContext, job: Job, point: dict[str, Any]) -> Quest
             options=asked["options"],
         ),
         job.graph_id,
-        hardware or hardware_from_document(asked["hardware"]),
+        hardware,
         limits_of(context),
     )
+
+
+def devices_of_point(
+    kind: str, asked: dict[str, Any], point: dict[str, Any]
+) -> tuple[int | str, Hardware]:
+    """Returns on which devices a point of an answer is, and their profile."""
+    offered = kind == "quote" and "hardware" not in asked
+    hardware = _offered(asked, point) if offered else hardware_from_document(asked["hardware"])
+    return asked["gpus"] if kind == "frontier" else point.get("bundle", point["gpus"]), hardware
 
 
 def _offered(asked: dict[str, Any], row: dict[str, Any]) -> Hardware:

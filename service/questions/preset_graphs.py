@@ -1,0 +1,106 @@
+"""Graphs that a service's operator has put into a folder, by name: `preset:llama3-8b`.
+
+A service needs no torch: `shardwise capture llama3-8b -o FOLDER/llama3-8b.json.gz` is done once, on
+any machine, and the file is read when a question first names it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from service.base.problems import Problem
+from service.questions.upload import Upload, require_operators, upload_of
+from shardwise.capture.presets import find_preset, near_presets
+from shardwise.errors import BadInput
+from shardwise.graph import read_graph
+
+PRESET = "preset:"
+SUFFIXES = (".json.gz", ".json")
+MOST_NAMES = 200
+MOST_READ = 8
+"""Graphs that one process holds; that of Llama 3 8B is 0.7 MB."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class PresetGraphs:
+    """The folder's graphs; without a folder there are none."""
+
+    def __init__(self, folder: str, max_operators: int) -> None:
+        self._folder = Path(folder).expanduser() if folder else None
+        self._max_operators = max_operators
+        self._read: OrderedDict[tuple[str, int, int], Upload] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Returns the names of the graphs, at most `MOST_NAMES`."""
+        return sorted(self._files())[:MOST_NAMES]
+
+    def upload(self, spec: str) -> Upload:
+        """Returns the graph of `preset:NAME`, or of NAME if it is a preset or in the folder.
+
+        Raises `BadInput` for an unknown name and a Problem 404 for a preset that is not in the
+        folder; both say what to do.
+        """
+        name = spec.removeprefix(PRESET)[:200]
+        files = self._files()
+        known = name if name in files else find_preset(name)
+        if known in files:
+            return self._graph(files[known])
+        raise _lacking(name, sorted(files))
+
+    def has(self, spec: str) -> bool:
+        """Returns whether a question's graph is named as a preset, there or not."""
+        return spec.startswith(PRESET) or find_preset(spec[:200]) is not None
+
+    def _files(self) -> dict[str, Path]:
+        if self._folder is None:
+            return {}
+        try:
+            paths = sorted(self._folder.iterdir(), reverse=True)
+        except OSError:
+            return {}
+        return {
+            path.name.removesuffix(suffix): path
+            for path in paths
+            for suffix in SUFFIXES
+            if path.name.endswith(suffix) and _NAME.fullmatch(path.name.removesuffix(suffix))
+        }
+
+    def _graph(self, path: Path) -> Upload:
+        """Returns the graph of a file, which is read again when it has changed."""
+        state = path.stat()
+        key = (str(path), state.st_mtime_ns, state.st_size)
+        with self._lock:
+            if key not in self._read:
+                graph = read_graph(path)
+                require_operators(len(graph.operators), self._max_operators)
+                self._read[key] = upload_of(graph)
+            self._read.move_to_end(key)
+            while len(self._read) > MOST_READ:
+                self._read.popitem(last=False)
+            return self._read[key]
+
+
+def _lacking(name: str, there: list[str]) -> Exception:
+    """Returns the error for a name that the folder lacks: what to capture, or what is near."""
+    base, _, options = name.partition(":")
+    known = find_preset(base)
+    if known is None:
+        near = ", ".join(dict.fromkeys([*near_presets(base), *there[:20]]))
+        return BadInput(
+            f"there is no preset {base[:80]!r}",
+            field="graph",
+            expected=near or "a preset of docs/presets.md, an id, or shipped:NAME",
+        )
+    asked = f"{known}:{options}" if options else known
+    return Problem(
+        "not-found",
+        f"this service has no graph of the preset {asked[:200]}: run `shardwise capture "
+        f"{asked[:200]} -o graph.json.gz` and upload that (POST /v1/graphs)",
+        field="graph",
+        expected=", ".join(f"{PRESET}{one}" for one in there[:20]) or "an id, or shipped:NAME",
+    )
