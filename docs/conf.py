@@ -35,6 +35,7 @@ html_show_sphinx = False
 html_show_search_summary = False  # a page from a file may not read others
 html_theme_options = {"top_of_page_buttons": []}
 html_static_path = ["static"]
+html_favicon = "static/icon.svg"
 html_css_files = ["page.css"]
 pygments_style = "friendly"
 nitpicky = True
