@@ -173,7 +173,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if of_system:
         terminalreporter.line(packages.command(of_system))
     if len(of_system) < len(counts):
-        terminalreporter.line("pip install -e '.[dev,torch]'")
+        terminalreporter.line("pip install -e '.[dev,models]'")
 
 
 @pytest.hookimpl(trylast=True)

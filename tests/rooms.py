@@ -40,7 +40,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "end_to_end/test_cli.py", "unit/test_advice_tables.py", "unit/test_imports.py",
-        "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_policy*",
+        "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_plan_page.py",
+        "unit/test_policy*",
         "unit/test_sizes.py",
     ),
     "client": (
@@ -67,6 +68,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "documents": ("unit/test_documents.py",),
     "execute": (
         "integration/execute/*", "unit/test_agreement.py", "unit/test_block_mesh.py",
+        "unit/test_cross_entropy_rows.py",
         "unit/test_execution_order.py", "unit/test_extremes.py",
         "unit/test_kept_memory.py", "unit/test_run_launcher.py", "unit/test_saved_tensors.py",
         "unit/test_windows.py",
@@ -78,7 +80,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "hardware": (
         "unit/test_aiconfigurator.py", "unit/test_collective_tables.py", "unit/test_hardware*",
         "unit/test_linear_fit.py", "unit/test_offers.py", "unit/test_operator_times.py",
-        "unit/test_refit.py",
+        "unit/test_refit.py", "unit/test_skypilot_offers.py",
     ),
     "mcp": ("end_to_end/test_mcp.py", "integration/service/test_assistants.py"),
     "measure": (
@@ -86,11 +88,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/test_operator_tables.py",
         "unit/test_child_process.py", "unit/test_cores.py", "unit/test_labels.py",
         "unit/test_measure.py",
-        "unit/test_rank_starts.py", "unit/test_slowed.py",
+        "unit/test_rank_starts.py", "unit/test_slowed.py", "unit/test_trackers.py",
     ),
     "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),
     "peers": (
-        "integration/models/test_compare*", "property/test_mixed_law.py", "unit/test_compare_*",
+        "integration/models/test_compare*", "integration/service/page/test_page_comparison.py",
+        "integration/service/test_comparison_questions.py",
+        "property/test_mixed_law.py", "unit/test_compare_*",
+    ),
+    "pipeline": (
+        "integration/service/test_pipeline_questions.py", "property/test_pipeline_laws.py",
+        "unit/test_pipeline_*",
     ),
     "policy": ("unit/test_policy*",),
     "replay": (
@@ -124,7 +132,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": ("unit/test_suite.py",),
-    "trainers": ("integration/trainers/*", "unit/trainers/*"),
+    "trainers": (
+        "integration/service/test_trainer_questions.py", "integration/trainers/*",
+        "unit/trainers/*",
+    ),
     "worker": (
         "integration/service/test_bundles.py", "integration/service/test_chaos.py",
         "integration/service/test_end_to_end.py",

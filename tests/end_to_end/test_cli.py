@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness import commands
+from shardwise import __version__
 
 BAD = 2
 INFEASIBLE = 1
@@ -461,3 +462,9 @@ def test_ctrl_c_gives_the_answer_so_far() -> None:
     assert "(cancelled)" in out
     assert "certified within" in out
     assert "Traceback" not in err
+
+
+def test_the_module_is_the_command() -> None:
+    program = [sys.executable, "-m", "shardwise", "--version"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith(__version__)

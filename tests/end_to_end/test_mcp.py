@@ -23,6 +23,7 @@ import shardwise
 from harness.assistant import document_of, text_of
 from shardwise.documents import Plan, json_schema, read
 from shardwise.schedulers.formats import export_plan
+from shardwise.trainers.formats import write_for
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "shardwise.cli.main", "mcp"]
@@ -37,9 +38,11 @@ TOOLS = {
     "frontier": "frontier",
     "compare": "compare",
     "explain": "explanation",
+    "export": "export",
+    "price_configuration": "pricing",
 }
 """Tools by the document that they return."""
-LISTS = {"export", "list_graphs", "list_hardware"}
+LISTS = {"list_graphs", "list_hardware"}
 A = TypeVar("A")
 
 
@@ -79,7 +82,7 @@ def test_tools_are_listed_with_the_schemas_of_the_documents(tools: dict[str, Too
         root = published["$ref"].removeprefix("#/$defs/")
         schema = tools[name].output_schema
         assert schema["properties"] == published["$defs"].pop(root)["properties"]
-        assert schema["$defs"] == published["$defs"]
+        assert schema.get("$defs", {}) == published["$defs"]
     options = tools["plan"].input_schema["properties"]["options"]["properties"]
     assert options["recompute"]["enum"] == ["never", "auto", "always", None]
     assert options["step"]["properties"]["update"]["enum"] == ["foreach", "for-loop", "fused"]
@@ -118,8 +121,34 @@ def test_a_plan_is_the_library_s_and_can_be_explained_and_exported_by_its_id() -
     assert plan.id == here.id and plan.predicted == here.predicted
     assert plan.id in text and "vgg16 on 2 GPUs of dgx-v100-16gb" in text
     assert len(text.splitlines()) < 20
-    assert by_id == by_document == json.loads(json.dumps(here.explain().document()))
+    assert by_id == by_document == json.loads(json.dumps(here.explain().to_dict()))
     assert sbatch["text"] == export_plan(here, "sbatch")
+
+
+def test_a_plan_for_a_trainer_is_exported_and_its_configuration_priced() -> None:
+    async def talk(client: Client) -> Any:
+        plan = await document_of(client, "plan", **VGG, space="deepspeed")
+        written = await client.call_tool("export", {"plan": plan["id"], "to": "deepspeed"})
+        export = written.structured_content
+        assert not written.is_error and export is not None, text_of(written)
+        assert f"Not in the text: {export['unsaid'][0]}" in text_of(written)
+        asked = {**VGG, "configuration": export["text"], "file": export["filename"]}
+        priced = await client.call_tool("price_configuration", asked)
+        assert not priced.is_error, text_of(priced)
+        return plan, export, priced.structured_content, text_of(priced)
+
+    document, export, priced, text = with_client(talk)
+    plan = read(document, Plan)
+    here = shardwise.plan(
+        "shipped:vgg16", "dgx-v100-16gb", 2, micro_batches=(1,), zero=(0, 1), space="deepspeed"
+    )
+    assert plan.id == here.id
+    written = write_for(here, "deepspeed")
+    assert (export["text"], export["unsaid"]) == (written.text, written.unsaid)
+    assert priced["trainer"] == "deepspeed" and priced["fits"]
+    same = priced["plan"]["predicted"]["replayed_time_s"]
+    assert same == pytest.approx(here.predicted.replayed_time_s), "the way back is the way out"
+    assert text.startswith("deepspeed: ") and len(text.splitlines()) < 40
 
 
 def test_what_is_listed_may_be_asked_for() -> None:
@@ -157,6 +186,7 @@ def test_what_is_listed_may_be_asked_for() -> None:
     with_client(talk)
 
 
+OTHER_BATCH = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}'
 REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("plan", {**VGG, "gpus": 0}, ("gpus", ">= 1")),
     ("plan", {**VGG, "gpus": "many"}, ("gpus", "expected")),
@@ -169,6 +199,14 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("plan", {**VGG, "options": {"zero": [9]}}, ("options.zero", "0, 1, 2, 3")),
     ("plan", {**VGG, "options": {"colour": 1}}, ("options.colour", "epsilon")),
     ("plan", {**VGG, "options": {"memory_limit_bytes": 1e6}}, ("needs",)),
+    ("plan", {**VGG, "space": "abacus"}, ("space", "torchtitan")),
+    ("plan", {**VGG, "space": "fsdp2", "objective": "mini-memory"}, ("objective", "mini-time")),
+    ("plan", {**VGG, "space": "fsdp2", "point": f"sha256:{'0' * 64}"}, ("point", "none")),
+    ("price_configuration", VGG, ("configuration", "missing")),
+    ("price_configuration", {**VGG, "configuration": "x" * 70_000}, ("configuration", "65536")),
+    ("price_configuration", {**VGG, "configuration": "a: 1", "file": "a.txt"}, ("a.txt", "not a")),
+    ("price_configuration", {**VGG, "configuration": OTHER_BATCH}, ("global batch", "--batch")),
+    ("export", {"plan": "x.json"}, ("x.json", "no such file")),
     ("curve", {"graph": "shipped:gpt2", "hardware": "l4"}, ("max_gpus", "whole number")),
     ("quote", {"graph": "shipped:gpt2", "deadline_s": 5}, ("steps", "number")),
     ("quote", {"graph": "shipped:gpt2", "offers_csv": "a"}, ("offers_csv",)),

@@ -55,7 +55,9 @@ def test_hooks_of_the_first_pass_and_of_later_ones_make_what_was_agreed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = ({(0, 1), (1, 0)}, set())
-    monkeypatch.setattr("shardwise.execute.agreement._gather_pairs", lambda mine: [mine, other])
+    monkeypatch.setattr(
+        "shardwise.execute.agreement._gather_pairs", lambda mine, mesh: [mine, other]
+    )
     agreement, log = Agreement(), []
     for _ in range(2):
         log.clear()

@@ -32,8 +32,8 @@ def test_answers_are_the_librarys_documents() -> None:
     options = Options(zero=(0,), micro_batches=(1, 2))
     planned = advise.plan(graph, hardware, 4, options=options)
     assert isinstance(plan, documents.Plan)
-    assert _without_search(plan.document()) == _without_search(answers.document(planned))
-    assert plan.explain().document() == answers.explain(plan.document())
+    assert _without_search(plan.to_dict()) == _without_search(answers.document(planned))
+    assert plan.explain().to_dict() == answers.explain(plan.to_dict())
     assert shardwise.explain(planned).totals == plan.explain().totals
     curve = shardwise.curve(graph, hardware, 2, overlap=False)
     assert [point.gpus for point in curve.points] == [1, 2]
@@ -65,6 +65,33 @@ def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:
         frontier.plot(tmp_path / "f.gif")
 
 
+def test_every_answer_has_a_picture(tmp_path: Path) -> None:
+    """Plans and quotes as bars; their longest bar is what costs most."""
+    plan = shardwise.plan(VGG, V100, 2, options=FEW)
+    plan.plot(tmp_path / "plan.svg")
+    text = (tmp_path / "plan.svg").read_text()
+    most = max(plan.explain().groups, key=lambda g: g.repeats * (g.compute_s + g.communication_s))
+    assert f"{most.name}: {most.split}" in text.replace("&#10;", " ")
+    shardwise.quote(VGG, max_instances=1, overlap=False).plot(tmp_path / "quote.png")
+    assert (tmp_path / "quote.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_that_are_imported_late_are_listed() -> None:
+    listed = dir(shardwise)
+    assert {
+        "capture",
+        "compare",
+        "curve",
+        "frontier",
+        "parallelize",
+        "plan",
+        "quote",
+        "report",
+    } <= {*listed}
+    for name in listed:
+        assert getattr(shardwise, name) is not None
+
+
 def test_rows_as_pandas_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
     frontier = shardwise.frontier(VGG, V100, 2, FEW)
@@ -73,6 +100,11 @@ def test_rows_as_pandas_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(frame["time_s"]) == [point.time_s for point in frontier.points]
     plan = shardwise.plan(VGG, V100, 2, options=FEW)
     assert set(plan.to_pandas()["name"]) <= set(plan.order)
+    compared = shardwise.compare(VGG, V100, 2, FEW, proposals=100)
+    rows = compared.to_pandas()
+    assert list(rows["time_s"]) == [p.time_s for m in compared.methods for p in m.points]
+    assert set(rows["method"]) == {m.method for m in compared.methods if m.points}
+    assert compared._repr_html_().startswith("<svg")
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(BadInput, match="pip install pandas"):
         frontier.to_pandas()

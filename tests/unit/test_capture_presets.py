@@ -15,7 +15,7 @@ from shardwise.graph import read_graph
 
 ASKED_FOR = (
     *("llama3-8b", "llama3-70b", "llama3-405b", "qwen3-32b", "qwen3-235b-a22b"),
-    *("mixtral-8x22b", "deepseek-v3", "gpt2", "bert-large", "vit-l"),
+    *("mixtral-8x22b", "deepseek-v3", "gpt2", "bert-large", "vit-l", "sdxl-unet"),
 )
 
 
@@ -36,7 +36,7 @@ def test_a_name_or_alias_is_that_of_one_preset() -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_a_row_of_the_table_is_complete(name: str) -> None:
     preset = presets()[name]
-    assert preset.config.endswith("Config")
+    assert preset.config.endswith("Config") is (preset.kind == "hf")
     assert preset.batch > 0
     assert preset.source
     assert preset.dtype is None or preset.dtype in DTYPES
@@ -76,6 +76,15 @@ def test_all_names_are_one_source(text: str) -> None:
     assert changed.name == "llama3-8b:num_hidden_layers=2,tie_word_embeddings=true"
 
 
+@pytest.mark.parametrize(
+    "text", ["sdxl-unet", "hf:sdxl", "diffusers:stabilityai/stable-diffusion-xl-base-1.0"]
+)
+def test_a_preset_of_diffusers_is_one(text: str) -> None:
+    parsed = parse_source(f"{text}:sample_size=64")
+    assert (parsed.kind, parsed.target, parsed.origin) == ("diffusers", "sdxl-unet", "preset")
+    assert parsed.name == "sdxl-unet:sample_size=64"
+
+
 def test_a_callable_may_have_the_name_of_a_preset() -> None:
     assert parse_source("gpt2:build") == Source("callable", "gpt2:build", {}, "gpt2:build")
     assert parse_preset("gpt2:build") is None
@@ -106,6 +115,10 @@ def test_a_name_of_a_hub_says_how_to_get_the_file() -> None:
     with pytest.raises(CaptureError) as caught:
         parse_source("hf:someone/else")
     assert "a preset" not in str(caught.value.expected)
+    with pytest.raises(CaptureError, match="no model hub is contacted") as caught:
+        parse_source("diffusers:facebook/DiT-XL-2-256")
+    assert "--include '*/config.json' --local-dir DiT-XL-2-256" in str(caught.value)
+    assert "as diffusers:./DiT-XL-2-256" in str(caught.value)
 
 
 def test_paths_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

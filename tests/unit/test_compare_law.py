@@ -283,7 +283,8 @@ def test_the_document_has_every_system_on_one_model() -> None:
             assert memory == pytest.approx(point["memory_bytes"], abs=1)
             assert time == pytest.approx(point["time_s"])
             assert point["compute_s"] + point["communication_s"] == pytest.approx(time)
-            assert "replayed_time_s" not in point
+            assert point["replayed_peak_bytes"] > 0 and "slower_by" not in point
+            assert point["replayed_time_s"] > point["exposed_communication_s"] >= 0
             # Exact frontiers: in no more memory ours is no slower.
             assert point["our_time_s"] <= point["time_s"] * (1 + 1e-9)
         best = method["points"][method["best"]]

@@ -35,7 +35,7 @@ from shardwise.peers.mixed import flexflow, post
 from shardwise.peers.mixed.alone import slowest_hardware
 from shardwise.peers.mixed.data_parallel import even_collective, is_ring
 from shardwise.peers.mixed.space import Space, lacks
-from shardwise.pictures.compare import plot_compare
+from shardwise.pictures.compare import compare_picture
 from shardwise.search.mixed.incumbents import Wish, strategies
 from shardwise.search.mixed.search import MixedDraft
 from shardwise.search.search import Subject
@@ -187,7 +187,7 @@ def test_the_table_and_the_picture(
     printed = capsys.readouterr()
     assert "what each of these steps takes at every place" in printed.out
     assert "the best is server" in printed.out + printed.err
-    plot_compare(document, str(tmp_path / "picture.svg"))
+    compare_picture(document).write(str(tmp_path / "picture.svg"))
     assert (tmp_path / "picture.svg").read_bytes().startswith(b"<?xml")
 
 

@@ -34,7 +34,7 @@ from shardwise.peers.practitioners import (
     practitioners,
     replayed,
 )
-from shardwise.pictures.compare import plot_compare
+from shardwise.pictures.compare import compare_picture
 from shardwise.replay.replay import Replayer
 
 COUNTS = (1, 2, 4)
@@ -314,7 +314,7 @@ def test_the_table_shows_steps_and_peaks(
     assert any(line.startswith("Proven: no strategy that fits saves more") for line in lines)
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!doctype")):
         path = tmp_path / f"picture{suffix}"
-        plot_compare(document, str(path))
+        compare_picture(document).write(str(path))
         assert path.read_bytes().startswith(start)
     drawn = (tmp_path / "picture.html").read_text("utf-8")
     assert "proven: no strategy here" in drawn

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.cli.advice import plan
 from shardwise.cli.lists import hardware as hardware_command
+from shardwise.cli.plan import plan
 from shardwise.errors import BadInput
 from shardwise.hardware import (
     Gpu,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TORCH = {"torch", "transformers", "timm"}
+TORCH = {"torch", "transformers", "timm", "diffusers"}
 TORCH_ROOMS = {"capture", "execute", "measure", "policy", "torch_operators.py"}
 TORCH_ALWAYS = "execute"
 """The room whose modules import torch at once; the others import it, if they do, when asked to."""
@@ -97,17 +97,55 @@ def test_advice_and_the_command_line_work_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_capture_without_torch_says_what_to_install() -> None:
+@pytest.mark.parametrize(("source", "extra"), [("zoo:mlp", "torch"), ("llama3-8b", "models")])
+def test_capture_without_torch_says_what_to_install(source: str, extra: str) -> None:
     code = (
         "import sys\n"
         "sys.modules['torch'] = None\n"
         "from shardwise.capture import capture\n"
         "from shardwise.errors import CaptureError\n"
         "try:\n"
-        "    capture('zoo:mlp', batch=4)\n"
+        f"    capture({source!r}, batch=4)\n"
         "except CaptureError as error:\n"
-        "    assert 'shardwise[torch]' in str(error), error\n"
+        f"    assert 'shardwise[{extra}]' in str(error), error\n"
         "else:\n"
         "    raise SystemExit('captured without torch')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "call"),
+    [
+        ("transformers", "models", "shardwise.capture.capture('gpt2', batch=1, seq=8)"),
+        ("timm", "models", "shardwise.capture.capture('timm:resnet18', batch=1)"),
+        ("diffusers", "models", "shardwise.capture.capture('sdxl-unet', batch=1)"),
+        (
+            "matplotlib",
+            "plot",
+            "__import__('shardwise.pictures.figure').pictures.figure.Picture('', (1, 1))",
+        ),
+    ],
+)
+def test_what_is_not_in_the_base_install_names_its_extra(
+    package: str, extra: str, call: str
+) -> None:
+    """Here the package is hidden; the error is one line."""
+    code = (
+        "import sys\n"
+        f"sys.modules[{package!r}] = None\n"
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = (\n"
+        f"    lambda name, *rest: None if name == {package!r} else find(name, *rest)\n"
+        ")\n"
+        "import shardwise.capture, shardwise.pictures.figure\n"
+        "from shardwise.errors import ShardwiseError\n"
+        "try:\n"
+        f"    {call}\n"
+        "except ShardwiseError as error:\n"
+        f"    assert 'shardwise[{extra}]' in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit('it ran')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -14,11 +14,12 @@ from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_work import GroupWork
+from shardwise.cost.products import Product
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, load_hardware
 from shardwise.hardware.attention import BACKWARD, AttentionTable
-from shardwise.hardware.products import ProductTable, sustained
+from shardwise.hardware.products import ProductTable, is_unaligned, sustained
 from shardwise.hardware.sources import INTERPOLATED
 from shardwise.sharding.fusion import GROUP, MODULE, Region, regions
 
@@ -182,6 +183,27 @@ def test_each_gradient_is_the_product_that_it_is() -> None:
     seen.clear()
     times_s(problem, "two")
     assert sorted(set(seen)) == sorted({(256, 1024, 2048), (256, 2048, 1024), (2048, 1024, 256)})
+
+
+@pytest.mark.parametrize(("outputs", "slow"), [(50256, False), (50257, True), (50304, False)])
+def test_rows_that_begin_between_loads_slow_products_down(outputs: int, slow: bool) -> None:
+    device = load_hardware("h200-8").devices[0]
+    m, k = 8192, 768
+    flops = 2.0 * m * k * outputs
+    sizes = (np.array([float(size)]) for size in (flops, m * k, k * outputs, m * outputs))
+    product = Product(*sizes, item_bytes=2, is_window=False)
+    least_s = flops / (0.126 * device.peak("bfloat16"))
+    forward_s = product.times(device, "bfloat16", None)[0]
+    backward_s = product.times(device, "bfloat16", (True, True))[0]
+    assert bool(forward_s == pytest.approx(least_s)) is slow
+    assert bool(backward_s == pytest.approx(2 * least_s)) is slow
+    assert forward_s <= least_s * 1.0001
+
+
+def test_only_rows_count_and_shares_by_their_largest() -> None:
+    n, k = np.array([8.0, 12.0, 8.0, 6282.125, 6280.0]), np.array([64.0, 64.0, 65.0, 64.0, 64.0])
+    assert is_unaligned(n, k, 2).tolist() == [False, True, True, True, False]
+    assert is_unaligned(n, k, 4).tolist() == [False, False, True, True, False]
 
 
 def test_clocks_fall_where_products_keep_the_units_busy() -> None:

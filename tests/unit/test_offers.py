@@ -42,7 +42,7 @@ def test_a_skypilot_catalog_is_read_by_header(tmp_path: Path) -> None:
     ]
     assert offers[0].provider == "somecloud"
     assert offers[0].hardware == "dgx-h100"
-    assert offers[2].hardware is None
+    assert offers[2].hardware == "gpu:MI300X"
 
 
 @pytest.mark.parametrize(

@@ -140,20 +140,21 @@ def test_a_frontier_of_replayed_steps_is_shown_on_their_axes() -> None:
     ]
 
 
-def test_a_frontier_of_sums_is_shown_on_theirs() -> None:
-    """Those of an earlier release may have overlap too."""
+def test_a_frontier_of_sums_is_shown_by_peak_and_sum_of_times() -> None:
+    """The peak decides what fits. Sums of an earlier release may have overlap too."""
     result = msgspec.to_builtins(replayed_frontier())
     points = [{k: v for k, v in p.items() if k != "gap"} for p in reversed(result["points"])]
     for overlap in ({}, {"overlap": False}, {"overlap": True}):
         older = {k: v for k, v in result.items() if k != "overlap"} | overlap
         older["points"] = points
         context = frontier_context(older)
-        assert context["names"][0] == "least memory"
-        assert context["names"][2] == "fastest that fits, fastest of all"
+        assert context["names"] == {
+            1: "turning point", 2: "least memory, fastest that fits, fastest of all"
+        }  # fmt: skip
         assert _table("frontier", older)[:2] == [
-            "Point|Memory of one GPU|Time of a step|Compute|Communication|Replayed time|"
-            "Replayed peak|Fits",
-            "1|7.00 GiB|1.75 s|250 ms|1.50 s|500 ms|5.00 GiB|no, least memory",
+            "Point|Peak of one GPU|Time of a step|Compute|Communication|Memory added up|"
+            "Replayed time|Fits",
+            "1|5.00 GiB|1.75 s|250 ms|1.50 s|7.00 GiB|500 ms|no",
         ]
 
 

@@ -100,3 +100,13 @@ def test_another_format_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="picture format"):
         picture.write(str(tmp_path / "picture.pdf"))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_scale_follows_the_range_unless_it_is_said() -> None:
+    from shardwise.pictures.scales import scale_for
+
+    assert scale_for(None, [0.0, 1.0, 19.0], [5.0]) == "linear"
+    assert scale_for(None, [1.0], [0.0, 0.1, 2.0]) == "log"
+    assert scale_for("linear", [1.0, 1000.0]) == "linear"
+    with pytest.raises(BadInput, match="linear, log"):
+        scale_for("cubic", [1.0])

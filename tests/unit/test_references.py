@@ -31,6 +31,7 @@ BUILT = {
 
 ELSEWHERE = {
     "adaptdl_sched/policy/pollux.py",
+    "benchmarks/llama3_h100_202412_torchtitan.md",
     "create_configs.py",
     "doc/PERFORMANCE.md",
     "docs/performance.md",
@@ -39,11 +40,20 @@ ELSEWHERE = {
     "scheduler/utils.py",
     "site/content/en/docs/tasks/run/jobs.md",
     "sky/admin_policy.py",
+    "src/megatron/bridge/recipes/deepseek/h100/deepseek_v3.py",
+    "src/megatron/bridge/recipes/gpt/h100/gpt3_175b.py",
+    "src/megatron/bridge/recipes/llama/h100/llama2.py",
+    "src/megatron/bridge/recipes/llama/h100/llama3.py",
+    "src/megatron/bridge/recipes/qwen/h100/qwen3.py",
+    "src/megatron/bridge/recipes/qwen/h100/qwen3_moe.py",
     "template/base_config.py",
+    "torchtitan/models/llama3/config_registry.py",
+    "torchtitan/models/qwen3/config_registry.py",
 }
 """Files of other projects, named as sources."""
 
 EXAMPLES = {
+    "mymodel.py",
     "file.py",
     "m.py",
     "mylib/__init__.py",

@@ -34,8 +34,8 @@ def test_every_target_is_non_root_pinned_and_hashed() -> None:
     text = (ROOT / "Dockerfile").read_text()
     for image in re.findall(r"^ARG \w+_IMAGE=(\S+)$", text, re.MULTILINE):
         assert re.search(r":\d+\.\d+\.\d+", image), f"{image} has no full version"
-    for name in ("service", "worker", "agent"):
-        assert compose_file.images()[name].user == 10001
+    for name in ("service", "worker", "agent", "docs"):
+        assert name == "docs" or compose_file.images()[name].user == 10001
         pinned = (ROOT / "deploy" / "requirements" / f"{name}.txt").read_text()
         lines = [line for line in pinned.splitlines() if re.match(r"[A-Za-z]", line)]
         assert lines and all("==" in line for line in lines)
@@ -55,6 +55,13 @@ def test_what_the_dockerfile_copies_exists_and_is_not_ignored() -> None:
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
             assert any(source == k or source.startswith(f"{k}/") for k in kept), source
+
+
+def test_the_service_serves_the_documentation_that_its_image_has() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    (folder,) = re.findall(r"^COPY --from=docs /manual (\S+)$", text, re.MULTILINE)
+    assert compose_file.images()["service"].environment["SHARDWISE_DOCS_DIR"] == folder
+    assert "-b html docs /manual" in text
 
 
 @pytest.fixture(scope="module")

@@ -84,3 +84,15 @@ def test_random_strategies_compute_what_one_device_computes(
 def test_strategies_that_failed_once(ranks: int, family: str, seed: int) -> None:
     (result,) = sweep(ranks, range(seed, seed + 1), [family])
     assert equal(result), result
+
+
+@pytest.mark.full
+def test_the_program_that_nccl_would_run_computes_the_same() -> None:
+    """On CPUs; with `--device cuda` the ranks share a GPU, whose collectives pass through the
+    host in the same way (harness/execute/through_host.py)."""
+    # Under this seed both have ZeRO, so that gradients are scattered.
+    families = ("MLP", "Llama")
+    lines = swept("--device", "cpu:0", "--cases", "4:3:4", "--steps", str(STEPS), *families)
+    assert [result["family"] for result in lines] == list(families)
+    for result in lines:
+        assert equal(result), result

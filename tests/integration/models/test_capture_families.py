@@ -14,6 +14,8 @@ from shardwise.tdl import registry
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+SMALL_UNET = "sample_size=16,block_out_channels=32+64+64,transformer_layers_per_block=1+1+2"
+SMALL_DIT = "num_layers=2,num_attention_heads=2,attention_head_dim=8,out_channels=8,sample_size=8"
 SMALL = {
     "GPT-2": ("hf:GPT2Config:n_layer=1,n_embd=64,n_head=2,vocab_size=128", 2, 16),
     "Llama": (
@@ -61,6 +63,8 @@ SMALL = {
     "EfficientNet": ("timm:efficientnet_b0:img_size=64,drop_path_rate=0.1", 2, None),
     "LSTM": ("zoo:lstm:layers=2,hidden=32,inputs=16,vocab=64,steps=3", 4, None),
     "U-Net": ("zoo:unet:depth=2,channels=8,image=32", 2, None),
+    "SDXL U-Net": (f"sdxl-unet:{SMALL_UNET}", 2, 7),
+    "DiT": (f"diffusers:DiTTransformer2DModel:{SMALL_DIT}", 2, None),
     "DLRM": ("zoo:dlrm:rows=1000", 64, None),
 }
 COUNTED_IN_DESCRIPTIONS = {"Mixtral"}

@@ -25,6 +25,14 @@ ANY = 9.0
 LLAMA = "hidden_size=64,intermediate_size=96,num_attention_heads=4,num_key_value_heads=2"
 IMAGE = "hidden_size=32,intermediate_size=64,num_attention_heads=2,image_size=32"
 EXPERTS = f"{LLAMA},moe_intermediate_size=32,head_dim=16"
+IN_TEXT = (
+    "text_config.hidden_size=256,text_config.num_attention_heads=2,"
+    "text_config.num_key_value_heads=1,text_config.intermediate_size=96,text_config.vocab_size=64"
+)
+IN_TOWER = (
+    "vision_config.hidden_size=32,vision_config.num_heads=2,vision_config.intermediate_size=24,"
+    "vision_config.out_hidden_size=256,vision_config.image_size="
+)
 LATENT = "q_lora_rank=24,kv_lora_rank=16,qk_nope_head_dim=16,qk_rope_head_dim=8,v_head_dim=16"
 
 FAMILIES = {
@@ -58,6 +66,12 @@ FAMILIES = {
     "whisper": "whisper-large:encoder_layers=7,decoder_layers=6,d_model=64,"
     "encoder_attention_heads=4,decoder_attention_heads=4",
     "clip": "hf:CLIPConfig:text_config.num_hidden_layers=7,vision_config.num_hidden_layers=8",
+    # Every eighth layer of the tower has no windows.
+    "qwen2.5-vl": f"qwen2.5-vl-7b:{IN_TEXT},text_config.num_hidden_layers=7,{IN_TOWER}56,"
+    "vision_config.depth=32,vision_config.window_size=28",
+    # Features of two layers of the tower are added in the first two of the language model.
+    "qwen3-vl": f"hf:Qwen3VLConfig:{IN_TEXT},text_config.num_hidden_layers=9,{IN_TOWER}64,"
+    "vision_config.depth=17",
 }
 """At least as many layers as the longer of the two modules that are traced."""
 

@@ -20,6 +20,7 @@ pytest.importorskip("timm")
 import msgspec  # noqa: E402
 from gpu.machine import Sampler  # noqa: E402
 from gpu.parts import Outcome  # noqa: E402
+from gpu.plans import STRATEGIES  # noqa: E402
 from gpu.profile import with_measured  # noqa: E402
 from gpu.run import NOTHING, exit_code, run  # noqa: E402
 from gpu.setting import BUILT_IN, built_in, make_setting  # noqa: E402
@@ -32,7 +33,10 @@ from shardwise.hardware import (  # noqa: E402
 )
 
 ROOT = Path(__file__).parents[3]
-KINDS = {"host": "floor", "products": "product", "attention": "attention", "operators": "operators"}
+KINDS = {
+    "host": "floor", "products": "product", "attention": "attention", "operators": "operators",
+    "plans": "plan",
+}  # fmt: skip
 
 BREAKING = """
 import os
@@ -107,6 +111,9 @@ def check_rows(parts: dict[str, Any]) -> None:
                 for name, value in row.items():
                     if name.endswith(("_s", "utilisation", "bytes")) and value is not None:
                         assert value > 0, (part, row)
+    ran = parts["plans"]["rows"]["plan"]
+    assert [row["strategy"] for row in ran] == [strategy.name for strategy in STRATEGIES]
+    assert all(abs(row["peak_error"]) < 0.05 and row["backend"] == "gloo" for row in ran)
     for part in steps:
         row = parts[part]["rows"]["step"][0]
         assert row["how"] == "eager"

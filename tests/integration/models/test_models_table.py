@@ -49,6 +49,10 @@ def test_lines_of_other_families_are_kept() -> None:
     assert "| 2 ≠ 3 |" in lines[2]
     assert "| aten.x (4×), 50.00% | 8, 0.01, 9.0 s | none after 1 s: too wide |" in lines[2]
     assert document([first], earlier=both) == both
+    # What somebody wrote above the table stays with lines that were not measured again.
+    dated = both.replace("\n| family |", "Measured in May.\n\n| family |", 1)
+    assert document([first], earlier=dated) == dated
+    assert document([first, second], earlier=dated) == both
 
 
 def test_the_table_has_every_family_of_the_list() -> None:

@@ -23,6 +23,8 @@ ONE_BACKEND = {
     "test_jobs_survive.py": "postgres",
     "test_launch_calls.py": "embedded",
     "test_launch_client.py": "embedded",
+    "test_pipeline_questions.py": "postgres",
+    "test_trainer_questions.py": "embedded",
     "test_webhooks.py": "postgres",
 }
 """Modules whose own systems `make test` starts on one back end; `make test-all` on both.

@@ -23,11 +23,13 @@ from shardwise.graph import Graph, graph_id
 
 A = TypeVar("A")
 QUICK = {"micro_batches": [1], "zero": [0, 1]}
+ZERO_1 = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}'
 LONG = {"graph": "shipped:llama-8b", "max_instances": 16}
 """A quote that takes minutes."""
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 TOOLS = {
-    "plan", "curve", "quote", "frontier", "explain", "export", "list_graphs", "list_hardware"
+    "plan", "curve", "quote", "frontier", "compare", "price_configuration", "explain", "export",
+    "list_graphs", "list_hardware",
 }  # fmt: skip
 OLD = {"MCP-Protocol-Version": "2025-06-18"}
 
@@ -131,7 +133,11 @@ def test_tools_are_listed_with_schemas_that_their_answers_meet(guarded: Guarded)
         answers = {
             "plan": plan,
             "frontier": await document_of(client, "frontier", gpus=2, **ask),
+            "compare": await document_of(client, "compare", gpus=2, proposals=100, **ask),
             "explain": await document_of(client, "explain", plan=plan["id"]),
+            "price_configuration": await document_of(
+                client, "price_configuration", gpus=2, configuration=ZERO_1, **ask
+            ),
             "export": await document_of(client, "export", plan=plan["id"], format="sbatch"),
             "list_graphs": await document_of(client, "list_graphs"),
             "list_hardware": await document_of(client, "list_hardware"),
@@ -146,6 +152,31 @@ def test_tools_are_listed_with_schemas_that_their_answers_meet(guarded: Guarded)
     assert graph_id(guarded.graph) in {one["id"] for one in answers["list_graphs"]["items"]}
     assert "shipped:gpt2" in {one["graph"] for one in answers["list_graphs"]["shipped"]}
     assert HARDWARE in {one["name"] for one in answers["list_hardware"]["builtin"]}
+
+
+def test_a_plan_for_a_trainer_is_exported(guarded: Guarded) -> None:
+    ask = {"graph": graph_id(guarded.graph), "hardware": HARDWARE, "gpus": 2, "options": QUICK}
+    body = {**ask, "space": "deepspeed"}
+
+    async def talk(client: Client) -> Any:
+        plan = await document_of(client, "plan", **body)
+        export = await document_of(client, "export", plan=plan["id"], to="deepspeed")
+        refused = (
+            await refusal_of(client, "export", plan=plan["id"]),
+            await refusal_of(client, "export", plan=plan["id"], to="abacus"),
+            await refusal_of(client, "plan", **{**ask, "space": "abacus"}),
+            await refusal_of(
+                client, "price_configuration", configuration="a: 1", file="a.yaml", **ask
+            ),
+        )
+        return plan, export, refused
+
+    plan, export, refused = guarded.talk("alpha", talk)
+    assert plan["trainer"]["name"] == "deepspeed"
+    where = f"/v1/plans/{plan['id']}/export?to=deepspeed"
+    assert guarded.service.client.get(where, headers=guarded.http("alpha")).json() == export
+    for text, part in zip(refused, ("to", "abacus", "torchtitan", "a.yaml"), strict=True):
+        assert part in text and "\n" not in text and "defect" not in text, text
 
 
 def test_a_call_needs_a_key_with_the_scope(guarded: Guarded) -> None:
@@ -217,14 +248,14 @@ def test_what_is_refused_says_which_argument(guarded: Guarded) -> None:
         return [
             await refusal_of(client, "plan", **{**ask, "gpus": 0}),
             await refusal_of(client, "plan", **ask, colour=1),
+            await refusal_of(client, "plan", **ask, stages=[2]),
             await refusal_of(client, "plan", **ask, options={"memory_limit_bytes": 1.0}),
             await refusal_of(client, "quote", graph="shipped:gpt2", deadline_s=5.0),
             await refusal_of(client, "curve", graph="shipped:gpt2", hardware=HARDWARE),
         ]
 
-    for text, part in zip(
-        guarded.talk("alpha", talk), ("gpus", "colour", "needs", "steps", "max_gpus"), strict=True
-    ):
+    parts = ("gpus", "colour", "stages", "needs", "steps", "max_gpus")
+    for text, part in zip(guarded.talk("alpha", talk), parts, strict=True):
         assert part in text and "\n" not in text and "defect" not in text, text
 
 

@@ -158,20 +158,22 @@ def test_plans_and_infeasible_ones(system: System) -> None:
 def test_quotes_from_given_offers(system: System) -> None:
     offers = (
         "InstanceType,AcceleratorName,AcceleratorCount,Price,Region,Provider\n"
-        "small,V100,1,2.5,here,me\nlarge,V100,8,20,here,me\n"
+        "small,V100,1,2.5,here,me\nlarge,V100,8,20,here,me\nother,A10G,8,16,here,me\n"
     )
     graph = mlp(24)
     upload(system.service, graph)
     body = {"graph": graph_id(graph), "offers_csv": offers, "steps": 1000, "max_instances": 2}
     quote = asked(system, "/v1/quotes", body)["result"]
     assert {row["provider"] for row in quote["offers"]} == {"me"}
+    assert {row["hardware"] for row in quote["offers"]} == {"dgx-v100-16gb", "gpu:A10G"}
     assert quote["offers"][0]["usd_total"] <= quote["offers"][-1]["usd_total"]
     files = offers.replace("Provider\n", "Provider,Hardware\n").replace(
         ",me\n", ",me,/etc/x.json\n"
     )
-    refused = system.client.post("/v1/quotes", json={**body, "offers_csv": files})
-    assert refused.status_code == 422
-    assert refused.json()["field"] == "offers_csv: Hardware"
+    for named in (files, files.replace("/etc/x.json", "gpu:A11G")):
+        refused = system.client.post("/v1/quotes", json={**body, "offers_csv": named})
+        assert refused.status_code == 422
+        assert refused.json()["field"] == "offers_csv: Hardware"
 
 
 def test_hardware_of_ones_own(system: System) -> None:

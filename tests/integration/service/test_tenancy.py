@@ -35,7 +35,7 @@ OPEN = {"/healthz", "/readyz", "/metrics"}
 PATH_IDS = {
     "graph_id": ("graph",),
     "hardware_id": ("hardware",),
-    "job_id": ("frontier", "curve", "plan", "quote", "plan_id"),
+    "job_id": ("frontier", "curve", "plan", "pricing", "quote", "plan_id"),
     "watch": ("watch",),
     "agent_id": ("agent",),
     "launch_id": ("launch",),
@@ -68,6 +68,10 @@ THEIR_HARDWARE = {"graph": "shipped:vgg16", "hardware": "{hardware}"}
 BODIES: dict[str, tuple[Any, ...]] = {
     "/v1/frontiers": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
     "/v1/plans": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
+    "/v1/pricings": (
+        {**ASK, "gpus": 1, "configuration": "{}"},
+        {**THEIR_HARDWARE, "gpus": 1, "configuration": "{}"},
+    ),
     "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
     "/v1/quotes": ({"graph": "{graph}"},),
     "/v1/watches": (
@@ -170,6 +174,7 @@ class Two:
             ("frontier", {**ask, "gpus": 1}),
             ("curve", {**ask, "max_gpus": 2}),
             ("plan", {**ask, "gpus": 1}),
+            ("pricing", {**ask, "gpus": 1, "configuration": '{"train_batch_size": 8}'}),
             ("quote", {"graph": self.ids["graph"], "offers_csv": OFFERS, "max_instances": 1}),
         ):
             headers = {"Idempotency-Key": f"alphas-{kind}"}
@@ -414,7 +419,7 @@ def test_a_page_tells_nothing_of_another_tenant(two: Two, path: str, method: str
 def test_alphas_ids_are_alive(two: Two) -> None:
     """Else every 404 above would mean nothing."""
     assert len(two.everything()) >= 15
-    for kind in ("frontier", "curve", "plan", "quote"):
+    for kind in ("frontier", "curve", "plan", "pricing", "quote"):
         assert two.alpha("GET", f"/v1/{kind}s/{two.ids[kind]}").json()["state"] == "done"
     assert two.alpha("GET", f"/v1/plans/{two.ids['plan_id']}").status_code == 200
 

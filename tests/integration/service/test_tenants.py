@@ -97,6 +97,7 @@ THEIRS = [
     ("GET", "/v1/plans/{plan}"),
     ("GET", "/v1/plans/{plan_id}"),
     ("GET", "/v1/plans/{plan}/events"),
+    ("GET", "/v1/plans/{plan}/export?to=torchtitan"),
     ("DELETE", "/v1/plans/{plan}"),
     ("GET", "/v1/curves/{curve}"),
     ("GET", "/v1/curves/{curve}/events"),
@@ -107,6 +108,9 @@ THEIRS = [
     ("GET", "/v1/frontiers/{plan}"),
     ("GET", "/v1/frontiers/{plan}/events"),
     ("DELETE", "/v1/frontiers/{plan}"),
+    ("GET", "/v1/pricings/{plan}"),
+    ("GET", "/v1/pricings/{plan}/events"),
+    ("DELETE", "/v1/pricings/{plan}"),
     ("GET", "/v1/quotes/{plan}"),
     ("GET", "/v1/quotes/{plan}/events"),
     ("DELETE", "/v1/quotes/{plan}"),
@@ -124,12 +128,14 @@ THEIRS = [
     ("POST", "/v1/hardware/{hardware}/refits"),
     ("GET", "/v1/hardware/{hardware}/versions"),
 ]
+PRICING = {"graph": "{graph}", "hardware": HARDWARE, "gpus": 1, "configuration": "{}"}
 ASKED = [
     ("POST", "/v1/frontiers", {"graph": "{graph}", "hardware": HARDWARE, "gpus": 1}),
     ("POST", "/v1/frontiers", {"graph": "shipped:vgg16", "hardware": "{hardware}", "gpus": 1}),
     ("POST", "/v1/plans", {"graph": "{graph}", "hardware": HARDWARE, "gpus": 1}),
     ("POST", "/v1/curves", {"graph": "{graph}", "hardware": HARDWARE, "max_gpus": 2}),
     ("POST", "/v1/quotes", {"graph": "{graph}"}),
+    ("POST", "/v1/pricings", PRICING),
     ("POST", "/v1/allocations", {"gpus": 2, "jobs": [{"graph": "{graph}", "hardware": HARDWARE}]}),
     ("POST", "/v1/skypilot/policy", {"task": "envs: {SHARDWISE_GRAPH: '{graph}'}"}),
     ("POST", "/v1/launches", {"plan_id": "{plan_id}"}),
@@ -139,8 +145,8 @@ ASKED = [
     ("GET", "/v1/curves?graph={graph}&hardware=" + HARDWARE + "&max_gpus=2", None),
     ("GET", "/v1/curves?graph=shipped:vgg16&hardware={hardware}&max_gpus=2", None),
 ]
-LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/quotes",
-         "/v1/agents", "/v1/launches", "/v1/accuracy", "/v1/usage"]  # fmt: skip
+LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/pricings",
+         "/v1/quotes", "/v1/agents", "/v1/launches", "/v1/accuracy", "/v1/usage"]  # fmt: skip
 ELSEWHERE = {
     ("POST", "/v1/agents"),
     ("POST", "/v1/agents/tokens"),
@@ -243,6 +249,7 @@ def test_every_route_is_covered(guarded: Guarded) -> None:
     for method, path in THEIRS:
         head, _, rest = path.partition("/{")
         name = ID_NAMES.get(head[4:], "job_id")
+        rest = rest.partition("?")[0]
         tested.add((method, f"{head}/{{{name}}}{rest.partition('}')[2]}"))
     for path, operations in paths.items():
         for method in operations:

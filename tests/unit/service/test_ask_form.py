@@ -25,13 +25,16 @@ from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.errors import BadInput
 from shardwise.hardware import group_prices, load_hardware, read_offers
 from shardwise.sharding.precision import PRECISIONS
+from shardwise.trainers.spaces import ANY, SPACES
 
 NOWHERE: dict[str, Any] = {
     "nonce": "", "path": "/", "administers": [], "signed_in": False, "person": None,
     "problem": None, "wrong": "", "jobs": [],
 }  # fmt: skip
 CHOICES: dict[str, Any] = {
-    "kinds": KINDS, "graphs": [], "shipped": ["gpt2"], "hardware": [], "objectives": OBJECTIVES,
+    "kinds": KINDS, "graphs": [], "shipped": ["gpt2"], "presets": ["llama3-8b"],
+    "hardware": [], "objectives": OBJECTIVES,
+    "spaces": (ANY, *SPACES),
     "divisible": with_groups([hardware_summary(load_hardware("heterog-8"), builtin=True)]),
     "builtin": [{"name": "l4", "gpus_per_node": 1, "device": "L4", "memory_bytes": 24e9}],
     "has": frozenset(NAMES), "optimizers": tuple(MOMENTS), "stages": ZERO_STAGES,
@@ -230,6 +233,29 @@ def test_a_stored_quote_over_parts_fills_the_form_in() -> None:
     body = json.loads(question_body(fields, None))
     assert (body["hardware"], body["prices"]) == ("heterog-8", {"v100": 2.5})
     assert body["deadline_s"] == 5400
+
+
+def test_a_stored_plan_for_a_trainer_fills_the_form_in() -> None:
+    asked = {"graph": "shipped:gpt2", "hardware": "dgx-h100", "gpus": 8, "space": "megatron"}
+    for kind in ("plan", "pricing"):
+        job = {"kind": kind, "question": asked}
+        query = dict(parse_qsl(urlsplit(form_address(job)).query))
+        fields = sent(query)
+        assert fields["kind"] == "plan"
+        assert json.loads(question_body(fields, None))["space"] == "megatron"
+
+
+@pytest.mark.parametrize(
+    ("stages", "schedules"),
+    [([2, 4], ["1f1b", "1f1b-eager"]), ("auto", ["gpipe"])],
+)
+def test_a_stored_pipeline_fills_the_form_in(stages: list[int] | str, schedules: list[str]) -> None:
+    asked = {"graph": "shipped:gpt2", "hardware": "l4", "gpus": 4, "objective": "mini-time",
+             "stages": stages, "schedules": schedules}  # fmt: skip
+    query = dict(parse_qsl(urlsplit(form_address({"kind": "plan", "question": asked})).query))
+    body = json.loads(question_body(sent(query), None))
+    assert body["stages"] == stages
+    assert body.get("schedules", ["1f1b", "1f1b-eager"]) == schedules
 
 
 def test_groups_say_what_the_shipped_offers_take() -> None:

@@ -50,6 +50,50 @@ def test_estimates_are_near_what_was_measured(
         assert took_s / 2.5 < seconds_of(asked, summary) < 2.5 * took_s, kind
 
 
+COMPARED_S = [
+    ("vgg16", 4, {}, 5.0),
+    ("vgg16", 4, ONE, 1.9),
+    ("vgg16", 4, SUMS, 2.0),
+    ("gpt2", 8, {}, 8.9),
+    ("gpt2", 8, SUMS, 3.8),
+    ("transformer", 8, {}, 16.2),
+    ("llama-8b", 64, {}, 62.1),
+    ("llama-8b", 64, SUMS, 17.2),
+]
+"""Processor seconds of `compare`, as above."""
+
+
+@pytest.mark.parametrize(("graph", "gpus", "options", "took_s"), COMPARED_S)
+def test_estimates_of_comparisons_are_near_what_was_measured(
+    graph: str, gpus: int, options: dict[str, Any], took_s: float
+) -> None:
+    summary = upload_of(load_graph(f"shipped:{graph}")).summary
+    asked = question(load_hardware("dgx-h100"), gpus, "compare", options)
+    assert took_s / 2.5 < seconds_of(asked, summary) < 2.5 * took_s
+    many = {**asked, "proposals": 10**7}
+    assert seconds_of(many, summary) - seconds_of(asked, summary) == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("graph", "gpus", "stages", "options", "took_s"),
+    [
+        ("gpt2", 8, [2], {}, 4.5),
+        ("gpt2", 8, [2, 4], {}, 7.0),
+        ("gpt2", 8, "auto", {}, 9.1),
+        ("llama-8b", 64, [4], {"micro_batches": [16]}, 9.0),
+    ],
+)
+def test_estimates_of_pipelines_are_near_too(
+    graph: str, gpus: int, stages: list[int] | str, options: dict[str, Any], took_s: float
+) -> None:
+    summary = upload_of(load_graph(f"shipped:{graph}")).summary
+    plain = question(load_hardware("dgx-h100"), gpus, "plan", options)
+    asked = {**plain, "stages": stages, "schedules": ["1f1b", "1f1b-eager"]}
+    assert took_s / 2.5 < seconds_of(asked, summary) < 2.5 * took_s
+    if stages == "auto":
+        assert seconds_of(asked, summary) > seconds_of(plain, summary)
+
+
 def test_what_makes_a_search_longer() -> None:
     """By options, on 8 GPUs."""
 

@@ -99,12 +99,12 @@ def quote(overlap: bool) -> Quote:
 def test_quotes(overlap: bool) -> None:
     shown = re.findall(r'<td class="n">([\d.]+ m?s)</td>', rendered("quote", quote(overlap)))
     assert shown == [f"{s:.2f} s" if s >= 1 else f"{1e3 * s:.0f} ms" for s in STEPS_S[overlap]]
-    cells = re.findall(r"<td>([^<]*)</td></tr>", quote(overlap)._repr_html_())
+    cells = re.findall(r"<td>([^<]*)</td><td>[^<]*</td></tr>", quote(overlap)._repr_html_())
     assert [float(cell) for cell in cells] == STEPS_S[overlap]
 
 
 def test_the_quote_of_an_earlier_release_has_sums() -> None:
-    document = quote(True).document()
+    document = quote(True).to_dict()
     del document["overlap"]
     assert documents.read(document, documents.Quote).overlap is False
 

@@ -133,6 +133,7 @@ def test_tenants_see_their_own_alone(
         ("GET", f"/jobs/{job}", None),
         ("GET", f"/jobs/{job}/events", None),
         ("GET", f"/jobs/{job}/document", None),
+        ("GET", f"/jobs/{job}/files/graph.json", None),
         ("POST", f"/jobs/{job}/cancel", {}),
         ("POST", f"/jobs/{job}/plan", {"point": "0"}),
         ("POST", f"/graphs/{graph}/delete", {}),
@@ -176,7 +177,7 @@ def test_the_cookie_opens_the_page_alone(
     signed_in = cookie(keys[1]["red"])
     assert locked.client.get("/graphs", headers=signed_in).status_code == 200
     assert locked.client.get("/v1/graphs", headers=signed_in).status_code == 401
-    for path in ("/", "/graphs", "/hardware", "/jobs", "/jobs/x", "/jobs/x/events", *LOOKS):
+    for path in ("/", "/graphs", "/hardware", "/jobs", "/jobs/x", "/jobs/x/files/y", *LOOKS):
         answer = locked.client.get(path)
         assert answer.status_code == 303, path
         assert answer.headers["Location"].startswith("/sign-in"), path

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from harness.page.page_steps import HARDWARE, answered, ask, drawn, faults, too_wide
+from harness.page.page_steps import HARDWARE, answered, ask, cut_off, drawn, faults, too_wide
 from harness.service.service_harness import Service
 from harness.tiers import some
 
 VIEWPORTS = some(
-    [(width, scheme) for width in (1280, 360) for scheme in ("light", "dark")],
-    lambda case: case in ((1280, "light"), (360, "dark")),
+    [(width, scheme) for width in (1280, 390, 360) for scheme in ("light", "dark")],
+    lambda case: case in ((1280, "light"), (390, "dark")),
 )
 
 
@@ -31,6 +31,8 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
         for name in ("graphs", "hardware", "jobs", "agents", "launches", "accuracy", "usage")
     }
     paths["ask"] = "/"
+    paths["profile"] = "/hardware/heterog-8"
+    paths["search"] = "/jobs?text=gpt2&kind=plan&state=done"
     for kind, fields in (
         ("frontier", {}),
         ("curve", {}),
@@ -39,11 +41,30 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
     ):
         paths[kind] = "/jobs/" + ask(page, kind, micro_batches="1", **fields)
         answered(page)
+    paths["trainer"] = "/jobs/" + ask(page, "plan", micro_batches="1", space="torchtitan")
+    answered(page)
+    paths["pipeline"] = "/jobs/" + ask(page, "plan", micro_batches="8", stages="2")
+    answered(page)
+    body = {"graph": "shipped:gpt2", "hardware": HARDWARE, "gpus": 4,
+            "configuration": '{"train_batch_size": 64, "zero_optimization": {"stage": 1}}',
+            "options": {"micro_batches": [1]}}  # fmt: skip
+    paths["pricing"] = f"/jobs/{service.client.post('/v1/pricings', json=body).json()['id']}"
+    page.goto(paths["pricing"])
+    answered(page)
+    page.goto(paths["plan"])
+    page.get_by_role("button", name="Compare with what practitioners use").click()
+    page.wait_for_url("**/jobs/compare_*")
+    answered(page)
+    paths["comparison"] = "/jobs/" + page.url.rpartition("/")[2]
+    paths["comparison by sums"] = "/jobs/" + ask(page, "compare", overlap="false")
+    answered(page)
     paths["infeasible"] = "/jobs/" + ask(page, "plan", memory_limit_bytes="1MB")
     answered(page)
     paths["cancelled"] = "/jobs/" + ask(page, "curve", graph="shipped:llama-8b", gpus=400)
     page.get_by_role("button", name="Cancel").click()
     answered(page)
+    plan, trainer = (paths[name].rpartition("/")[2] for name in ("plan", "trainer"))
+    paths["compare"] = f"/compare?a={plan}&b={trainer}"
     paths["missing"] = "/jobs/plan_0"
     context.close()
     return paths
@@ -66,6 +87,7 @@ def test_every_view_is_accessible_and_fits(
         problems += faults(page)
         if too_wide(page):
             problems.append(f"{name} is wider than {width} px")
+        problems += [f"{name}: {what} is cut off" for what in cut_off(page)]
         assert page.get_by_role("heading", level=1).count() == 1
         assert page.get_by_role("main").count() == 1
     assert problems == []
@@ -140,6 +162,23 @@ def test_everything_goes_by_keyboard(page: Page) -> None:
 def ground(page: Page) -> str:
     colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return colour
+
+
+def test_axes_are_logarithmic_by_range_or_by_choice(page: Page, views: dict[str, str]) -> None:
+    page.goto(views["curve"])
+    drawn(page)
+    kinds = """() => ["xaxis", "yaxis", "xaxis2", "yaxis2"]
+        .map((name) => document.getElementById("plot")._fullLayout[name].type)"""
+    switch = page.get_by_label("Logarithmic axes")
+    expect(switch).not_to_be_checked()
+    assert page.evaluate(kinds) == ["linear"] * 4
+    switch.focus()
+    page.keyboard.press("Space")
+    page.wait_for_function("document.getElementById('plot')._fullLayout.yaxis.type === 'log'")
+    assert page.evaluate(kinds) == ["log"] * 4
+    labels = page.locator("#plot .x2tick text")
+    assert labels.all_text_contents() == ["1", "2", "4"]
+    assert faults(page) == []
 
 
 @pytest.mark.full
@@ -234,6 +273,26 @@ def test_what_fits_nowhere_says_why(page: Page, views: dict[str, str]) -> None:
     page.goto(views["infeasible"])
     expect(page.get_by_role("heading", level=1)).to_have_text("Plan: nothing fits")
     expect(page.get_by_role("note")).to_contain_text("GiB per GPU at the least")
+    expect(page.get_by_role("main")).to_contain_text("micro-batches and ZeRO were allowed")
+    expect(page.get_by_role("button", name="Try with")).to_have_count(0)
+    expect(page.get_by_role("button", name="Try every number up to 8 GPUs")).to_be_visible()
+
+
+@pytest.mark.parametrize(("option", "value"), [("recompute", "never"), ("overlap", "false")])
+def test_what_fits_nowhere_is_tried_with_recomputation(
+    page: Page, service: Service, option: str, value: str
+) -> None:
+    forbidden: Any = {option: value, "micro_batches": "1"}
+    ask(page, "plan", memory_limit_bytes="900MB", **forbidden)
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan: nothing fits")
+    page.get_by_role("button", name="Try with recomputation and micro-batches").click()
+    page.wait_for_url(re.compile("/jobs/plan_"))
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for gpt2")
+    job = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()
+    assert job["question"]["options"]["memory_limit_bytes"] == 900e6
+    assert job["result"]["micro_batches"] > 1
 
 
 @pytest.mark.full

@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from harness.page.page_steps import HARDWARE, answered, ask, drawn, plotted
+from harness.page.page_steps import HARDWARE, answered, ask, drawn, faults, plotted
 from harness.page.rendered import rendered
 from harness.replayed_frontier import replayed_frontier
 from harness.service.service_harness import Service
@@ -79,10 +80,10 @@ def test_a_frontier_is_plotted_on_the_axes_of_its_order(page: Page, overlap: boo
         }"""
     )
     details = page.locator("#details")
-    expect(details).to_contain_text("turning point")
+    expect(details).to_contain_text("fastest that fits")
+    assert title == "peak memory of one GPU (GiB)", "what fits is decided by the peak"
     if overlap:
         assert (x, y) == ([2, 3, 5], [1.0, 0.75, 0.5])
-        assert title == "peak memory of one GPU (GiB)"
         for words in (
             "3.00 GiB at the peak, 750 ms",
             "Exposed communication500 ms",
@@ -91,10 +92,12 @@ def test_a_frontier_is_plotted_on_the_axes_of_its_order(page: Page, overlap: boo
             expect(details).to_contain_text(words)
         assert page.evaluate("document.getElementById('plot').layout.shapes[0].x0") == 4
     else:
-        assert (x, y) == ([7, 8, 9], [1.75, 1.5, 1.25])
-        assert title == "memory of one GPU (GiB)"
-        for words in ("Together1.50 s", "Replayed: 750 ms", "3.00 GiB at the peak"):
+        assert (x, y) == ([2], [1.25]), "the line joins what no other beats"
+        shown = [(mark["point"]) for mark in plotted(page, "fits")]
+        assert shown == [1, 2]
+        for words in ("Together1.25 s", "Replayed: 1.00 s", "2.00 GiB at the peak"):
             expect(details).to_contain_text(words)
+        expect(page.get_by_role("columnheader", name="Memory added up")).to_be_attached()
 
 
 @pytest.mark.full
@@ -239,6 +242,34 @@ def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> 
     page.wait_for_url(re.compile(job))
 
 
+def test_a_plan_for_a_trainer_has_its_file(page: Page, service: Service) -> None:
+    job = ask(page, "plan", space="torchtitan", micro_batches="1")
+    answered(page)
+    expect(page.locator(".facts")).to_contain_text("torchtitan")
+    export = service.client.get(f"/v1/plans/{job}/export?to=torchtitan").json()
+    card = page.get_by_role("region", name="For torchtitan")
+    assert card.locator("pre").inner_text().strip() == export["text"].strip()
+    for sentence in export["unsaid"]:
+        expect(card).to_contain_text(sentence)
+    page.get_by_role("link", name="Change and ask again").click()
+    expect(page.locator("#space")).to_have_value("torchtitan")
+
+    body = {"graph": "shipped:gpt2", "hardware": HARDWARE, "gpus": 4,
+            "configuration": export["text"], "options": {"micro_batches": [1]}}  # fmt: skip
+    priced = service.client.post("/v1/pricings", json=body).json()
+    page.goto(f"/jobs/{priced['id']}")
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("A configuration for gpt2")
+    result = service.client.get(priced["location"]).json()["result"]
+    table = page.get_by_role("table").filter(has_text="Change")
+    for one in result["alternatives"]:
+        expect(table.get_by_role("row", name=one["text"])).to_contain_text(
+            f"{100 * one['saves']:+.1f} %"
+        )
+    page.goto("/jobs")
+    expect(page.get_by_role("main")).to_contain_text("pricing")
+
+
 def test_the_document_is_the_one_of_the_interface(page: Page, service: Service) -> None:
     job = ask(page, "plan", gpus=4, micro_batches="1")
     answered(page)
@@ -288,3 +319,38 @@ def test_a_profile_of_ones_own_is_offered(page: Page, tmp_path: Path) -> None:
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete my cluster").click()
     expect(page.get_by_role("link", name="my cluster")).to_have_count(0)
+
+
+def test_a_pipeline_shows_its_stages_and_its_step(visit: Any, service: Service) -> None:
+    visit.expected.append("422")
+    page: Page = visit()
+    job = ask(page, "plan", stages="1,2", micro_batches="8")
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for gpt2")
+    expect(page.locator(".facts")).to_contain_text("1, 2")
+    page.get_by_role("link", name="Change and ask again").click()
+    expect(page.locator("#stages")).to_have_value("1,2")
+    page.locator("#stages").fill("2")
+    page.locator("#schedules").fill("gpipe")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_url(re.compile(r"/jobs/plan_(?!" + job.removeprefix("plan_") + ")"))
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline for gpt2")
+    result = service.client.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()["result"]
+    assert result["schema"] == "shardwise.pipeline/1" and result["schedule"] == "gpipe"
+    table = page.get_by_role("region", name="Stages")
+    for number, stage in enumerate(result["stages"]):
+        row = table.get_by_role("row").nth(number + 1)
+        expect(row).to_contain_text(stage["label"])
+        expect(row).to_contain_text(stage["first_unit"].removeprefix("transformer."))
+    chart = page.get_by_role("img", name=re.compile("Gantt chart of a step"))
+    assert chart.locator("rect.backward").count() == 16
+    assert chart.locator("polygon.memory").count() == 2
+    assert faults(page) == []
+    page.goto(f"/compare?a={job}&b={page.url.rpartition('/')[2]}")
+    expect(page.get_by_role("main")).to_contain_text("2 stages, gpipe")
+    page.goto("/?kind=plan&stages=2")
+    page.locator("#stages").fill("two")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_contain_text("names no numbers of stages")
+    expect(page.locator("#stages")).to_have_attribute("aria-invalid", "true")

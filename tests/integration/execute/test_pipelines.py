@@ -1,0 +1,327 @@
+"""Pipelines on ranks: what they compute, store and save, and what is refused or lost."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import shardwise  # noqa: E402
+from harness.commands import warm_context  # noqa: E402
+from harness.execute.bounds import TOLERANCE  # noqa: E402
+from harness.execute.pipeline_module import (  # noqa: E402
+    a_batch,
+    a_module,
+    pipelines,
+    train_until_lost,
+)
+from harness.execute.pipelines import Pipelines  # noqa: E402
+from harness.execute.ranks import Ranks, free_port  # noqa: E402
+from harness.execute.swept import ROOT  # noqa: E402
+from harness.tiers import some  # noqa: E402
+from shardwise.errors import BadInput  # noqa: E402
+from shardwise.execute.parameters import clip_grad_norm_  # noqa: E402
+from shardwise.execute.pipeline import module as pipeline_module  # noqa: E402
+from shardwise.execute.pipeline import runner  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def lines_of(module: str, *arguments: str, timeout_s: float = 900.0) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+# Ranks:stages:first seed:after the last. Seeds take turns in schedules, ZeRO stages, micro-batches.
+QUICK = "2:2:0:1,4:2:4:6,4:4:7:8"
+MORE = "2:2:1:6,4:2:0:10,4:4:0:6,8:2:2:5,8:4:2:8"
+
+
+@pytest.mark.parametrize("cases", some([QUICK, MORE], lambda cases: cases == QUICK))
+def test_random_pipelines_compute_what_one_device_computes(cases: str) -> None:
+    lines = lines_of("harness.execute.pipeline_sweep", "--cases", cases, timeout_s=3000.0)
+    assert {line["family"] for line in lines} == {"MLP", "GPT-2", "T5"}
+    for line in lines:
+        assert "failed" not in line, line
+        assert max(line[kind] for kind in ("loss", "gradient", "parameter")) <= TOLERANCE, line
+    assert {line["schedule"] for line in lines} == {"gpipe", "1f1b", "1f1b-eager"}
+    assert set().union(*(line["zero"] for line in lines)) == {0, 1, 2, 3}
+    assert any(line["recompute"] for line in lines)
+    assert any(len(set(line["stages"])) > 1 for line in lines)
+
+
+def test_checkpoints_move_between_cuts_and_plans(tmp_path: Path) -> None:
+    *pairs, alone = lines_of("harness.execute.pipeline_checkpoints", str(tmp_path))
+    assert len(pairs) == 4
+    for pair in pairs:
+        for losses in pair["losses"]:
+            assert losses == pytest.approx(alone["alone"], rel=1e-5), pair
+
+
+@pytest.fixture(scope="module")
+def random_pipelines() -> Pipelines:
+    return pipelines()
+
+
+def _errors(rank: int, pipeline: dict[str, Any]) -> dict[str, Any]:
+    """Calls the module with the whole batch, then with a share, then without gradients."""
+    module, batch = a_module(), a_batch()
+    wanted = module(*batch)
+    wanted.backward()
+    norm = float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()]))
+    model = shardwise.parallelize(module, batch, pipeline)
+    off, worst = 0.0, 0.0
+    for inputs in (batch, model.share(*batch)[0]):
+        model.zero_grad()
+        loss = model(*inputs)
+        (loss * 3).backward()
+        off = max(off, abs(float(loss.detach() - wanted.detach())))
+        for name, parameter in model.named_parameters():
+            whole = model.store.whole(name, parameter.grad) / 3
+            right = module.get_parameter(name).grad
+            worst = max(worst, float((whole - right).abs().max() / right.abs().max()))
+        off = max(off, abs(float(clip_grad_norm_(model.store, 1e9)) / 3 - norm))
+    with torch.no_grad():
+        off = max(off, abs(float(model(*batch) - wanted.detach())))
+    return {"off": off, "worst": worst, "names": sorted(n for n, _ in model.named_parameters())}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_users_module_as_a_pipeline(four: Ranks, random_pipelines: Pipelines, seed: int) -> None:
+    stages = (2, 4)[seed % 2]
+    pipeline = random_pipelines.pipeline(4, stages, seed)
+    of_ranks = four(_errors, pipeline)
+    for of_rank in of_ranks:
+        assert of_rank["off"] < 1e-6
+        assert of_rank["worst"] < TOLERANCE
+    of_first, of_last = of_ranks[0]["names"], of_ranks[-1]["names"]
+    assert "first.weight" in of_first and "last.weight" in of_last
+    assert "last.weight" not in of_first and "first.bias" not in of_last
+
+
+def _without(rank: int, pipeline: dict[str, Any], what: str) -> dict[str, Any]:
+    """As `_errors`, with one thing that a pipeline does left out."""
+    kept_sum, kept_gradients = runner._sum, pipeline_module.sum_gradients
+    if what == "passed gradients":
+        runner._sum = lambda own, passed, like: torch.zeros_like(like) if own is None else own
+    else:
+        pipeline_module.sum_gradients = lambda shared, store: None
+    try:
+        return _errors(rank, pipeline)
+    finally:
+        runner._sum, pipeline_module.sum_gradients = kept_sum, kept_gradients
+
+
+@pytest.mark.parametrize("what", ["passed gradients", "sums of tied gradients"])
+def test_what_is_left_out_is_seen(four: Ranks, random_pipelines: Pipelines, what: str) -> None:
+    pipeline = random_pipelines.pipeline(4, 4, 1)
+    of_ranks = four(_without, pipeline, what)
+    assert max(of_rank["worst"] for of_rank in of_ranks) > 1e-3
+
+
+def _keeps_the_module(rank: int, pipeline: dict[str, Any]) -> tuple[bool, list[str]]:
+    module = a_module()
+    weights = {name: weakref.ref(p) for name, p in module.named_parameters()}
+    model = shardwise.parallelize(module, a_batch(), pipeline)
+    del module
+    gc.collect()
+    model(*a_batch()).backward()
+    return any(ref() is not None for ref in weights.values()), list(model.store.names)
+
+
+def test_a_rank_keeps_its_own_stage_only(four: Ranks, random_pipelines: Pipelines) -> None:
+    pipeline = random_pipelines.pipeline(4, 4, 0)
+    of_ranks = four(_keeps_the_module, pipeline)
+    assert not any(kept for kept, _ in of_ranks)
+    names = [name for _, of_rank in of_ranks for name in of_rank]
+    # The tied weight is in two stages, everything else in one.
+    assert sorted(names) == sorted([*(n for n, _ in a_module().named_parameters()), "first.weight"])
+
+
+def _said(rank: int, pipeline: dict[str, Any], on_rank: int | None = None) -> tuple[str, str]:
+    """Returns what `parallelize` raises on this rank; `on_rank` alone has the document."""
+    if on_rank is not None and rank != on_rank:
+        pipeline = {**pipeline, "id": "another"}
+    try:
+        shardwise.parallelize(a_module(), a_batch(), pipeline)
+    except shardwise.ShardwiseError as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def crossing_edge(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """Returns an edge from one stage to another."""
+    names = [group["name"] for group in pipeline["groups"]]
+    of = {names[g]: n for n, stage in enumerate(pipeline["stages"]) for g in stage["groups"]}
+    return next(e for e in pipeline["edges"] if of[e["source"]] != of[e["target"]])
+
+
+def swapped_at_source(pipeline: dict[str, Any]) -> None:
+    edge = crossing_edge(pipeline)
+    edge["layout_at_source"] = ["shard(1)" if w != "shard(1)" else "shard(0)"
+                                for w in edge["layout_at_source"]]  # fmt: skip
+
+
+def swapped_at_target(pipeline: dict[str, Any]) -> None:
+    edge = crossing_edge(pipeline)
+    edge["layout_at_target"] = ["shard(1)" if w != "shard(1)" else "shard(0)"
+                                for w in edge["layout_at_target"]]  # fmt: skip
+
+
+def swapped_in_operator(pipeline: dict[str, Any]) -> None:
+    edge = crossing_edge(pipeline)
+    group = next(g for g in pipeline["groups"] if g["name"] == edge["source"])
+    for op in group["operators"]:
+        for name, layout in op["outputs"].items():
+            if name in edge["tensors"]:
+                op["outputs"][name] = ["shard(1)" if w != "shard(1)" else "shard(0)"
+                                       for w in layout]  # fmt: skip
+
+
+def stages_swapped(pipeline: dict[str, Any]) -> None:
+    one, other = pipeline["stages"]
+    one["groups"], other["groups"] = other["groups"], one["groups"]
+
+
+def a_group_missing(pipeline: dict[str, Any]) -> None:
+    pipeline["stages"][0]["groups"].pop()
+
+
+def another_schedule(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"] = "zbv"
+
+
+def fewer_devices(pipeline: dict[str, Any]) -> None:
+    pipeline["stages"].pop()
+
+
+def batch_not_divided(pipeline: dict[str, Any]) -> None:
+    pipeline["micro_batches"] = 3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "field"),
+    [
+        (swapped_at_source, "edges.layout_at_source"),
+        (swapped_at_target, "edges"),
+        (swapped_in_operator, "groups.operators.outputs"),
+        (stages_swapped, "stages.groups"),
+        (a_group_missing, "stages.groups"),
+        (another_schedule, "schedule"),
+        (fewer_devices, "gpus"),
+        (batch_not_divided, "micro-batches"),
+    ],
+)
+def test_bad_documents_are_refused_on_all_ranks(
+    four: Ranks,
+    random_pipelines: Pipelines,
+    spoil: Callable[[dict[str, Any]], None],
+    field: str,
+) -> None:
+    pipeline = copy.deepcopy(random_pipelines.pipeline(4, 2, 3))
+    spoil(pipeline)
+    for kind, text in four(_said, pipeline):
+        assert kind == "BadInput", text
+        assert field in text
+
+
+def test_ranks_with_different_documents_are_refused(
+    four: Ranks, random_pipelines: Pipelines
+) -> None:
+    pipeline = random_pipelines.pipeline(4, 2, 0)
+    for kind, text in four(_said, pipeline, 2):
+        assert kind == "BadInput"
+        assert "rank 2 has another document than rank 0" in text
+
+
+def test_a_pipeline_is_not_compiled(random_pipelines: Pipelines, four: Ranks) -> None:
+    pipeline = random_pipelines.pipeline(4, 2, 0)
+    assert all("not compiled" in text for text in four(_compiled, pipeline))
+
+
+def _compiled(rank: int, pipeline: dict[str, Any]) -> str:
+    try:
+        shardwise.parallelize(a_module(), a_batch(), pipeline, compile=True)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def _in_half(rank: int, pipeline: dict[str, Any]) -> tuple[float, set[str]]:
+    module, batch = a_module(), a_batch()
+    model = shardwise.parallelize(module, batch, pipeline)
+    optimizer = shardwise.MasterWeights(model.parameters(), torch.optim.Adam, lr=1e-2)
+    alone = torch.optim.Adam(module.parameters(), lr=1e-2)
+    off = 0.0
+    for _ in range(4):
+        optimizer.zero_grad()
+        alone.zero_grad()
+        loss, wanted = model(*batch), module(*batch)
+        loss.backward()
+        wanted.backward()
+        optimizer.step()
+        alone.step()
+        off = max(off, abs(float(loss.detach() / wanted.detach()) - 1))
+    return off, {str(p.dtype) for p in model.parameters()}
+
+
+def test_in_16_bits(four: Ranks) -> None:
+    pipeline = pipelines("bf16").pipeline(4, 2, 3)
+    for off, dtypes in four(_in_half, pipeline):
+        assert off < 0.02
+        assert dtypes == {"torch.bfloat16"}
+
+
+@pytest.mark.parametrize("lost", some([0, 3, 1], lambda rank: rank == 3))
+@pytest.mark.parametrize("stages", [2, 4])
+def test_a_lost_rank_ends_all_others_by_name(
+    random_pipelines: Pipelines, tmp_path: Path, stages: int, lost: int
+) -> None:
+    pipeline = random_pipelines.pipeline(4, stages, 3)
+    port = free_port()
+    processes = [
+        warm_context().Process(
+            target=train_until_lost, args=(rank, 4, port, pipeline, lost, str(tmp_path))
+        )
+        for rank in range(4)
+    ]
+    for process in processes:
+        process.start()
+    processes[lost].join(120)
+    assert processes[lost].exitcode == 9
+    ended = time.monotonic()
+    for process in processes:
+        process.join(30)
+    took_s = time.monotonic() - ended
+    alive = [rank for rank, process in enumerate(processes) if process.is_alive()]
+    for process in processes:
+        process.kill()
+    assert not alive and took_s < 30
+    for rank in {0, 1, 2, 3} - {lost}:
+        text = (tmp_path / str(rank)).read_text()
+        # Rank 0 has the store here; where it has ended too, both are named.
+        named = text.partition(" ended")[0]
+        assert named.startswith("RankLost: rank "), text
+        assert f"rank {lost} (stage {lost * stages // 4})" in named, text
+        if lost == 3 and rank == 0:
+            assert named == f"RankLost: rank 3 (stage {3 * stages // 4})", text

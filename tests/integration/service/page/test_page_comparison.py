@@ -1,0 +1,99 @@
+"""From an answer to what practitioners use on the same devices, in a browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from harness.page.page_steps import HARDWARE, answered, ask, drawn, faults
+from harness.service.service_harness import Service
+from service.page import units
+from service.page.views.to_compare import comparable
+from shardwise.documents import Comparison, read
+from shardwise.documents.comparison import ranked
+from shardwise.hardware import read_offers
+
+ONE = {"micro_batches": [1]}
+VGG: dict[str, Any] = {"graph": "shipped:vgg16", "hardware": HARDWARE, "options": ONE}
+
+
+def compared(page: Page, service: Service, collection: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Opens an answer and follows its button. Returns the job of the comparison."""
+    made = service.client.post(f"/v1/{collection}", json=body)
+    assert made.status_code in (200, 202), made.text
+    page.goto(f"/jobs/{made.json()['id']}")
+    answered(page)
+    page.get_by_role("button", name="Compare with what practitioners use").click()
+    page.wait_for_url(re.compile("/jobs/compare_"))
+    answered(page)
+    where = f"/v1/comparisons/{page.url.rpartition('/')[2]}"
+    job: dict[str, Any] = service.client.get(where).json()
+    return job
+
+
+def test_a_plan_is_compared_and_every_system_is_a_row(page: Page, service: Service) -> None:
+    rules = {**ONE, "pins": ["split=batch"]}
+    job = compared(page, service, "plans", {**VGG, "gpus": 4, "options": rules})
+    asked = job["question"]
+    assert (asked["gpus"], asked["hardware"]) == (4, HARDWARE)
+    assert asked["options"]["micro_batches"] == [1] and asked["options"]["pins"] == []
+    expect(page.get_by_role("heading", level=1)).to_have_text("What practitioners use for vgg16")
+    rows = page.get_by_role("region", name="Systems").locator("tbody tr")
+    expected = ranked(read(job["result"], Comparison))
+    assert rows.count() == len(expected) > 5
+    for row, (method, point) in zip(rows.all(), expected, strict=True):
+        assert row.get_by_role("rowheader").inner_text() == method.title
+        cells = row.get_by_role("cell").all_inner_texts()
+        assert cells[0] == units.seconds(point.replayed_time_s)
+        assert cells[4] == units.size(point.replayed_peak_bytes)
+        assert cells[5] == ("yes" if point.feasible else "no")
+    drawn(page)
+    names = page.evaluate("document.getElementById('plot').data.map(one => one.name)")
+    assert names == [one["title"] for one in job["result"]["methods"] if one["points"]]
+    assert faults(page) == []
+    page.get_by_role("link", name="Change and ask again").click()
+    expect(page.get_by_role("radio", name="Compare")).to_be_checked()
+    expect(page.get_by_label("FlexFlow’s proposals")).to_be_visible()
+
+
+def test_a_curve_is_compared_on_its_fastest_count_and_a_quote_on_its_first_offer(
+    page: Page, service: Service
+) -> None:
+    job = compared(page, service, "curves", {**VGG, "max_gpus": 3})
+    curve = {**VGG, "max_gpus": 3}
+    points = service.client.post("/v1/curves", json=curve).json()["result"]["points"]
+    fitting = [point for point in points if point["feasible"]]
+    fastest = min(fitting, key=lambda point: float(point["replayed_time_s"]))
+    assert job["question"]["gpus"] == fastest["gpus"]
+    quote = {"graph": "shipped:vgg16", "max_instances": 1, "options": ONE}
+    job = compared(page, service, "quotes", quote)
+    (first, *_) = service.client.post("/v1/quotes", json=quote).json()["result"]["offers"]
+    assert job["question"]["gpus"] == first["gpus"]
+    (offer,) = [
+        one for one in read_offers()
+        if (one.provider, one.instance_type, one.region, one.spot)
+        == (first["provider"], first["instance_type"], first["region"], first["spot"])
+    ]  # fmt: skip
+    assert job["question"]["hardware"] == offer.profile().name
+
+
+@pytest.mark.full
+def test_the_form_asks_for_a_comparison_by_sums(page: Page, service: Service) -> None:
+    ask(page, "compare", "shipped:vgg16", overlap="false")
+    answered(page)
+    job = service.client.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()
+    assert job["question"]["options"]["overlap"] is False
+    rows = page.get_by_role("region", name="Systems").locator("tbody tr")
+    assert rows.count() >= len(job["result"]["methods"])
+    assert faults(page) == []
+
+
+def test_what_a_comparison_does_not_take_is_left_out() -> None:
+    taken = {"epsilon": 0.1, "overlap": False, "micro_batches": [1]}
+    assert comparable({**taken, "pins": ["split=batch"], "method": "tofu"}) == taken
+    assert comparable({**taken, "micro_batches": [1, 2]}) == {"epsilon": 0.1, "overlap": False}
+    kept = {"overlap": True, "micro_batches": [1, 2], "method": "auto"}
+    assert comparable(kept) == kept

@@ -1,0 +1,91 @@
+"""The lists of a pipeline's stages: one order of transfers, which ends, and a checker that sees."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shardwise.errors import ShardwiseError
+from shardwise.execute.pipeline.lists import Item, forward_only, lists_of, require_end
+from shardwise.pipeline.actions import Kind
+from shardwise.pipeline.schedules import schedule
+
+NAMES = ("gpipe", "1f1b", "1f1b-eager")
+
+
+def drawn(seed: int) -> tuple[tuple[Item, ...], ...]:
+    """Returns the lists of a random pipeline: some cuts carry no gradient, or nothing."""
+    chance = random.Random(seed)
+    stages, parts = chance.randint(2, 6), chance.randint(1, 12)
+    carries = [chance.random() < 0.9 for _ in range(stages - 1)]
+    returns = [there and chance.random() < 0.8 for there in carries]
+    made = schedule(NAMES[seed % 3], ranks=stages, micro_batches=parts)
+    return lists_of(made, carries, returns)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_transfer_is_begun_by_both_sides_in_one_order(seed: int) -> None:
+    lists = drawn(seed)
+    require_end(lists)
+    for cut in range(len(lists) - 1):
+        here, there = (
+            [item.transfer for item in lists[s] if item.transfer and item.transfer.cut == cut]
+            for s in (cut, cut + 1)
+        )
+        assert here == there
+        assert [t.number for t in here if t] == sorted(t.number for t in here if t)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tensors_are_sent_when_made_and_asked_for_one_action_ahead(seed: int) -> None:
+    for stage, items in enumerate(drawn(seed)):
+        actions = [item.action for item in items if item.action]
+        done = 0
+        for item in items:
+            if item.action is not None:
+                done += 1
+                continue
+            transfer = item.transfer
+            assert transfer is not None
+            kind = Kind.FORWARD if transfer.is_forward else Kind.BACKWARD
+            of = [(a.kind, a.micro_batch) for a in actions].index((kind, transfer.micro_batch))
+            if transfer.source == stage:
+                assert of == done - 1
+            else:
+                # Sooner only where it was asked for before something that is sent.
+                assert of >= done
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_without_gradients_has_forwards_only(name: str) -> None:
+    made = forward_only(schedule(name, ranks=3, micro_batches=4))
+    lists = lists_of(made, [True, True], [False, False])
+    require_end(lists)
+    assert [str(item.action) for item in lists[1] if item.action] == ["1F0", "1F1", "1F2", "1F3"]
+
+
+def test_lists_in_different_orders_are_seen() -> None:
+    made = schedule("1f1b", ranks=2, micro_batches=3)
+    lists = [list(items) for items in lists_of(made, [True], [True])]
+    places = [n for n, item in enumerate(lists[1]) if item.transfer]
+    lists[1][places[0]], lists[1][places[1]] = lists[1][places[1]], lists[1][places[0]]
+    with pytest.raises(ShardwiseError, match=r"stage 0 begins .* where stage 1 begins"):
+        require_end(lists)
+
+
+def test_a_stage_that_waits_for_what_is_never_sent_is_seen() -> None:
+    made = schedule("1f1b", ranks=2, micro_batches=1)
+    first, second = lists_of(made, [True], [True])
+    sends = [item for item in second if item.transfer and item.transfer.source == 1]
+    with pytest.raises(ShardwiseError, match="stage 0 waits for ever: 0B0 comes next"):
+        require_end([first, [item for item in second if item not in sends]])
+
+
+def test_a_transfer_that_one_side_alone_begins_is_seen() -> None:
+    made = schedule("gpipe", ranks=2, micro_batches=2)
+    first, second = lists_of(made, [True], [True])
+    last = [item.transfer for item in second if item.transfer][-1]
+    lacking = [i for i in first if i.transfer != last and str(i) != "0B1"]
+    with pytest.raises(ShardwiseError, match="stage 1 alone begins gradients of micro-batch 1"):
+        require_end([lacking, second])
