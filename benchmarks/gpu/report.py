@@ -15,6 +15,8 @@ TABLES = {
     "step": "Training steps on one device: medians of ten after three, launched without waiting in "
     "between, with Adam on float32 copies of 16-bit parameters one by one (`update`). Compiling is "
     "part of `warm up` alone. `measured profile` predicts with what this run measured.",
+    "plan": "Plans on one rank, run as `shardwise run` runs them; predicted with the measured "
+    "profile.",
     "floor": "The host's time for one pass of an operator (the backward of a product has two): "
     "forward and backward of layers so small that the device waits. Profiles have the median as "
     "`host.operator_s`.",

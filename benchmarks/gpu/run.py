@@ -15,8 +15,8 @@ from shardwise.files import write_whole
 from shardwise.hardware import hardware_document
 from shardwise.outfiles import write_json
 
-from . import host, kernels, machine, steps, tables
-from .parts import Outcome, Part, run_part
+from . import host, kernels, machine, plans, steps, tables
+from .parts import Outcome, Part, Runner
 from .profile import base_profile, with_measured
 from .report import Report, markdown
 from .setting import Setting, make_setting
@@ -33,6 +33,7 @@ def parts(setting: Setting) -> list[Part]:
         Part("products", 45, kernels.products),
         Part("attention", 20, kernels.attention),
         Part("operators", 100, tables.measure),
+        Part("plans", 45, partial(plans.measure, model=setting.stepped[0])),
         *(Part(f"steps of {m.name}", 75, partial(steps.measure, model=m)) for m in setting.stepped),
     ]
 
@@ -60,7 +61,23 @@ def run(
     else:
         device = "cuda"
     out.mkdir(parents=True, exist_ok=True)
-    described = run_part(Part("machine", 0, machine.describe), device, budget_s, device != "cpu")
+    with Runner(device != "cpu") as runner:
+        return _run(runner, device, quick, (began, began + budget_s), out, say)
+
+
+def _run(
+    runner: Runner,
+    device: str,
+    quick: bool,
+    time_s: tuple[float, float],
+    out: Path,
+    say: Callable[[str], object],
+) -> int:
+    """Returns the exit code of a run on a device that there should be.
+
+    `time_s` has when the run began and when it is to end, as `monotonic()`.
+    """
+    described = runner.run(Part("machine", 0, machine.describe), device, time_s[1] - monotonic())
     if described.error:
         say(f"the device does not answer: {described.error}")
         return 1
@@ -79,7 +96,7 @@ def run(
         asked["when"] = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
         report = Report(asked, facts | sampler.facts)
         report.before = sampler.during(0.0, time())
-        _run_all(setting, report, (began, began + budget_s), sampler, out, say)
+        _run_all(runner, setting, report, time_s, sampler, out, say)
     finally:
         sampler.stop()
     say(f"wrote report.md, report.json and profile.json to {out}")
@@ -92,6 +109,7 @@ def exit_code(outcomes: Iterable[Outcome]) -> int:
 
 
 def _run_all(
+    runner: Runner,
     setting: Setting,
     report: Report,
     time_s: tuple[float, float],
@@ -99,15 +117,12 @@ def _run_all(
     out: Path,
     say: Callable[[str], object],
 ) -> None:
-    """Runs all parts; each gets its share of the time that those before it left.
-
-    `time_s` has when the run began and when it is to end, as `monotonic()`.
-    """
+    """Runs all parts; each gets its share of the time that those before it left."""
     waiting = parts(setting)
     for number, part in enumerate(waiting):
         left_s = time_s[1] - RESERVE_S - monotonic()
         limit_s = max(left_s, 0.0) * part.share / sum(other.share for other in waiting[number:])
-        outcome = run_part(part, setting, limit_s, setting.on_gpu)
+        outcome = runner.run(part, setting, limit_s)
         outcome.power = sampler.during(outcome.began, outcome.ended)
         for row in outcome.rows.get("sustained", []):
             row |= sampler.during(row["began"], row["ended"])
