@@ -1,4 +1,5 @@
-# One file, four targets: `service`, `worker`, `agent` (run on a GPU host) and `build` (the wheel).
+# One file, five targets: `service`, `worker`, `agent` (run on a GPU host), `docs` (the pages that the
+# service serves) and `build` (the wheel).
 #
 #   docker build --target service -t shardwise-service .
 #
@@ -35,6 +36,21 @@ COPY worker worker
 COPY agent agent
 RUN maturin build --release --strip --out /wheels
 
+# The pages that the service serves at /manual/, as `make docs` builds them. The reference is made of
+# the code, which is that of the wheel.
+FROM ${PYTHON_IMAGE} AS docs
+COPY deploy/requirements/docs.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+WORKDIR /source
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    python -m zipfile -e /wheels/*.whl .
+COPY tools tools
+COPY deploy deploy
+COPY docs docs
+# Links to files that are not copied stay as their names; `make check` sees that those exist.
+RUN python -m tools.reference \
+ && python -m sphinx -E -q -d /tmp/doctrees -b html docs /manual
+
 # What the service and the worker have in common: a user, an environment of its own, no compiler.
 FROM ${PYTHON_IMAGE} AS base
 RUN groupadd --gid 10001 shardwise \
@@ -51,9 +67,11 @@ COPY deploy/requirements/service.txt /tmp/requirements.txt
 RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps /wheels/*.whl
+COPY --from=docs /manual /usr/share/doc/shardwise
 USER 10001:10001
 ENV SHARDWISE_HOST=0.0.0.0 \
     SHARDWISE_PORT=8000 \
+    SHARDWISE_DOCS_DIR=/usr/share/doc/shardwise \
     SHARDWISE_AUTH=required
 EXPOSE 8000
 STOPSIGNAL SIGTERM

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo packages test test-all test-of test-part check docs reference tables serve bench soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -16,7 +16,7 @@ $(VENV)/.made:
 	touch $@
 
 $(VENV)/.base: $(VENV)/.made pyproject.toml $(SOLVER)
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --editable '.[plot]'
 	touch $@
 
 $(VENV)/.service: $(VENV)/.base
@@ -33,11 +33,16 @@ $(VENV)/.docs: $(VENV)/.base
 
 # The ordinary torch wheel (2.6 GB with CUDA libraries; it runs on CPU). Only tests and captures need it.
 $(VENV)/.torch: $(VENV)/.dev
-	$(BIN)/pip install --quiet --editable '.[dev,torch]'
+	$(BIN)/pip install --quiet --editable '.[dev,models]'
 	touch $@
 
 demo: $(VENV)/.base
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh out/demo
+
+# The tasks of examples/tasks, each in an empty folder with an empty home: a line for each.
+# TASKS=01 04 runs those whose names contain one of these.
+tasks: $(VENV)/.torch
+	$(BIN)/python -m tools.tasks $(TASKS)
 
 # Programs of the system that tests need: installed where that may be done, else their tests are
 # skipped and named. Quick when all is there.
@@ -100,6 +105,10 @@ tables: $(VENV)/.torch
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve
+
+# abi3 wheels of Linux on x86-64 and arm64, and the sdist, in dist/; each checked with auditwheel.
+wheels: $(VENV)/.dev
+	$(BIN)/python -m tools.wheels
 
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py

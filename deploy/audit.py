@@ -57,5 +57,5 @@ def audit_rust() -> bool:
 
 
 if __name__ == "__main__":
-    clean = [audit_python(name) for name in ("service", "worker", "agent")]
+    clean = [audit_python(name) for name in ("service", "worker", "agent", "docs")]
     sys.exit(0 if all([*clean, audit_rust()]) else 1)

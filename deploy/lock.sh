@@ -6,13 +6,14 @@ pin() {
     uv pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-annotate \
         --no-header --no-emit-index-url --no-emit-find-links "$@"
 }
-for target in service worker agent; do
+for target in service worker agent docs; do
     case $target in
         service) extras="--extra service --extra mcp --extra oidc --extra otel" ;;
         worker) extras="--extra worker --extra otel" ;;
-        agent) extras="--extra agent --extra torch" ;;
+        agent) extras="--extra agent --extra models" ;;
+        docs) extras="--extra service --extra worker --extra agent --extra client --extra mcp --extra oidc --extra docs" ;;
     esac
     # shellcheck disable=SC2086  # the extras are several words
     pin pyproject.toml $extras -o "deploy/requirements/$target.txt"
 done
-printf 'maturin>=1.7,<2\n' | pin - -o deploy/requirements/build.txt
+printf 'maturin>=1.9.4,<2\n' | pin - -o deploy/requirements/build.txt

@@ -4,7 +4,8 @@
 
 Every capture and every search runs in a process of its own, so that its time and its peak memory
 are its own; all families take about half an hour. Needs the torch extra.
-With names only those lines of the file are replaced.
+With names only those lines of the file are replaced; what stands above its table stays, since it
+says how old the other lines are.
 """
 
 from __future__ import annotations
@@ -77,15 +78,23 @@ def measure(family: Family, gpus: Sequence[int] = GPUS) -> Row:
 
 
 def document(rows: Sequence[Row], gpus: Sequence[int] = GPUS, earlier: str = "") -> str:
-    """Returns docs/models.md; families missing from `rows` keep their lines of `earlier`."""
+    """Returns docs/models.md; families missing from `rows` keep their lines of `earlier`.
+
+    So does what stands above the table, as long as a family's lines are kept.
+    """
     heads = [
         *("family", "operators", "groups", "parameters", "forward Tflop", "capture", "undescribed"),
         *(f"{count} GPUs" for count in gpus),
     ]
     known = {line.split(" | ")[0].strip("| "): line for line in earlier.splitlines()}
-    known |= {row.family.name: _line(_cells(row)) for row in rows}
+    measured = {row.family.name: _line(_cells(row)) for row in rows}
+    head = f"{_line(heads)}\n"
+    above = _INTRODUCTION.format(hardware=HARDWARE)
+    if head in earlier and any(f.name in known and f.name not in measured for f in FAMILIES):
+        above = earlier[: earlier.index(head)].removesuffix("\n")
+    known |= measured
     listed = {f.name: f for f in (*FAMILIES, *(row.family for row in rows)) if f.name in known}
-    lines = [_INTRODUCTION.format(hardware=HARDWARE), _line(heads), _line(["---"] * len(heads))]
+    lines = [above, _line(heads), _line(["---"] * len(heads))]
     lines += [known[name] for name in listed]
     lines += ["", "Captured with:", ""]
     lines += [f"- {name}: `{_command(family)}`" for name, family in listed.items()]

@@ -44,7 +44,7 @@ ARGUMENTS: Mapping[str, str] = {
     "plan_file": "A file that `plan` wrote; without it the plan of the agent's launch.",
     "problem": "A `shardwise.problem/1` file.",
     "source": "A [preset](../presets.md), `package.module:callable`, `hf:CONFIG[:key=value,…]`, "
-    "`hf:./config.json`, `timm:NAME`, `zoo:NAME` "
+    "`hf:./config.json`, `diffusers:CLASS`, `timm:NAME`, `zoo:NAME` "
     "([models](../models.md)) or `FILE.onnx[:dimension=size,…]` ([ONNX files](../onnx.md)).",
     "subject": "A person, by the identity provider's `sub`, as the audit shows it behind `oidc:`.",
     "tenant": "A tenant's name.",
