@@ -12,7 +12,7 @@ from agent.assignment import Assignment
 from agent.config import REFUSED, Config, EntryPoint
 from shardwise.errors import ShardwiseError
 
-_VALUE = r"(?:zoo|hf|timm|shipped):[\w.,:=*+-]+|[\w.,=*+][\w.,=*+ -]*"
+_VALUE = r"(?:zoo|hf|diffusers|timm|shipped):[\w.,:=*+-]+|[\w.,=*+][\w.,=*+ -]*"
 BUILT_IN_ARGUMENTS = re.compile(rf"--(?!out)[a-z][a-z-]*(?:=(?:{_VALUE}))?|{_VALUE}")
 """No paths, no `package.module:callable`, no `--output`: what a launch says must neither name a
 file outside its folder nor choose what is imported."""
