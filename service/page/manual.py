@@ -34,6 +34,9 @@ TOPICS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("how-to/trainers", "From a plan to a trainer"),
         ("replay", "Replay"),
     ),
+    "pipeline.html": (
+        ("pipelines", "Pipelines"), _CERTIFICATES, ("replay", "Replay"),
+    ),
     "pricing.html": (
         ("how-to/price", "Price my configuration"), ("trainers", "Plans for trainers"),
     ),
