@@ -88,8 +88,9 @@ def test_sizes_are_checked_first(sizes: dict[str, object], field: str) -> None:
 
 def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for source in ("zoo:mlp", "hf:GPT2Config", "somewhere:build"):
-        with pytest.raises(CaptureError, match=r"torch.*shardwise\[torch\]"):
+    extras = {"zoo:mlp": "torch", "hf:GPT2Config": "models", "somewhere:build": "torch"}
+    for source, extra in extras.items():
+        with pytest.raises(CaptureError, match=rf"torch.*shardwise\[{extra}\]"):
             capture(source)
 
 
