@@ -94,6 +94,10 @@ class GroupTerms:
         """Returns the least that forward and backward of a step compute under any assignment."""
         return float(self.passes_compute_s().min())
 
+    def least_backward_s(self) -> float:
+        """Returns the least that backward of a step computes under any assignment."""
+        return self.micro_batches * float(self.compute.backward_s.sum(axis=1).min())
+
     def least_update_s(self) -> float:
         """Returns the least that the update computes under any assignment, with any ZeRO stage."""
         return float(self._update_s().min())

@@ -7,7 +7,9 @@ belongs to the stage that reads the tensor, where it arrives in the layout in wh
 
 A stage's step of A micro-batches, one after another, is divided into A (f + b) + u: forward and
 backward of a micro-batch, and the rest, which is the synchronisation of gradients and the update.
-In a pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-batches are kept.
+What the host launches counts as work of the passes: with P the device's time of a micro-batch and H
+the host's of the step, A (f + b) is the soft maximum of A P and H (`hardware/host.py`). In a
+pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-batches are kept.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ EVERYWHERE = -1
 
 FEWEST = 4
 """Micro-batches without which no period can be told (`replay.program.WRITTEN` and one more)."""
+
+TINY = 1e-30
+"""Seconds that nothing is divided by less of."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,13 @@ class StageReplayer:
         forward = replayer.passes[1].forward_tasks
         self._forward = np.zeros(len(tape.holds), dtype=bool)
         self._forward[forward.start : forward.stop] = True
+        repeat = replayer.repeat
+        if repeat is None:
+            raise ValueError(f"a period needs {FEWEST} micro-batches")
+        again = np.zeros(len(tape.holds), dtype=bool)
+        again[repeat.tasks.start : repeat.tasks.stop] = True
+        self._backward = (again & self._computes & ~self._forward).astype(np.float64)
+        """1 for the computation of one micro-batch's backward."""
 
     def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
         """Returns the unit that each value of the program belongs to."""
@@ -99,14 +111,17 @@ class StageReplayer:
         own = np.concatenate([inside(self._of_group), inside(self._of_edge)], axis=1)
         host_s = self._sum(self._replayer.host, choices, edge_choices, own)
         step_s = soft_maximum(replayed.device_s, host_s)
-        # What contention and the host add is spread over the step.
-        longer = step_s / np.maximum(total, 1e-30)
-        forward = np.array([self._forward_s(values, stage) for stage in range(stages)])
+        # What contention adds is spread over the step.
         batches = self._problem.context.micro_batches
+        device_s = batches * period * (replayed.device_s / np.maximum(total, TINY))
+        passes_s = soft_maximum(device_s, host_s) / batches
+        forward = np.array([self._forward_s(values, stage) for stage in range(stages)])
+        forward = np.minimum(forward, period - values[0] @ self._backward)
+        forward_s = passes_s * np.clip(forward / np.maximum(period, TINY), 0.0, 1.0)
         return ReplayedStages(
-            forward * longer,
-            np.maximum(period - forward, 0.0) * longer,
-            np.maximum(total - batches * period, 0.0) * longer,
+            forward_s,
+            passes_s - forward_s,
+            np.maximum(step_s - batches * passes_s, 0.0),
             replayed.peak_bytes,
             self._sum(self._kept, choices, edge_choices, own),
         )

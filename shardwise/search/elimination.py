@@ -43,45 +43,18 @@ def cheapest(
     layouts only the cheapest is tried: nothing else depends on which one it is. Raises
     `Cancelled`, and `SolverError` where a limit is met.
     """
-    core = _core.Problem()
-    ids: dict[Hashable, tuple[int, NDArray[np.int64]]] = {}
-    rows: list[NDArray[np.int64]] = []
-    for g, (pattern, group) in enumerate(zip(problem.patterns, problem.costs, strict=True)):
-        of_group = costs.groups[g]
-        mask = None if allowed is None else allowed[g]
-        key = (id(group), id(of_group), id(mask))
-        if key not in ids:
-            kept = _least_of_each(of_group, group.alike, mask)
-            ids[key] = (core.add_costs(np.zeros(len(kept)), of_group[kept]), kept)
-        number, kept = ids[key]
-        core.add_operator(pattern.group.name, number)
-        rows.append(kept)
-    tables: dict[Hashable, _Table] = {}
-    used = {} if allowed is None else occurring(problem.edges, rows)
-    for e, edge in enumerate(problem.edges):
-        table = edge.table
-        of_edge = (id(table), id(costs.edges[e]))
-        if of_edge not in tables:
-            tables[of_edge] = _Table.of(core, table, costs.edges[e], used.get(id(table)))
-        known = tables[of_edge]
-        core.add_edge(
-            edge.source,
-            edge.target,
-            known.number,
-            known.row_of[table.rows[rows[edge.source]]],
-            known.column_of[table.columns[rows[edge.target]]],
-        )
+    part = _LeastProblem(problem, costs, range(len(problem.costs)), allowed)
     with solver_errors():
         bound, taken, _ = _core.least_time(
-            core,
+            part.core,
             time_limit_s=time_limit_s,
             memory_limit_bytes=memory_limit_bytes,
             threads=threads,
             progress=progress,
         )
-    choices = np.array([kept[k] for kept, k in zip(rows, taken.tolist(), strict=True)])
+    choices = np.array([part.rows[g][k] for g, k in enumerate(taken.tolist())])
     edge_choices = [
-        tables[id(edge.table), id(costs.edges[e])].alternative(
+        part.tables[id(edge.table), id(costs.edges[e])].alternative(
             edge.table.cell(choices[edge.source], choices[edge.target])
         )
         for e, edge in enumerate(problem.edges)
@@ -89,6 +62,78 @@ def cheapest(
     return Cheapest(
         bound + costs.constant, choices.astype(np.uint32), np.array(edge_choices, dtype=np.uint32)
     )
+
+
+def least_of(
+    problem: SearchProblem,
+    costs: OwnerCosts,
+    groups: Sequence[int],
+    *,
+    memory_limit_bytes: int | None = None,
+    threads: int = 0,
+) -> float:
+    """Returns a bound that no strategy of some groups, and of the crossings between them, costs
+    less than; the constant is left out.
+
+    Raises `SolverError` where a limit is met.
+    """
+    part = _LeastProblem(problem, costs, groups, None)
+    with solver_errors():
+        bound, _, _ = _core.least_time(
+            part.core, memory_limit_bytes=memory_limit_bytes, threads=threads
+        )
+    return float(bound)
+
+
+class _LeastProblem:
+    """The solver's problem of the cheapest strategy of some groups.
+
+    `rows` are the configurations that a group may take, `tables` those of its crossings by table
+    and costs.
+    """
+
+    def __init__(
+        self,
+        problem: SearchProblem,
+        costs: OwnerCosts,
+        groups: Sequence[int],
+        allowed: Masks | None,
+    ) -> None:
+        self.core = _core.Problem()
+        self.rows: dict[int, NDArray[np.int64]] = {}
+        self.tables: dict[Hashable, _Table] = {}
+        ids: dict[Hashable, tuple[int, NDArray[np.int64]]] = {}
+        number: dict[int, int] = {}
+        for g in groups:
+            group, of_group = problem.costs[g], costs.groups[g]
+            mask = None if allowed is None else allowed[g]
+            key = (id(group), id(of_group), id(mask))
+            if key not in ids:
+                kept = _least_of_each(of_group, group.alike, mask)
+                ids[key] = (self.core.add_costs(np.zeros(len(kept)), of_group[kept]), kept)
+            of_costs, self.rows[g] = ids[key]
+            number[g] = self.core.add_operator(problem.patterns[g].group.name, of_costs)
+        edges = [
+            (e, edge)
+            for e, edge in enumerate(problem.edges)
+            if edge.source in number and edge.target in number
+        ]
+        used = {} if allowed is None else occurring([edge for _, edge in edges], self.rows)
+        for e, edge in edges:
+            table = edge.table
+            of_edge = (id(table), id(costs.edges[e]))
+            if of_edge not in self.tables:
+                self.tables[of_edge] = _Table.of(
+                    self.core, table, costs.edges[e], used.get(id(table))
+                )
+            known = self.tables[of_edge]
+            self.core.add_edge(
+                number[edge.source],
+                number[edge.target],
+                known.number,
+                known.row_of[table.rows[self.rows[edge.source]]],
+                known.column_of[table.columns[self.rows[edge.target]]],
+            )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations, pairwise, product
 from math import inf
-from operator import add
+from operator import add, mul, sub
 from random import Random
 
 import numpy as np
@@ -21,11 +21,14 @@ from shardwise.graph import Graph, graph_id, read_graph
 from shardwise.hardware import load_hardware
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.stages import StageReplayer
-from shardwise.search.pipelines.bounds import least_step_s
-from shardwise.search.pipelines.cuts import Cuts, best_cuts, windows
+from shardwise.search.elimination import cheapest
+from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
+from shardwise.search.pipelines.cuts import Cuts, best_cuts, moved, windows
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, assembled, kept
+from shardwise.search.pipelines.ranges import least_passes_s
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.pipelines.stages import StageProblems
 from shardwise.search.pipelines.staircases import Staircase, Staircases
@@ -132,7 +135,7 @@ class RandomPipeline:
 
     units: int
     stages: int
-    batches: int
+    repeats: list[float]
     times: dict[tuple[int, int, int], float]
     hops: list[float]
 
@@ -147,20 +150,22 @@ class RandomPipeline:
             for s, i, j in product(range(stages), range(units), range(units + 1))
         }
         hops = [random.random() * 0.2 for _ in range(units + 1)]
-        return cls(units, stages, random.choice([1, 4, 30]), times, hops)
+        batches = random.choice([1, 4, 30])
+        repeats = [batches * random.uniform(0.7, 1.0) for _ in range(stages)]
+        return cls(units, stages, repeats, times, hops)
 
     def step_s(self, bounds: tuple[int, ...]) -> float:
         of = [self.times[s, i, j] for s, (i, j) in enumerate(pairwise(bounds))]
         if max(of) == inf:
             return inf
         hops_s = sum(self.hops[cut] for cut in bounds[1:-1])
-        return sum(of) + 2 * hops_s + (self.batches - 1) * max(of)
+        return sum(of) + 2 * hops_s + max(map(mul, self.repeats, of))
 
-    def found(self) -> list[Cuts]:
+    def found(self) -> Cuts | None:
         weights = [0.0] * self.units
         ends = windows(weights, self.stages, 0.5)
         return best_cuts(
-            lambda *stage: self.times[stage], self.hops, ends, weights, self.batches, 0.5
+            lambda *stage: self.times[stage], self.hops, ends, weights, self.repeats, 0.5
         )
 
 
@@ -169,9 +174,38 @@ def test_cuts_are_the_best_of_all(seed: int) -> None:
     of = RandomPipeline.of(seed)
     best = min(of.step_s(bounds) for bounds in every_cut(of.units, of.stages))
     found = of.found()
-    assert (found[0].step_s if found else inf) == pytest.approx(best)
+    assert (found.step_s if found else inf) == pytest.approx(best)
     if found:
-        assert of.step_s(found[0].bounds) == pytest.approx(best)
+        assert of.step_s(found.bounds) == pytest.approx(best)
+
+
+def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
+    """An embedding takes sixteen times what its arithmetic does; layers do not."""
+    weights = [0.05, *[1.0] * 12]
+    ends = windows(weights, 4, 0.6)
+    cuts = best_cuts(
+        lambda _, i, j: sum(weights[i:j]) + 0.75 * (i == 0),
+        [0.0] * 14,
+        ends,
+        weights,
+        [9.0] * 4,
+        0.6,
+    )
+    assert cuts is not None and cuts.bounds == (0, 4, 7, 10, 13)
+
+
+def test_cuts_are_moved_until_no_neighbour_is_faster() -> None:
+    goal = (0, 5, 9, 13, 16)
+
+    def away(bounds: tuple[int, ...]) -> float:
+        return (
+            1.0
+            + sum(abs(a - b) for a, b in pairwise(map(sub, bounds, goal)))
+            + abs(bounds[1] - goal[1])
+        )
+
+    assert moved((0, 2, 4, 6, 16), away) == goal
+    assert moved((0, 16), away) == (0, 16)
 
 
 def test_windows_hold_the_even_cuts_and_leave_out_lopsided_ones() -> None:
@@ -307,21 +341,81 @@ def test_no_pipeline_is_below_the_bound(seed: int) -> None:
     forward = [random.uniform(0.1, 2) for _ in range(units)]
     backward = [random.uniform(0.1, 4) for _ in range(units)]
     update = np.array([random.uniform(0, 1) for _ in range(units)])
-    bound = least_step_s(np.add(forward, backward), update, stages, batches)
-    steps = []
-    for bounds in every_cut(units, stages):
-        ranges = [slice(*pair) for pair in pairwise(bounds)]
-        times = [StageTimes(sum(forward[r]), sum(backward[r]), 0.0) for r in ranges]
-        for name in SCHEDULES:
+    passes = ranges_of(np.add(forward, backward))
+    bound = least_step_s(passes, update, stages, batches)
+    for name in SCHEDULES:
+        windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
+        windowed = least_windowed_s(passes, np.array(backward), update, windows_of, batches)
+        steps = []
+        for bounds in every_cut(units, stages):
+            ranges = [slice(*pair) for pair in pairwise(bounds)]
+            times = [StageTimes(sum(forward[r]), sum(backward[r]), 0.0) for r in ranges]
             run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
             ends = [spans[-1][1] for spans in run.spans_s]
             steps.append(max(end + update[r].sum() for end, r in zip(ends, ranges, strict=True)))
-    assert bound <= min(steps) * (1 + 1e-9)
-    assert bound >= 0.6 * min(steps)
+        assert max(bound, windowed) <= min(steps) * (1 + 1e-9)
+        assert max(bound, windowed) >= 0.7 * min(steps)
 
 
 def test_more_stages_than_units_take_for_ever() -> None:
-    assert least_step_s(np.ones(2), np.zeros(2), 3, 4) == inf
+    two = ranges_of(np.ones(2))
+    assert least_step_s(two, np.zeros(2), 3, 4) == inf
+    assert least_windowed_s(two, np.ones(2), np.zeros(2), [3, 2, 1], 4) == inf
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_windowed_bounds_are_the_least_of_all_cuts(seed: int) -> None:
+    random = Random(seed)
+    units, stages, batches = random.randint(2, 6), random.randint(1, 3), random.randint(4, 9)
+    stages = min(units, stages)
+    backward, update = (np.array([random.random() for _ in range(units)]) for _ in range(2))
+    passes = ranges_of(backward + np.array([random.random() for _ in range(units)]))
+    windows_of = [random.randint(1, batches) for _ in range(stages)]
+    least = inf
+    for bounds in every_cut(units, stages):
+        times = [passes[pair] for pair in pairwise(bounds)]
+        ahead = [
+            (batches - k) * t + (k - 1) * backward[slice(*pair)].sum()
+            for k, t, pair in zip(windows_of, times, pairwise(bounds), strict=True)
+        ]
+        least = min(least, sum(times) + max(ahead) + update[: bounds[1]].sum())
+    found = least_windowed_s(passes, backward, update, windows_of, batches)
+    assert found == pytest.approx(least)
+
+
+@pytest.mark.parametrize("hardware", ["l4", "dgx-h100"])
+def test_no_stage_is_below_what_its_units_take_at_least(
+    staged: StagedSubject, units: Units, gpt2: Graph, hardware: str
+) -> None:
+    """Of strategies and cuts drawn at random; GPT-2 waits for its host on H100s."""
+    search = PipelineSearch(gpt2, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
+    (question,) = search.questions([2])
+    problem = question.draft.joined(quiet)
+    least = least_passes_s(problem, units, quiet)
+    own = StageReplayer(problem.own_replayer, units.of_group)
+    sums = OwnerCosts(
+        0.0,
+        [cost.time_s for cost in problem.problem.costs],
+        [edge.table.time_s for edge in problem.problem.edges],
+    )
+    fast = cheapest(problem.problem, sums)
+    random, tightest = np.random.default_rng(3), inf
+    for number in range(40):
+        choices, edge_choices = fast.choices.copy(), fast.edge_choices.copy()
+        for group in random.choice(len(choices), number, replace=False):
+            choices[group] = random.choice(len(problem.problem.costs[group].time_s))
+            for edge, ends in enumerate(problem.problem.edges):
+                if group in (ends.source, ends.target):
+                    edge_choices[edge] = 0
+        cut = int(random.integers(1, len(units)))
+        replayed = own.replay(choices, edge_choices, (0, cut, len(units)))
+        passes = replayed.forward_s + replayed.backward_s
+        bounds = np.array([least[0, cut], least[cut, -1]])
+        assert (passes >= bounds * (1 - 1e-9)).all()
+        computed = [question.backward_s[:cut].sum(), question.backward_s[cut:].sum()]
+        assert (replayed.backward_s >= np.array(computed) * (1 - 1e-9)).all()
+        tightest = min(tightest, float((passes / bounds).min()))
+    assert tightest < 1.03
 
 
 def test_more_kept_micro_batches_never_need_less(stages: StageProblems) -> None:
@@ -383,7 +477,7 @@ def test_stages_keep_what_the_schedule_keeps_when_it_runs(name: str) -> None:
 def found(gpt2: Graph) -> Pipeline:
     fastest = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet).fastest([2])
     assert fastest.pipeline is not None
-    assert fastest.least_s < fastest.pipeline.step_s
+    assert fastest.least_s < fastest.pipeline.step_s < 1.03 * fastest.least_s
     return fastest.pipeline
 
 

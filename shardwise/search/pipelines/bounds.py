@@ -1,18 +1,27 @@
 """What every pipeline of some stages and micro-batches takes at least, wherever it is cut.
 
 Stage s cannot begin before a micro-batch has come through the stages before it, nor can these end
-before its last gradient has gone back through them. With f and b the seconds of a micro-batch's
+before its last gradient has gone back through them. With t = f + b the seconds of a micro-batch's
 forward and backward, and A of them in a step,
 
-    T >= max over s of [ sum over j < s of (f_j + b_j) + A (f_s + b_s) ] + u_0
+    T >= max over s of [ sum over j < s of t_j + A t_s ] + u_0
 
 for every schedule that runs a whole backward at once (docs/pipelines.md), u_0 the update of the
-first stage, which ends last. Where each is the sum of what its units take at least under any
-strategy, the least of this over all cuts is below every pipeline's step.
+first stage, which ends last. Under 1F1B stage s starts k_s forwards, its window, before it waits
+for its first gradient, which has come through all stages behind it; A backwards and A - k_s
+forwards follow. So
+
+    T >= sum over j of t_j + max over s of [ (A - 1) t_s - (k_s - 1) f_s ] + u_0
+
+and of GPipe, which waits for no gradient, with k_s = 1. In both t may be what the units of a stage
+take at least under any strategy, and t - f what they compute backward: the least over all cuts is
+then below every pipeline's step. Matrices of ranges hold in row i and column j what the units from
+i to j - 1 take, infinite where j <= i.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -20,26 +29,82 @@ import numpy as np
 from shardwise.sharding.layout import Floats
 
 
-def least_step_s(passes_s: Floats, update_s: Floats, stages: int, micro_batches: int) -> float:
-    """Returns the bound for U units cut into stages; infinite where there are more stages than
+def ranges_of(by_unit: Floats) -> Floats:
+    """Returns the sums over ranges of what U units have each: (U + 1, U + 1)."""
+    before = np.concatenate([[0.0], np.cumsum(by_unit)])
+    above = np.triu(np.ones((len(before),) * 2, dtype=bool), 1)
+    return np.where(above, before[None, :] - before[:, None], inf)
+
+
+def least_step_s(ranges_s: Floats, update_s: Floats, stages: int, micro_batches: int) -> float:
+    """Returns the bound that holds for every schedule; infinite where there are more stages than
     units.
 
-    `passes_s` (U,) is what forward and backward of one micro-batch take in each unit at least,
-    `update_s` (U,) what the update does.
+    `ranges_s` (U + 1, U + 1) is what forward and backward of one micro-batch take at least in each
+    range of units, `update_s` (U,) what the update of each unit does.
     """
-    units = len(passes_s)
-    if stages > units:
-        return inf
-    before = np.concatenate([[0.0], np.cumsum(passes_s)])
-    # What stages take from each unit on: first that of the last stage alone.
-    rest = micro_batches * (before[-1] - before)
-    rest[units] = inf
-    for stage in range(stages - 2, -1, -1):
-        behind, rest = rest, np.full(units + 1, inf)
-        for first in range(units if stage else 1):
-            passes = before[first + 1 :] - before[first]
-            of_ends = np.maximum(micro_batches * passes, passes + behind[first + 1 :])
-            if not stage:
-                of_ends = of_ends + np.cumsum(update_s)
-            rest[first] = of_ends.min()
+    rest = micro_batches * ranges_s[:, -1]
+    for _ in range(stages - 2):
+        rest = np.maximum(micro_batches * ranges_s, ranges_s + rest[None, :]).min(axis=1)
+    if stages > 1:
+        rest = np.maximum(micro_batches * ranges_s[0], ranges_s[0] + rest)
+        return float((rest[1:] + np.cumsum(update_s)).min())
+    return float(rest[0] + update_s.sum())
+
+
+def least_windowed_s(
+    ranges_s: Floats,
+    backward_s: Floats,
+    update_s: Floats,
+    windows: Sequence[int],
+    micro_batches: int,
+) -> float:
+    """Returns the bound that holds where stage s has `windows[s]` forwards ahead of its gradients;
+    infinite where there are more stages than units.
+
+    `backward_s` (U,) is what one micro-batch's backward computes in each unit at least; the others
+    are as in `least_step_s`.
+    """
+    through = [ranges_s] * len(windows)
+    through[0] = ranges_s + ranges_of(update_s)
+    some = np.isfinite(ranges_s)
+    passes, backward = (np.where(some, of, 0.0) for of in (ranges_s, ranges_of(backward_s)))
+    # (A - 1) t - (k - 1) f, of which t - f is at least what backward computes.
+    ahead = [
+        np.where(some, (micro_batches - k) * passes + (k - 1) * backward, inf) for k in windows
+    ]
+    limit, best = inf, inf
+    while True:
+        total, longest = _least_sum(through, ahead, limit)
+        if total == inf:
+            return best
+        best = min(best, total + longest)
+        if total + _least_longest(ahead) >= best:
+            return best
+        limit = longest
+
+
+def _least_sum(
+    through: Sequence[Floats], ahead: Sequence[Floats], limit_s: float
+) -> tuple[float, float]:
+    """Returns the least sum over stages of `through`, each with less than a limit `ahead`, and the
+    most that a stage of it has `ahead`."""
+    units = len(through[0])
+    rest, longest = np.full(units, inf), np.full(units, -inf)
+    rest[-1] = 0.0
+    rows = np.arange(units)
+    for of_stage, stage_ahead in zip(reversed(through), reversed(ahead), strict=True):
+        total = np.where(stage_ahead < limit_s, of_stage, inf) + rest[None, :]
+        chosen = total.argmin(axis=1)
+        longest = np.maximum(stage_ahead[rows, chosen], longest[chosen])
+        rest = total[rows, chosen]
+    return float(rest[0]), float(longest[0])
+
+
+def _least_longest(ahead: Sequence[Floats]) -> float:
+    """Returns how long the longest stage is at least, wherever the cuts are."""
+    rest = np.full(len(ahead[0]), inf)
+    rest[-1] = -inf
+    for of_stage in reversed(ahead):
+        rest = np.maximum(of_stage, rest[None, :]).min(axis=1)
     return float(rest[0])

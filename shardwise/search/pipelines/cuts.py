@@ -2,10 +2,11 @@
 
 For stages of t_s seconds a micro-batch and hops of x_s, a step of A micro-batches takes about
 
-    T = Σ t_s + 2 Σ x_s + (A - 1) max t_s
+    T = Σ t_s + 2 Σ x_s + max c_s t_s
 
-which is exact for GPipe and equal stages, and ranks cuts for the others (docs/pipelines.md). For a
-limit on max t_s the least sum is found stage by stage from the end (Bellman); the limit is then
+with c_s = A - 1 for GPipe, and A - 1 less what a stage's window hides under 1F1B (`bounds.py`). It
+is exact for GPipe and equal stages, and ranks cuts for the others (docs/pipelines.md). For a limit
+on max c_s t_s the least sum is found stage by stage from the end (Bellman); the limit is then
 lowered below the longest stage of each answer, until no better T is possible. The best T over all
 limits is the best over all cuts.
 
@@ -17,10 +18,11 @@ either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,15 @@ from shardwise.sharding.layout import Floats
 
 NEAR = 0.995
 """What a stage that is not known counts, of the time that its computation lets one expect."""
+
+TINY = 1e-30
+"""Seconds that count as none."""
+
+RUN = 3
+"""How many cuts are moved together."""
+
+GAIN = 1e-3
+"""Relative: what moving a cut has to gain."""
 
 StageTime = Callable[[int, int, int], float]
 """Returns the seconds of a micro-batch of stage s (counted from 0), of units i to j - 1; infinite
@@ -72,41 +83,69 @@ def best_cuts(
     hops_s: Sequence[float],
     ends: Sequence[range],
     weights: Sequence[float],
-    micro_batches: int,
+    repeats: Sequence[float],
     slack: float,
-    most: int = 1,
-) -> list[Cuts]:
-    """Returns the best cuts, best first, at most `most`, with different longest stages.
+) -> Cuts | None:
+    """Returns the best cuts; None where there are none.
 
-    `hops_s[c]` are the seconds of a hop over the cut before unit c.
+    `hops_s[c]` are the seconds of a hop over the cut before unit c, `repeats` are c_s of the
+    formula.
     """
-    table = _StageTimes(stage_s, ends, weights, slack)
-    limit, best = inf, list[Cuts]()
+    table = _StageTimes(stage_s, ends, weights, repeats, slack)
+    limit, best = inf, None
     while True:
         bounds = table.least_sum(hops_s, limit)
         if bounds is None:
-            return sorted(best, key=lambda cuts: cuts.step_s)[:most]
+            return best
         if not table.know(bounds):
             continue
         times = [table.at(s, *bounds[s : s + 2]) for s in range(len(ends))]
         through_s = sum(times) + 2 * sum(hops_s[c] for c in bounds[1:-1])
-        longest = max(times)
-        best.append(Cuts(bounds, through_s + (micro_batches - 1) * longest))
-        reached = sorted(cuts.step_s for cuts in best)[:most][-1]
-        if len(best) >= most and through_s + (micro_batches - 1) * table.least_longest() >= reached:
-            return sorted(best, key=lambda cuts: cuts.step_s)[:most]
-        limit = longest
+        longest_s = max(map(mul, repeats, times))
+        if best is None or through_s + longest_s < best.step_s:
+            best = Cuts(bounds, through_s + longest_s)
+        if through_s + table.least_longest_s() >= best.step_s:
+            return best
+        limit = longest_s
+
+
+def moved(bounds: tuple[int, ...], step_s: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    """Returns cuts of which no neighbours make a faster step: in those, up to `RUN` cuts one after
+    another are a unit earlier or later."""
+    best_s = step_s(bounds)
+    while True:
+        steps = {other: step_s(other) for other in _neighbours(bounds)}
+        best = min(steps, key=lambda other: steps[other], default=bounds)
+        if steps.get(best, inf) >= best_s * (1.0 - GAIN):
+            return bounds
+        bounds, best_s = best, steps[best]
+
+
+def _neighbours(bounds: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    cuts = len(bounds) - 2
+    for run in range(1, min(cuts, RUN) + 1):
+        for first in range(1, cuts - run + 2):
+            for by in (-1, 1):
+                moved = tuple(cut + by for cut in bounds[first : first + run])
+                other = (*bounds[:first], *moved, *bounds[first + run :])
+                if all(i < j for i, j in pairwise(other)):
+                    yield other
 
 
 class _StageTimes:
     """The times of all stages that the windows allow, as far as they are known."""
 
     def __init__(
-        self, stage_s: StageTime, ends: Sequence[range], weights: Sequence[float], slack: float
+        self,
+        stage_s: StageTime,
+        ends: Sequence[range],
+        weights: Sequence[float],
+        repeats: Sequence[float],
+        slack: float,
     ) -> None:
         before = np.concatenate([[0.0], np.cumsum(weights)])
         share = before[-1] / len(ends) * (1 + slack)
-        self._stage_s = stage_s
+        self._stage_s, self._repeats = stage_s, repeats
         self._begins = [range(1), *ends[:-1]]
         self._ends = ends
         self._times: list[Floats] = []
@@ -145,29 +184,34 @@ class _StageTimes:
         times, weight, known = self._times[stage], self._weights[stage], self._known[stage]
         told = known & np.isfinite(times) & (weight > 0)
         if told.any():
-            rate = NEAR * float((times[told] / weight[told]).min())
-            times[~known] = np.maximum(times[~known], rate * weight[~known])
+            rates = times[told] / weight[told]
+            best = int(rates.argmin())
+            # A part that takes time whatever it computes makes short stages slower than the best
+            # rate, and longer ones faster: these take what they compute more.
+            more = np.minimum(rates[best] * weight, times[told][best] - weight[told][best] + weight)
+            times[~known] = np.maximum(times[~known], NEAR * more[~known])
 
     def at(self, stage: int, begin: int, end: int) -> float:
         """Returns the seconds of a stage."""
         row, column = begin - self._begins[stage].start, end - self._ends[stage].start
         return float(self._times[stage][row, column])
 
-    def least_longest(self) -> float:
-        """Returns how long the longest stage is at least, wherever the cuts are."""
+    def least_longest_s(self) -> float:
+        """Returns how long the longest stage repeats at least, wherever the cuts are."""
         rest = np.zeros(1)
-        for times in reversed(self._times):
-            rest = np.maximum(times, rest[None, :]).min(axis=1)
+        for times, repeats in zip(reversed(self._times), reversed(self._repeats), strict=True):
+            rest = np.maximum(repeats * times, rest[None, :]).min(axis=1)
         return float(rest[0])
 
     def least_sum(self, hops_s: Sequence[float], limit_s: float) -> tuple[int, ...] | None:
-        """Returns the bounds of the stages whose times and hops add up to the least, each stage
-        shorter than a limit; None where there are none."""
+        """Returns the bounds of the stages whose times and hops add up to the least, what each
+        repeats being shorter than a limit; None where there are none."""
         rest = np.zeros(1)
         chosen: list[NDArray[np.intp]] = []
         for stage in range(len(self._ends) - 1, -1, -1):
             times = self._times[stage]
-            total = np.where(times < limit_s, times, inf) + rest[None, :]
+            within = self._repeats[stage] * times < limit_s
+            total = np.where(within, times, inf) + rest[None, :]
             chosen.append(total.argmin(axis=1))
             rest = total.min(axis=1)
             if stage:

@@ -20,7 +20,7 @@ from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
 from shardwise.replay.stages import FEWEST
 from shardwise.search.gaps import unbeaten
-from shardwise.search.pipelines.bounds import least_step_s
+from shardwise.search.pipelines.bounds import least_step_s, ranges_of
 from shardwise.search.pipelines.cuts import Cuts
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, check_schedules
@@ -131,12 +131,17 @@ class PipelineSearch:
         """
         best: Pipeline | None = None
         best_s = cutoff_s
-        questions = sorted(self._questions(stages), key=lambda q: q.least_s)
+        proven: list[float] = []
+        questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         for number, question in enumerate(questions):
-            go_on(self.progress, "pipelines", number / len(questions))
+            share = number / len(questions)
+            go_on(self.progress, "pipelines", share)
             if question.least_s >= best_s:
                 break
             staged = Staged(question, self.progress, NEAR_LIMIT)
+            proven.append(staged.least_s(self._at(share)))
+            if proven[-1] >= best_s:
+                continue
             for guided in staged.guided:
                 for schedule in self.schedules:
                     pipeline = staged.fastest(
@@ -144,7 +149,8 @@ class PipelineSearch:
                     )
                     if pipeline is not None and pipeline.step_s < best_s:
                         best, best_s = pipeline, pipeline.step_s
-        return Fastest(best, questions[0].least_s if questions else inf)
+        rest = [question.least_s for question in questions[len(proven) :]]
+        return Fastest(best, min([*proven, *rest], default=inf))
 
     def frontier(self, stages: Sequence[int]) -> list[Pipeline]:
         """Returns the pipelines of these numbers of stages that no other that was found beats in
@@ -152,7 +158,7 @@ class PipelineSearch:
 
         Raises `BadInput` as `fastest`.
         """
-        questions = sorted(self._questions(stages), key=lambda q: q.least_s)
+        questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         levels: list[_Level] = []
         exact: list[tuple[_Level, Pipeline]] = []
         best_s = inf
@@ -178,7 +184,15 @@ class PipelineSearch:
                 exact.append((level, made))
         return [pipeline for _, pipeline in _unbeaten([*unbeaten, *exact])]
 
-    def _questions(self, stages: Sequence[int]) -> Iterator[Question]:
+    def _at(self, share: float) -> Progress:
+        """Returns what reports a share of the search, whatever the part that runs."""
+        return lambda _, __: self.progress("pipelines", share)
+
+    def questions(self, stages: Sequence[int]) -> Iterator[Question]:
+        """Yields every number of stages with every number of micro-batches.
+
+        Raises `BadInput` as `fastest`.
+        """
         possible = self.counts()
         for p in stages:
             if p not in possible:
@@ -198,9 +212,13 @@ class PipelineSearch:
         subject = self._staged.subject
         draft = Draft.of(subject, self.hardware, mesh, self.options, self.progress, batches)
         terms = draft.groups.terms
-        passes, update = (
+        passes, backward, update = (
             self._by_unit(draft, {kind: least(of) for kind, of in terms.items()})
-            for least in (GroupTerms.least_passes_s, GroupTerms.least_update_s)
+            for least in (
+                GroupTerms.least_passes_s,
+                GroupTerms.least_backward_s,
+                GroupTerms.least_update_s,
+            )
         )
         return Question(
             self._mesh,
@@ -210,8 +228,10 @@ class PipelineSearch:
             stages,
             draft,
             self.schedules,
-            least_step_s(passes / batches, update, stages, batches),
+            least_step_s(ranges_of(passes / batches), update, stages, batches),
             passes,
+            backward / batches,
+            update,
             self._by_unit(draft, {kind: of.host.least_s for kind, of in terms.items()}),
         )
 

@@ -7,9 +7,10 @@ stages between the best are solved exactly, and the answer is replayed and run a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -18,12 +19,17 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress
+from shardwise.errors import SolverError
 from shardwise.hardware import Mesh
 from shardwise.hardware.host import soft_maximum
+from shardwise.pipeline.schedules import schedule as schedule_of
+from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
-from shardwise.search.pipelines.cuts import Cuts, best_cuts, windows
+from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
+from shardwise.search.pipelines.cuts import TINY, Cuts, StageTime, best_cuts, moved, windows
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline, assembled, kept
+from shardwise.search.pipelines.ranges import least_passes_s
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.subject import Tied
@@ -34,6 +40,10 @@ from shardwise.sharding.layout import Floats
 
 ROUNDS = 4
 """How often cuts are chosen again after the stages between them have been solved exactly."""
+
+SIMULATED = 4
+"""How many micro-batches a stage's schedule is run for when cuts are moved; others add what the
+slowest stage takes."""
 
 SLACK = 0.6
 """How much more than an even share of the computation a stage may have."""
@@ -47,8 +57,9 @@ temporaries in it."""
 class Question:
     """A number of stages and of micro-batches on the devices of a mesh.
 
-    No pipeline of it takes less than `least_s`; `passes_s` (U,) is what forward and backward of a
-    step compute in each unit at least, `host_s` (U,) what the host takes to launch it.
+    No pipeline of it takes less than `least_s`. Of each unit, (U,), at least: `passes_s` is what
+    forward and backward of a step compute, `backward_s` what backward of a micro-batch and
+    `update_s` what the update does, `host_s` what the host takes to launch a step.
     """
 
     mesh: Mesh
@@ -60,6 +71,8 @@ class Question:
     schedules: Sequence[str]
     least_s: float
     passes_s: Floats
+    backward_s: Floats
+    update_s: Floats
     host_s: Floats
 
 
@@ -113,6 +126,28 @@ class Staged:
             under.append(Guided(stages, alike, Staircases(alike, most_kept), hops))
         return under
 
+    def least_s(self, progress: Progress) -> float:
+        """Returns a bound on the step of every pipeline of the question, with what communicates in
+        its stages' passes; that of the question where memory does not do for one.
+
+        Raises `Cancelled`.
+        """
+        of, batches = self.question, self.search.micro_batches
+        try:
+            ranges_s = least_passes_s(self.search, of.units, progress)
+        except SolverError:
+            return of.least_s
+        least_s = least_step_s(ranges_s, of.update_s, of.stages, batches)
+        windowed = [
+            least_windowed_s(ranges_s, of.backward_s, of.update_s, self._windows(schedule), batches)
+            for schedule in of.schedules
+        ]
+        return max(of.least_s, least_s, min(windowed))
+
+    def _windows(self, schedule: str) -> list[int]:
+        """Returns how many forwards each stage starts before it waits for a gradient."""
+        return [1] * self.question.stages if schedule == "gpipe" else self.kept(schedule)
+
     def kept(self, schedule: str) -> list[int]:
         """Returns how many micro-batches each stage keeps under a schedule."""
         return kept(schedule, self.question.stages, self.search.micro_batches)
@@ -143,24 +178,62 @@ class Staged:
     ) -> Cuts | None:
         """Returns the best cuts whose sums are within a memory, by staircases and, where they are
         better, the exact seconds of a step that are known of stages; None where none fits."""
+        batches = self.search.micro_batches
+        stage_s = self._stage_times(guided, schedule, within_bytes, exact or {})
+        weights = (self.question.passes_s / batches).tolist()
+        ends = windows(weights, self.question.stages, SLACK)
+        of = self.question
+        hidden = 1.0 - batches * of.backward_s.sum() / max(of.passes_s.sum(), TINY)
+        repeats = [batches - 1 - (k - 1) * hidden for k in self._windows(schedule)]
+        return best_cuts(stage_s, guided.hops_s, ends, weights, repeats, SLACK)
+
+    def _stage_times(
+        self,
+        guided: Guided,
+        schedule: str,
+        within_bytes: float,
+        exact: Mapping[tuple[int, int, int], float],
+    ) -> StageTime:
+        """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
+        are better, the exact ones that are known."""
         batches, kept_by = self.search.micro_batches, self.kept(schedule)
-        known = exact or {}
         host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
 
         def stage_s(stage: int, first: int, last: int) -> float:
             seconds = guided.staircases.fastest_s(first, last, kept_by[stage], within_bytes)
-            seconds = min(seconds, known.get((stage, first, last), inf))
+            seconds = min(seconds, exact.get((stage, first, last), inf))
             launched_s = np.asarray(host_s[last] - host_s[first])
             return float(soft_maximum(np.asarray(seconds), launched_s)) / batches
 
-        weights = (self.question.passes_s / batches).tolist()
-        ends = windows(weights, self.question.stages, SLACK)
-        cuts = best_cuts(stage_s, guided.hops_s, ends, weights, batches, SLACK)
-        return cuts[0] if cuts else None
+        return stage_s
+
+    def _moved(
+        self, guided: Guided, schedule: str, within_bytes: float, bounds: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Returns cuts near others with which the schedule runs faster, by staircases: the formula
+        of `cuts.py` does not know what a schedule hides."""
+        stage_s = self._stage_times(guided, schedule, within_bytes, {})
+        of, batches = self.question, self.search.micro_batches
+        passes, backward = ranges_of(of.passes_s / batches), ranges_of(of.backward_s)
+        simulated = min(batches, SIMULATED * of.stages)
+        order = schedule_of(schedule, ranks=of.stages, micro_batches=simulated)
+
+        def step_s(bounds: tuple[int, ...]) -> float:
+            times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
+            if max(times) == inf:
+                return inf
+            parts = []
+            for t, (i, j) in zip(times, pairwise(bounds), strict=True):
+                share = backward[i, j] / passes[i, j] if passes[i, j] > 0 else 0.5
+                parts.append(StageTimes(t * (1.0 - share), t * share, 0.0))
+            run = simulate(order, parts, [guided.hops_s[cut] for cut in bounds[1:-1]])
+            return run.seconds + (batches - simulated) * max(times)
+
+        return moved(bounds, step_s)
 
     def _settled(self, guided: Guided, schedule: str, within_bytes: float, cuts: Cuts) -> Cuts:
-        """Returns the best cuts when the stages between them are solved exactly; `cuts` are those
-        of staircases."""
+        """Returns the best cuts when the stages between them are solved exactly, moved to where the
+        schedule runs faster; `cuts` are those of staircases."""
         exact: dict[tuple[int, int, int], float] = {}
         kept_by = self.kept(schedule)
         for _ in range(ROUNDS):
@@ -175,7 +248,7 @@ class Staged:
             again = self.cut(guided, schedule, within_bytes, exact)
             assert again is not None
             cuts = again
-        return cuts
+        return replace(cuts, bounds=self._moved(guided, schedule, within_bytes, cuts.bounds))
 
     @cached_property
     def _replayer(self) -> StageReplayer:
