@@ -22,6 +22,7 @@ from shardwise.search.pipelines.stages import StageProblems, incoming_bytes
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
+from shardwise.sharding.layout import Floats
 
 SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
 """The schedules that are searched, each with one stage per device and a whole backward."""
@@ -195,17 +196,20 @@ def _tied_s(
 
 
 def assembled(
-    of: StageProblems, bounds: Sequence[int], kept_by: Sequence[int], limit_bytes: float
+    of: StageProblems,
+    bounds: Sequence[int],
+    kept_by: Sequence[int],
+    within: Sequence[float] | Floats,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Returns configurations (groups,) and alternatives (edges,) of all stages between `bounds`.
 
-    Every stage has to fit.
+    Every stage has to fit, stage s within `within[s]` bytes.
     """
     problem = of.problem
     choices = np.zeros(len(problem.costs), dtype=np.uint32)
     edge_choices = np.zeros(len(problem.edges), dtype=np.uint32)
     for stage, (first, last) in enumerate(pairwise(bounds)):
-        solved = of.fastest(first, last, kept_by[stage], limit_bytes)
+        solved = of.fastest(first, last, kept_by[stage], within[stage])
         if solved is None:
             raise ValueError(f"stage {stage} does not fit")
         groups = of.units.groups_of(first, last)

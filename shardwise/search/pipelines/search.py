@@ -76,15 +76,23 @@ class _Level:
         """What the sums take."""
         return self.cuts.step_s
 
+    @property
+    def within(self) -> list[float]:
+        """What each stage may use."""
+        return self.staged.even(self.limit_bytes)
+
     def pipeline(self, *, quick: bool = False, cutoff_s: float = inf) -> Pipeline | None:
         """Returns the pipeline of these sums, replayed; None where a stage's peak does not fit, or
         the sums reach `cutoff_s`."""
         if self.step_s >= cutoff_s:
             return None
-        made = self.staged.replayed(
-            self.guided, self.schedule, self.cuts, self.limit_bytes, quick=quick
-        )
+        made = self.staged.replayed(self.guided, self.schedule, self.cuts, self.within, quick=quick)
         return made if made.fits else None
+
+    def within_peak(self, limit_bytes: float) -> Pipeline | None:
+        """Returns the fastest pipeline whose replayed peaks are within a limit, where one is
+        found."""
+        return self.staged.fastest(self.guided, self.schedule, limit_bytes)
 
 
 @dataclass
@@ -177,9 +185,9 @@ class PipelineSearch:
                             best_s = min(best_s, made.step_s)
         quick = [(level, level.pipeline(quick=True)) for level in _promising(levels)]
         unbeaten = _unbeaten([(level, pipeline) for level, pipeline in quick if pipeline])
-        for number, (level, _) in enumerate(unbeaten):
+        for number, (level, pipeline) in enumerate(unbeaten):
             go_on(self.progress, "pipelines", 0.8 + 0.2 * number / len(unbeaten))
-            made = level.pipeline()
+            made = level.within_peak(float(pipeline.peak_bytes.max())) or level.pipeline()
             if made is not None:
                 exact.append((level, made))
         return [pipeline for _, pipeline in _unbeaten([*unbeaten, *exact])]
@@ -244,19 +252,19 @@ class PipelineSearch:
 def _levels(staged: Staged, guided: Guided, schedule: str) -> Iterator[_Level]:
     """Yields the best sums within memories from the least to the limit."""
     most, least = staged.limit_bytes, 0.0
-    cuts = staged.cut(guided, schedule, most)
+    cuts = staged.cut(guided, schedule, staged.even(most))
     if cuts is None:
         return
     yield _Level(staged, guided, schedule, most, cuts)
     fits = most
     while fits - least > STEADY * most:
         middle = (fits + least) / 2
-        if staged.cut(guided, schedule, middle) is None:
+        if staged.cut(guided, schedule, staged.even(middle)) is None:
             least = middle
         else:
             fits = middle
     for limit in np.geomspace(fits, most, LEVELS)[:-1].tolist():
-        cuts = staged.cut(guided, schedule, limit)
+        cuts = staged.cut(guided, schedule, staged.even(limit))
         if cuts is not None:
             yield _Level(staged, guided, schedule, limit, cuts)
 

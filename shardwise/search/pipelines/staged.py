@@ -8,7 +8,7 @@ stages between the best are solved exactly, and the answer is replayed and run a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
@@ -48,9 +48,12 @@ slowest stage takes."""
 SLACK = 0.6
 """How much more than an even share of the computation a stage may have."""
 
-MARGINS = (1.0, 0.93, 0.86, 0.78, 0.66, 0.5)
-"""Parts of a limit that sums may take, one after another until the replayed peak fits: it has
-temporaries in it."""
+TRIES = 6
+"""How often the parts of a limit that the sums of stages may take are changed, until the replayed
+peaks, which have temporaries in them, are within it."""
+
+BELOW = 0.998
+"""How near those peaks should be to the limit."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ class Staged:
     question: Question
     progress: Progress
     shares: Sequence[float]
-    _margin: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._parts: dict[float, Floats] = {}
 
     @cached_property
     def search(self) -> Search:
@@ -148,6 +153,10 @@ class Staged:
         """Returns how many forwards each stage starts before it waits for a gradient."""
         return [1] * self.question.stages if schedule == "gpipe" else self.kept(schedule)
 
+    def even(self, limit_bytes: float) -> list[float]:
+        """Returns the same limit for each stage."""
+        return [limit_bytes] * self.question.stages
+
     def kept(self, schedule: str) -> list[int]:
         """Returns how many micro-batches each stage keeps under a schedule."""
         return kept(schedule, self.question.stages, self.search.micro_batches)
@@ -157,29 +166,38 @@ class Staged:
     ) -> Pipeline | None:
         """Returns the fastest pipeline whose peaks are within a limit, that was found under a guide
         and a schedule; None where none is, or its sums reach `cutoff_s`."""
-        for number in range(self._margin, len(MARGINS)):
-            within_bytes = MARGINS[number] * limit_bytes
-            cuts = self.cut(guided, schedule, within_bytes)
+        # What sums leave out, temporaries, differs from stage to stage, and is much the same from
+        # pipeline to pipeline.
+        enough = np.ones(self.question.stages)
+        parts = self._parts.get(limit_bytes, enough)
+        for _ in range(TRIES):
+            within = limit_bytes * parts
+            cuts = self.cut(guided, schedule, within)
             if cuts is None or cuts.step_s >= cutoff_s:
-                return None
-            pipeline = self.replayed(guided, schedule, cuts, within_bytes)
-            if pipeline.peak_bytes.max() <= limit_bytes:
-                # What the sums leave out is much the same from pipeline to pipeline.
-                self._margin = number
+                if not (parts < enough).any():
+                    break
+                parts = (parts + enough) / 2
+                continue
+            pipeline = self.replayed(guided, schedule, cuts, within)
+            over = pipeline.peak_bytes / limit_bytes
+            if over.max() <= 1.0:
+                self._parts[limit_bytes] = parts
                 return pipeline
+            sums = self._sums(guided, schedule, within, pipeline.bounds) / limit_bytes
+            enough, parts = parts, np.where(over > 1.0, BELOW * (sums + 1.0 - over), parts)
         return None
 
     def cut(
         self,
         guided: Guided,
         schedule: str,
-        within_bytes: float,
+        within: Sequence[float] | Floats,
         exact: dict[tuple[int, int, int], float] | None = None,
     ) -> Cuts | None:
         """Returns the best cuts whose sums are within a memory, by staircases and, where they are
         better, the exact seconds of a step that are known of stages; None where none fits."""
         batches = self.search.micro_batches
-        stage_s = self._stage_times(guided, schedule, within_bytes, exact or {})
+        stage_s = self._stage_times(guided, schedule, within, exact or {})
         weights = (self.question.passes_s / batches).tolist()
         ends = windows(weights, self.question.stages, SLACK)
         of = self.question
@@ -191,7 +209,7 @@ class Staged:
         self,
         guided: Guided,
         schedule: str,
-        within_bytes: float,
+        within: Sequence[float] | Floats,
         exact: Mapping[tuple[int, int, int], float],
     ) -> StageTime:
         """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
@@ -200,7 +218,7 @@ class Staged:
         host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
 
         def stage_s(stage: int, first: int, last: int) -> float:
-            seconds = guided.staircases.fastest_s(first, last, kept_by[stage], within_bytes)
+            seconds = guided.staircases.fastest_s(first, last, kept_by[stage], within[stage])
             seconds = min(seconds, exact.get((stage, first, last), inf))
             launched_s = np.asarray(host_s[last] - host_s[first])
             return float(soft_maximum(np.asarray(seconds), launched_s)) / batches
@@ -208,11 +226,15 @@ class Staged:
         return stage_s
 
     def _moved(
-        self, guided: Guided, schedule: str, within_bytes: float, bounds: tuple[int, ...]
+        self,
+        guided: Guided,
+        schedule: str,
+        within: Sequence[float] | Floats,
+        bounds: tuple[int, ...],
     ) -> tuple[int, ...]:
         """Returns cuts near others with which the schedule runs faster, by staircases: the formula
         of `cuts.py` does not know what a schedule hides."""
-        stage_s = self._stage_times(guided, schedule, within_bytes, {})
+        stage_s = self._stage_times(guided, schedule, within, {})
         of, batches = self.question, self.search.micro_batches
         passes, backward = ranges_of(of.passes_s / batches), ranges_of(of.backward_s)
         simulated = min(batches, SIMULATED * of.stages)
@@ -231,7 +253,9 @@ class Staged:
 
         return moved(bounds, step_s)
 
-    def _settled(self, guided: Guided, schedule: str, within_bytes: float, cuts: Cuts) -> Cuts:
+    def _settled(
+        self, guided: Guided, schedule: str, within: Sequence[float] | Floats, cuts: Cuts
+    ) -> Cuts:
         """Returns the best cuts when the stages between them are solved exactly, moved to where the
         schedule runs faster; `cuts` are those of staircases."""
         exact: dict[tuple[int, int, int], float] = {}
@@ -242,13 +266,24 @@ class Staged:
             if not unsolved:
                 break
             for stage, first, last in unsolved:
-                solved = guided.stages.fastest(first, last, kept_by[stage], within_bytes)
+                solved = guided.stages.fastest(first, last, kept_by[stage], within[stage])
                 assert solved is not None, "what staircases have fits"
                 exact[stage, first, last] = solved.time_s
-            again = self.cut(guided, schedule, within_bytes, exact)
+            again = self.cut(guided, schedule, within, exact)
             assert again is not None
             cuts = again
-        return replace(cuts, bounds=self._moved(guided, schedule, within_bytes, cuts.bounds))
+        return replace(cuts, bounds=self._moved(guided, schedule, within, cuts.bounds))
+
+    def _sums(self, guided: Guided, schedule: str, within: Floats, bounds: Sequence[int]) -> Floats:
+        """Returns the bytes of each stage as sums."""
+        sums = []
+        for stage, (first, last) in enumerate(pairwise(bounds)):
+            kept, limit = self.kept(schedule)[stage], within[stage]
+            solved = guided.stages.fastest(first, last, kept, limit)
+            assert solved is not None, "the stage was assembled"
+            left = guided.stages.left_bytes(first, kept, limit)
+            sums.append(limit - left + solved.memory_bytes)
+        return np.array(sums)
 
     @cached_property
     def _replayer(self) -> StageReplayer:
@@ -259,7 +294,7 @@ class Staged:
         guided: Guided,
         schedule: str,
         cuts: Cuts,
-        within_bytes: float,
+        within: Sequence[float] | Floats,
         *,
         quick: bool = False,
     ) -> Pipeline:
@@ -268,9 +303,9 @@ class Staged:
         guides only."""
         stages = guided.narrow if quick else guided.stages
         if not quick:
-            cuts = self._settled(guided, schedule, within_bytes, cuts)
+            cuts = self._settled(guided, schedule, within, cuts)
         question, bounds = self.question, cuts.bounds
-        choices, edge_choices = assembled(stages, bounds, self.kept(schedule), within_bytes)
+        choices, edge_choices = assembled(stages, bounds, self.kept(schedule), within)
         return Pipeline(
             self.search,
             question.mesh,
