@@ -8,11 +8,14 @@ belongs to the stage that reads the tensor, where it arrives in the layout in wh
 A stage's step of A micro-batches, one after another, is divided into A (f + b) + u: forward and
 backward of a micro-batch, and the rest, which is the synchronisation of gradients and the update.
 In a pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-batches are kept.
+
+Where a rank has several stages, the end of its step and what it holds throughout are those of a
+replay of all of them together. Stages of the same costs, choices and crossings are replayed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.owner_costs import Choices, OwnerCosts
 from shardwise.replay.replay import Replayer, Values
-from shardwise.replay.tape import COMPUTE, Cell, Value
+from shardwise.replay.tape import ALWAYS, COMPUTE, Cell, Value
 from shardwise.sharding.layout import Floats
 
 EVERYWHERE = -1
@@ -35,7 +38,10 @@ FEWEST = 4
 class ReplayedStages:
     """What S stages take: seconds of a micro-batch and of the step's end, bytes; shape (S,).
 
-    `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds.
+    `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds,
+    `lasting_bytes` what is there throughout: parameters, gradients, optimizer states. `rank_` is of
+    all stages of a rank together, (R,), one micro-batch through all of them at a time; the
+    `update_s` of a rank's stages add up to that of the rank.
     """
 
     forward_s: Floats
@@ -43,6 +49,20 @@ class ReplayedStages:
     update_s: Floats
     peak_bytes: Floats
     kept_bytes: Floats
+    lasting_bytes: Floats
+    rank_peak_bytes: Floats
+    rank_lasting_bytes: Floats
+
+
+@dataclass(frozen=True)
+class _Replayed:
+    """The same of the stages and ranks that differ, by row."""
+
+    forward_s: Floats
+    period_s: Floats
+    update_s: Floats
+    peak_bytes: Floats
+    lasting_bytes: Floats
 
 
 class StageReplayer:
@@ -66,6 +86,17 @@ class StageReplayer:
         forward = replayer.passes[1].forward_tasks
         self._forward = np.zeros(len(tape.holds), dtype=bool)
         self._forward[forward.start : forward.stop] = True
+        self._lasting = np.array(tape.lasting, dtype=bool)
+        # Gradients: what the passes made and the update reads, with the flag under which it does.
+        update = replayer.kit.update
+        gradients = [
+            (buffer, flag)
+            for buffer, task, flag in tape.uses
+            if task in update and tape.makers[buffer] < update.start and not tape.lasting[buffer]
+        ]
+        self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
+        assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
+        self._block_bytes = replayer.block_bytes
 
     def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
         """Returns the unit that each value of the program belongs to."""
@@ -77,39 +108,129 @@ class StageReplayer:
         return units
 
     def replay(
-        self, choices: Choices, edge_choices: Choices, bounds: Sequence[int]
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        bounds: Sequence[int],
+        ranks: Sequence[Sequence[int]] | None = None,
     ) -> ReplayedStages:
         """Replays the stages of one strategy, (groups,) and (edges,): stage s has the units from
-        `bounds[s]` to `bounds[s + 1]` - 1."""
-        durations, sizes, flags = self._replayer.values(choices[None], edge_choices[None])
+        `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default."""
         stages = len(bounds) - 1
         first, last = np.array(bounds[:-1])[:, None], np.array(bounds[1:])[:, None]
+        placed = [(stage,) for stage in range(stages)] if ranks is None else [*map(tuple, ranks)]
 
         def inside(units: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return np.asarray((units == EVERYWHERE) | ((first <= units) & (units < last)))
+            """Returns what each stage has, and what each rank has of several."""
+            own = (units == EVERYWHERE) | ((first <= units) & (units < last))
+            of_ranks = [own[list(rank)].any(axis=0) for rank in placed]
+            return np.concatenate([own, np.array(of_ranks)])
 
+        groups, edges = inside(self._of_group), inside(self._of_edge)
+        different, which = self._different(choices, edge_choices, groups, edges)
+        every = self._rows(
+            choices,
+            edge_choices,
+            inside(self._of_task)[different],
+            inside(self._of_buffer)[different],
+            np.concatenate([groups, edges], axis=1)[different],
+        )
+        own, of_rank = which[:stages], which[stages:]
+        kept = np.concatenate([groups, edges], axis=1)[:stages]
+        shares = every.update_s[own].copy()
+        for rank, row in zip(placed, of_rank, strict=True):
+            total = shares[list(rank)].sum()
+            if len(rank) > 1 and total > 0:
+                shares[list(rank)] *= every.update_s[row] / total
+        return ReplayedStages(
+            every.forward_s[own],
+            np.maximum(every.period_s - every.forward_s, 0.0)[own],
+            shares,
+            every.peak_bytes[own],
+            self._sum(self._kept, choices, edge_choices, kept),
+            every.lasting_bytes[own],
+            every.peak_bytes[of_rank],
+            every.lasting_bytes[of_rank],
+        )
+
+    def _different(
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        groups: NDArray[np.bool_],
+        edges: NDArray[np.bool_],
+    ) -> tuple[list[int], NDArray[np.int64]]:
+        """Returns the rows that differ in more than names, and for each row that which stands for
+        it, by place among those."""
+        problem = self._problem
+        known: dict[Hashable, int] = {}
+        different: list[int] = []
+        which = []
+        for row in range(len(groups)):
+            inside = np.flatnonzero(groups[row]).tolist()
+            place = {group: number for number, group in enumerate(inside)}
+            key = (
+                tuple((id(problem.costs[g]), int(choices[g])) for g in inside),
+                tuple(
+                    (
+                        id(edge.table),
+                        place.get(edge.source, -1),
+                        place.get(edge.target, -1),
+                        int(edge.table.rows[choices[edge.source]]),
+                        int(edge_choices[number]),
+                    )
+                    for number, edge in ((e, problem.edges[e]) for e in np.flatnonzero(edges[row]))
+                ),
+            )
+            if key not in known:
+                known[key] = len(different)
+                different.append(row)
+            which.append(known[key])
+        return different, np.array(which, dtype=np.int64)
+
+    def _rows(
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        tasks: NDArray[np.bool_],
+        buffers: NDArray[np.bool_],
+        own: NDArray[np.bool_],
+    ) -> _Replayed:
+        """Replays the parts of a strategy that rows have: (rows, tasks), (rows, buffers) and (rows,
+        groups + edges)."""
+        durations, sizes, flags = self._replayer.values(choices[None], edge_choices[None])
+        rows = len(own)
         values = (
-            np.where(inside(self._of_task), durations, 0.0),
-            np.where(inside(self._of_buffer), sizes, 0.0),
-            np.repeat(flags, stages, axis=0),
+            np.where(tasks, durations, 0.0),
+            np.where(buffers, sizes, 0.0),
+            np.repeat(flags, rows, axis=0),
         )
         outcome = self._replayer.run(values)
-        replayed = self._replayer.replayed(values, outcome, np.zeros(stages))
+        replayed = self._replayer.replayed(values, outcome, np.zeros(rows))
         total, period = self._replayer.periods(outcome)
-        own = np.concatenate([inside(self._of_group), inside(self._of_edge)], axis=1)
         host_s = self._sum(self._replayer.host, choices, edge_choices, own)
         step_s = soft_maximum(replayed.device_s, host_s)
         # What contention and the host add is spread over the step.
         longer = step_s / np.maximum(total, 1e-30)
-        forward = np.array([self._forward_s(values, stage) for stage in range(stages)])
+        forward = np.array([self._forward_s(values, row) for row in range(rows)])
         batches = self._problem.context.micro_batches
-        return ReplayedStages(
+        return _Replayed(
             forward * longer,
-            np.maximum(period - forward, 0.0) * longer,
+            period * longer,
             np.maximum(total - batches * period, 0.0) * longer,
             replayed.peak_bytes,
-            self._sum(self._kept, choices, edge_choices, own),
+            self._lasting_bytes(values),
         )
+
+    def _lasting_bytes(self, values: Values) -> Floats:
+        """Returns what rows hold from the first backward on: what is there before, and gradients;
+        whole blocks, as the allocator has them."""
+        _, sizes, flags = values
+        blocks = np.ceil(sizes / self._block_bytes) * self._block_bytes
+        total = blocks[:, self._lasting].sum(axis=1)
+        buffers, of_flag = self._gradients.T
+        held = np.where(of_flag == ALWAYS, True, flags[:, np.maximum(of_flag, 0)])
+        return np.asarray(total + (blocks[:, buffers] * held).sum(axis=1))
 
     def _forward_s(self, values: Values, stage: int) -> float:
         """Returns the seconds of forward of one micro-batch of a stage, from its first computation
