@@ -42,6 +42,9 @@ from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MEGATRON_3D, GPIPE = "megatron-3d", "gpipe"
 INTERLEAVED = "interleaved"
+SCATTERING = ("megatron",)
+"""Trainers in which devices with the same of a tensor send a part of it each to the next stage, and
+gather it there (Narayanan et al. 2021, §4.1); in others each sends all of it."""
 
 
 def _is_megatron(one: Parallelism) -> bool:
@@ -58,6 +61,7 @@ class _Method:
     found_by: str
     schedules: tuple[str, ...]
     allowed: Allowed
+    scattered: bool = False
 
 
 METHODS = {
@@ -67,6 +71,7 @@ METHODS = {
         "same tensor and data parallelism with the distributed optimizer; every factorisation",
         ("1f1b", INTERLEAVED),
         _is_megatron,
+        scattered=True,
     ),
     GPIPE: _Method(
         "GPipe-style",
@@ -178,7 +183,9 @@ def _best(
         if batches < max(FEWEST, stages):
             continue
         try:
-            costed = model.costed(stages, batches, options, progress)
+            costed = replace(
+                model.costed(stages, batches, options, progress), scattered=method.scattered
+            )
             for schedule, cut in cut_for(model, costed, method.schedules):
                 cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
                 for one in piped_practices(cut, schedule, method.allowed, progress, cutoff_s):

@@ -30,7 +30,7 @@ from shardwise.graph.step import step_of
 from shardwise.hardware import Hardware
 from shardwise.peers.answer import Answer
 from shardwise.peers.evaluate import Point, point_of
-from shardwise.peers.pipelines import INTERLEAVED, piped_point, priced_in
+from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, piped_point, priced_in
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.search.pipelines.uniform import UniformModel
@@ -160,7 +160,8 @@ def recipe_answers(
             text = f"pp {recipe.pipeline}{each} × {text}"
         try:
             if recipe.pipeline > 1:
-                model = UniformModel(graph, hardware, gpus)
+                scattered = source.trainer in SCATTERING
+                model = UniformModel(graph, hardware, gpus, scattered=scattered)
                 point = _piped(recipe, given, model, options, progress)
             else:
                 point = _priced(given, replayers, limit_bytes, progress)

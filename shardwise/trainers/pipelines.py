@@ -21,7 +21,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
-from shardwise.peers.pipelines import INTERLEAVED, cut_for, piped_practices
+from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
 from shardwise.peers.practices import Allowed
 from shardwise.pipeline.keeping import moments_of
 from shardwise.pipeline.schedules import allows
@@ -76,7 +76,8 @@ def price_pipeline(
     check_options(options)
     check_pipelines(options)
     check_step(graph, configuration.batch, configuration.sequence_length, file)
-    model = UniformModel(graph, hardware, devices)
+    scattered = configuration.trainer in SCATTERING
+    model = UniformModel(graph, hardware, devices, scattered=scattered)
     each = _stages_per_rank(model, configuration, file)
     schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
     given = _Key(configuration.stages, schedule, each, configuration.parallelism)

@@ -18,7 +18,7 @@ from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
-from shardwise.peers.pipelines import PipedPractice, cut_for, piped_practices
+from shardwise.peers.pipelines import SCATTERING, PipedPractice, cut_for, piped_practices
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
@@ -55,7 +55,7 @@ def pipeline_for(
     check_options(options)
     check_pipelines(options)
     started = monotonic()
-    model = UniformModel(graph, hardware, devices)
+    model = UniformModel(graph, hardware, devices, scattered=trainer in SCATTERING)
     best: PipedPractice | None = None
     asked = model.counts() if stages is None else sorted(set(stages))
     questions = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from shardwise.documents import Comparison, Pipeline
 from shardwise.documents.comparison import ComparedMethod
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import collective_times, load_hardware
 from shardwise.peers import compare
 from shardwise.peers.evaluate import point_of
 from shardwise.peers.pipelines import (
@@ -39,6 +39,7 @@ from shardwise.pipeline.actions import Kind
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
+from shardwise.search.pipelines.stages import incoming_shares
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
@@ -212,6 +213,25 @@ def busy_s(one: PipedPractice) -> list[float]:
     return [float(passes[rank :: pipeline.ranks].sum()) for rank in range(pipeline.ranks)]
 
 
+def test_what_devices_have_alike_may_be_sent_in_parts(model: UniformModel) -> None:
+    """Two tensor-parallel devices send half a tensor each, which is then gathered."""
+    stages = model.costed(4, 8, OPTIONS, quiet)
+    whole = [one.pipeline for one in practices(stages, MEGATRON_3D)]
+    parts = [one.pipeline for one in practices(replace(stages, scattered=True), MEGATRON_3D)]
+    mesh, seen = stages.search.problem.context.mesh, set()
+    for one, other in zip(whole, parts, strict=True):
+        assert one.incoming_bytes == other.incoming_bytes
+        shares = incoming_shares(stages.search.problem, stages.units, one.choices, stages.bounds[1])
+        ((size, same),) = shares
+        seen.add(bool(same))
+        gather_s = float(
+            collective_times(MACHINE, "all_gather", np.array([size]), mesh.group_shape(1))[0]
+        )
+        parted_s = one.axes.hop_s(0, size / 2) + gather_s
+        assert other.hops_s[0] == pytest.approx(parted_s if same else one.hops_s[0])
+    assert seen == {True, False}
+
+
 def test_a_rank_of_all_stages_is_the_whole_model(stages: UniformStages) -> None:
     """What a rank has at the end and holds, of the replay without a pipeline."""
     (one, *_) = practices(stages, MEGATRON_3D)
@@ -295,6 +315,7 @@ def every(model: UniformModel, name: str, count: int) -> Iterator[PipedPractice]
     method = METHODS[name]
     for batches in (4, 8):
         costed = model.costed(count, batches, OPTIONS, quiet)
+        costed = replace(costed, scattered=method.scattered)
         for order, cut in cut_for(model, costed, method.schedules):
             yield from piped_practices(cut, order, method.allowed, quiet)
 

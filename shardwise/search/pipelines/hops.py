@@ -9,11 +9,13 @@ in one node, it stays inside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from shardwise.cost.space import SearchMesh
 from shardwise.hardware import GroupShape, Hardware, Mesh, collective_times
 
 
@@ -43,6 +45,25 @@ class StageAxes:
         sizes = np.array([share_bytes])
         shape = self._pair(sender)
         return float(collective_times(self.hardware, "send_receive", sizes, shape)[0])
+
+    def scattered_s(
+        self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
+    ) -> float:
+        """Returns the same where devices that have the same share of a tensor send a part of it
+        each, and gather it on the other side (Narayanan et al. 2021, §4.1).
+
+        `shares` are bytes and, of `mesh`, that of the devices of a rank, the axes along which
+        devices have the same.
+        """
+        parts_bytes, gathers_s = 0.0, 0.0
+        for share_bytes, axes in shares:
+            repeats = prod(mesh.axes[axis].size for axis in axes)
+            parts_bytes += share_bytes / repeats
+            if repeats > 1 and share_bytes:
+                sizes, shape = np.array([share_bytes]), mesh.group_shape(sum(1 << a for a in axes))
+                times = collective_times(self.hardware, "all_gather", sizes, shape)
+                gathers_s += float(times[0])
+        return self.hop_s(sender, parts_bytes) + gathers_s
 
     def sum_s(self, share_bytes: float) -> float:
         """Returns the seconds in which the devices of all stages sum a gradient, by its share."""

@@ -19,7 +19,7 @@ from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
 from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.hops import StageAxes
-from shardwise.search.pipelines.stages import StageProblems, incoming_bytes
+from shardwise.search.pipelines.stages import StageProblems, incoming_bytes, incoming_shares
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
@@ -69,6 +69,8 @@ class Pipeline:
     edge_choices: NDArray[np.uint32]
     replayed: ReplayedStages
     stages_per_rank: int = 1
+    scattered: bool = False
+    """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
 
     @property
     def stages(self) -> int:
@@ -125,8 +127,18 @@ class Pipeline:
     @cached_property
     def hops_s(self) -> tuple[float, ...]:
         """The seconds from each stage to the next, (stages - 1,)."""
-        shares = self.incoming_bytes[1:]
-        return tuple(self.axes.hop_s(n % self.ranks, share) for n, share in enumerate(shares))
+        if not self.scattered:
+            shares = self.incoming_bytes[1:]
+            return tuple(self.axes.hop_s(n % self.ranks, share) for n, share in enumerate(shares))
+        problem = self.search.problem
+        return tuple(
+            self.axes.scattered_s(
+                n % self.ranks,
+                problem.context.mesh,
+                incoming_shares(problem, self.units, self.choices, cut),
+            )
+            for n, cut in enumerate(self.bounds[1:-1])
+        )
 
     @cached_property
     def tied_s(self) -> tuple[float, ...]:

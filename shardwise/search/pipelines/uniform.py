@@ -48,6 +48,8 @@ class UniformStages:
     replayer_of: Callable[[], StageReplayer]
     """Returns the replayer of stages, built when it is first called."""
     stages_per_rank: int = 1
+    scattered: bool = False
+    """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
 
     @property
     def ranks(self) -> int:
@@ -74,18 +76,29 @@ class UniformStages:
             edge_choices,
             self.replayer_of().replay(choices, edge_choices, self.bounds, placed),
             self.stages_per_rank,
+            self.scattered,
         )
 
 
 class UniformModel:
     """A graph on a number of devices, to be cut into stages of equal layers."""
 
-    def __init__(self, graph: Graph, hardware: Hardware, gpus: int) -> None:
-        """Raises `Infeasible` as `mesh_of`."""
+    def __init__(
+        self,
+        graph: Graph,
+        hardware: Hardware,
+        gpus: int,
+        staged: StagedSubject | None = None,
+        *,
+        scattered: bool = False,
+    ) -> None:
+        """`staged` is the graph's, where the caller has it already; `scattered` as in
+        `UniformStages`. Raises `Infeasible` as `mesh_of`."""
+        self._scattered = scattered
         self._hardware = hardware
         self._gpus = gpus
         self._mesh = mesh_of(hardware, gpus)
-        self._staged = StagedSubject.of(graph)
+        self._staged = staged or StagedSubject.of(graph)
         self._units = Units.of(self._staged.subject.patterns)
 
     @property
@@ -172,8 +185,10 @@ class UniformModel:
         options: Options,
         progress: Progress,
         stages_per_rank: int = 1,
+        mesh: Mesh | None = None,
     ) -> UniformStages:
-        """Returns the model in stages of equal layers on this many ranks, costed.
+        """Returns the model in stages of equal layers on this many ranks, costed; `mesh` is that of
+        the devices of one, where it has axes of its own.
 
         Raises `BadInput` as `bounds`, and for fewer than `FEWEST` micro-batches or a number that
         does not divide the batch.
@@ -185,7 +200,7 @@ class UniformModel:
                 field="micro-batches",
                 expected=f"a divisor of the batch from {FEWEST} on in a pipeline",
             )
-        mesh = mesh_of(self._hardware, self._gpus // ranks)
+        mesh = mesh or mesh_of(self._hardware, self._gpus // ranks)
         subject = self._staged.subject
         draft = Draft.of(subject, self._hardware, mesh, options, progress, micro_batches)
         axes = self._axes(ranks)
@@ -200,4 +215,5 @@ class UniformModel:
             bounds,
             cache(lambda: StageReplayer(search.own_replayer, self._units.of_group)),
             stages_per_rank,
+            self._scattered,
         )

@@ -57,7 +57,8 @@ def strategy_of(pipeline: Pipeline) -> Parallelism:
 
 
 def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
-    trainer, model = name_of(planned), UniformModel(gpt2, MACHINE, 8)
+    trainer = name_of(planned)
+    model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
     space = space_of(trainer)
     steps = [
         one.pipeline.step_s
@@ -118,7 +119,8 @@ def test_megatron_flags_say_the_degree(gpt2: Graph) -> None:
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, trainer: str) -> None:
     """Of two stages a rank, which torchtitan has anyway."""
-    model, allowed = UniformModel(gpt2, MACHINE, 8), space_of(trainer).allows
+    model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
+    allowed = space_of(trainer).allows
     cut = model.costed(4, 8, OPTIONS, quiet, 3)
     one = next(iter(piped_practices(cut, "interleaved", allowed, quiet)))
     planned = replace(

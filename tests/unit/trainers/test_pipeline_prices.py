@@ -119,7 +119,7 @@ def test_interleaved_stages_are_priced_beside_others(gpt2: Graph) -> None:
     assert document.pipeline.predicted == same.pipeline.predicted
     assert document.stages_per_rank == document.pipeline.stages_per_rank == 2
     assert document.stages == 2 and len(document.pipeline.stages) == 4
-    stages = UniformModel(gpt2, MACHINE, 8).costed(
+    stages = UniformModel(gpt2, MACHINE, 8, scattered=True).costed(
         2, 8, Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto"), quiet, 2
     )
     own = priced_in(stages, "interleaved", configured(FLAGS).parallelism, quiet)
@@ -157,7 +157,7 @@ def test_unequal_stages_of_torchtitan_are_noted() -> None:
 @pytest.mark.parametrize(("text", "zero"), [(FLAGS, 1), (TOML, 2)], ids=["megatron", "torchtitan"])
 def test_the_price_is_that_of_equal_stages(gpt2: Graph, text: str, zero: int) -> None:
     document, read = priced(gpt2, text), configured(text)
-    model = UniformModel(gpt2, MACHINE, 8)
+    model = UniformModel(gpt2, MACHINE, 8, scattered=read.trainer == "megatron")
     options = Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto")
     stages = model.costed(read.stages, 8, options, quiet)
     own = priced_in(stages, read.schedule, read.parallelism, quiet)
