@@ -45,7 +45,7 @@ class OwnerCosts:
         alternatives = edge_choices.T
         for of in alike([edge.table for edge in edges], self.edges):
             costs, table = self.edges[of[0]], edges[of[0]].table
-            if costs.ndim == 3:
+            if costs.size > 1:
                 row = table.rows[chosen[[edges[e].source for e in of]]]
                 column = table.columns[chosen[[edges[e].target for e in of]]]
                 each[[len(self.groups) + e for e in of]] = costs[row, column, alternatives[of]]

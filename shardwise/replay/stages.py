@@ -77,6 +77,14 @@ class StageReplayer:
             [cost.activation_bytes for cost in problem.costs],
             [edge.table.memory_bytes for edge in problem.edges],
         )
+        # `OwnerCosts` leaves out crossings of one cell, as all are on one device.
+        self._kept_alike = np.array(
+            [0.0] * len(problem.costs)
+            + [
+                float(e.table.memory_bytes.sum()) * (e.table.memory_bytes.size == 1)
+                for e in problem.edges
+            ]
+        )
         self._of_group = np.array(of_group)
         self._of_edge = np.array([of_group[e.target] for e in self._problem.edges], dtype=np.int64)
         tape = replayer.tape
@@ -147,7 +155,7 @@ class StageReplayer:
             np.maximum(every.period_s - every.forward_s, 0.0)[own],
             shares,
             every.peak_bytes[own],
-            self._sum(self._kept, choices, edge_choices, kept),
+            self._sum(self._kept, choices, edge_choices, kept) + kept @ self._kept_alike,
             every.lasting_bytes[own],
             every.peak_bytes[of_rank],
             every.lasting_bytes[of_rank],

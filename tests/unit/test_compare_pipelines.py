@@ -213,6 +213,20 @@ def busy_s(one: PipedPractice) -> list[float]:
     return [float(passes[rank :: pipeline.ranks].sum()) for rank in range(pipeline.ranks)]
 
 
+@pytest.mark.parametrize("recompute", ["never", "auto"])
+def test_a_further_micro_batch_keeps_what_sums_say(gpt2: Graph, recompute: str) -> None:
+    """On one device a stage crossings have one alternative each, which counts as well."""
+    options = Options(micro_batches=(8,), recompute=recompute)
+    stages = UniformModel(gpt2, MACHINE, 4).costed(4, 8, options, quiet)
+    for one in piped_practices(stages, "1f1b", lambda one: one.recompute == "none", quiet):
+        chosen = one.practice.choices, one.practice.edge_choices
+        sums = stage_sums(
+            stages.search.problem, stages.units.of_group, stages.bounds, *chosen, kept_by=[1] * 4
+        )
+        kept = [stage.activation_bytes + stage.edge_bytes for stage in sums]
+        assert one.pipeline.replayed.kept_bytes == pytest.approx(kept)
+
+
 def test_what_devices_have_alike_may_be_sent_in_parts(model: UniformModel) -> None:
     """Two tensor-parallel devices send half a tensor each, which is then gathered."""
     stages = model.costed(4, 8, OPTIONS, quiet)
