@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shardwise.graph import read_graph, write_graph
 from shardwise.graph.graph import Graph
+from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.search import Subject
 
 from .run import Run
@@ -38,6 +39,7 @@ class Captures:
             self._batches[key] = lcm(self._batches.get(key, 1), run.batch)
         self._whole: tuple[Key, Graph] | None = None
         self._subject: tuple[Key, int, Subject] | None = None
+        self._staged: tuple[Key, int, StagedSubject] | None = None
 
     def subject(self, run: Run) -> Subject:
         """The model on the batch of a whole iteration of the whole job, prepared for predictions.
@@ -49,6 +51,13 @@ class Captures:
         if self._subject is None or self._subject[:2] != (key, run.batch):
             self._subject = (key, run.batch, Subject.of(self.graph(run)))
         return self._subject[2]
+
+    def staged(self, run: Run) -> StagedSubject:
+        """The same, to be cut into the stages of a pipeline. Raises as `subject`."""
+        key = capture_key(run)
+        if self._staged is None or self._staged[:2] != (key, run.batch):
+            self._staged = (key, run.batch, StagedSubject.of(self.graph(run)))
+        return self._staged[2]
 
     def graph(self, run: Run) -> Graph:
         """The training graph of a whole iteration of the whole job."""

@@ -9,6 +9,7 @@ from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import ACCUMULATIONS, GRADIENTS, STATES, UPDATES
 from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.replay.stages import FEWEST
 from shardwise.sharding.fusion import LOSS
 
 from .run import MEMORY_UNITS, RECOMPUTE, UNITS, ZERO_WITHIN, Run, Source
@@ -29,7 +30,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "accumulation": ACCUMULATIONS,
     "update": UPDATES,
 }
-ABOVE_ZERO = ("figure", "batch", "gpus", "micro_batches", "data_parallel", "tensor_parallel")
+ABOVE_ZERO = (
+    *("figure", "batch", "gpus", "micro_batches", "data_parallel", "tensor_parallel"),
+    *("pipeline_parallel", "virtual_stages"),
+)
 AT_LEAST_ZERO = ("seq", "parameters", "network_gbps", "per_node")
 TEXTS = ("name", "capture", "hardware", "note", "quote")
 UNIT_SUFFIXES = ("ms", "s", "GiB", "GB", "MiB", "MB")
@@ -66,13 +70,25 @@ def check(run: Run, sources: Mapping[str, Source], file: str) -> None:
         f"a share of the layers of recompute {run.recompute!r}",
         'recompute = "full"',
     )
-    ranks = run.data_parallel * run.tensor_parallel
+    ranks = run.data_parallel * run.tensor_parallel * run.pipeline_parallel
     demand(
         ranks == run.gpus,
         "gpus",
         f"{run.gpus} GPUs for {run.data_parallel} data-parallel times "
-        f"{run.tensor_parallel} tensor-parallel ranks",
+        f"{run.tensor_parallel} tensor-parallel and {run.pipeline_parallel} pipeline ranks",
         f"{ranks}",
+    )
+    demand(
+        run.pipeline_parallel > 1 or run.virtual_stages == 1,
+        "virtual_stages",
+        "interleaved stages without a pipeline",
+        "pipeline_parallel above 1",
+    )
+    demand(
+        run.pipeline_parallel == 1 or run.micro_batches >= FEWEST,
+        "micro_batches",
+        f"{run.micro_batches} micro-batches in a pipeline",
+        f"at least {FEWEST}, of which the period is told",
     )
     share = run.data_parallel * run.micro_batches
     demand(

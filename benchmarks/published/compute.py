@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from shardwise.errors import BadInput
 
 from .captures import Captures, Key, capture_key
+from .pipelined import predict_pipeline
 from .predict import predict, with_clock
 from .run import Run
 from .stored import SLOWER, Stored
@@ -28,6 +29,8 @@ Batch = tuple[tuple[Run, ...], tuple[Run, ...]]
 
 def predicted(run: Run, captures: Captures) -> Stored:
     """A run's prediction, to be stored."""
+    if run.pipeline_parallel > 1:
+        return _of_pipeline(run, captures)
     subject = captures.subject(run)
     prediction = predict(run, subject)
     device_s = slower_s = prediction.device_s
@@ -51,11 +54,32 @@ def predicted(run: Run, captures: Captures) -> Stored:
     ).rounded()
 
 
+def _of_pipeline(run: Run, captures: Captures) -> Stored:
+    prediction = predict_pipeline(run, captures.staged(run))
+    tensors = captures.graph(run).tensors.values()
+    return Stored(
+        run.predicted_as,
+        sum(t.elements for t in tensors if t.role == "parameter"),
+        prediction.time_s,
+        prediction.device_s,
+        prediction.host_s,
+        prediction.point.compute_s,
+        prediction.point.communication_s,
+        prediction.peak_bytes,
+        prediction.point.memory_bytes,
+        operators=0,
+        collectives=0,
+        slower_device_s=prediction.device_s,
+    ).rounded()
+
+
 def predict_batch(batch: Batch) -> list[tuple[str, Stored]]:
     """The predictions of the wanted runs of one capture."""
     wanted, all_of_it = batch
     captures = Captures(all_of_it)
-    ordered = sorted(wanted, key=lambda run: (run.batch, run.micro_batches))
+    ordered = sorted(
+        wanted, key=lambda run: (run.pipeline_parallel > 1, run.batch, run.micro_batches)
+    )
     done = []
     for run in ordered:
         try:

@@ -1,5 +1,7 @@
 """The fitted numbers, fitted again without each source, and its errors under them.
 
+Runs with pipelines have no part in it.
+
 What is fitted in the profiles and options is
 
     operator_s, collective_s   of a host: to the small runs, on the grid of OPERATOR_S, COLLECTIVE_S
@@ -70,6 +72,7 @@ class LeftOut:
 def leave_one_out(results: Sequence[Result]) -> list[LeftOut]:
     """Every source with the numbers fitted to the others."""
     found = []
+    results = [result for result in results if result.run.pipeline_parallel == 1]
     for project in dict.fromkeys(result.project for result in included(results)):
         inside = [r for r in included(results) if r.project == project]
         fitted = refit([r for r in results if r.project != project])
@@ -81,8 +84,9 @@ def leave_one_out(results: Sequence[Result]) -> list[LeftOut]:
 
 
 def refit(results: Sequence[Result]) -> Fitted:
-    """All numbers fitted to these runs, each with the others as the code has them."""
-    runs = included(results)
+    """All numbers fitted to these runs without pipelines, each with the others as the code has
+    them."""
+    runs = [result for result in included(results) if result.run.pipeline_parallel == 1]
     clocks = {kind: fit_clock(runs, kind) for kind in kinds(runs)}
     shares = {name: fit_framework(runs, name) for name in FRAMEWORKS}
     return Fitted(

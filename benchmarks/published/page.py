@@ -22,6 +22,11 @@ ABOUT = Path(__file__).with_name("about.md")
 FAR_OFF = 0.4
 """The size of an error that is listed."""
 
+
+def _one_stage(run: Run) -> bool:
+    return run.pipeline_parallel > 1 and run.virtual_stages == 1
+
+
 KINDS: tuple[tuple[str, Callable[[Run], bool]], ...] = (
     ("V100", lambda run: "v100" in run.hardware),
     ("A100", lambda run: "a100" in run.hardware),
@@ -33,6 +38,9 @@ KINDS: tuple[tuple[str, Callable[[Run], bool]], ...] = (
     ("optimizer state sharded (ZeRO 1)", lambda run: run.zero == 1),
     ("sharded (ZeRO 2, 3)", lambda run: run.zero >= 2),
     ("tensor parallel", lambda run: run.tensor_parallel > 1),
+    ("without a pipeline", lambda run: run.pipeline_parallel == 1),
+    ("pipeline, one stage a device", _one_stage),
+    ("pipeline, interleaved stages", lambda run: run.virtual_stages > 1),
 )
 
 
@@ -93,10 +101,11 @@ def _error_row(name: str, results: Sequence[Result]) -> list[str]:
 
 
 def _sums(results: Sequence[Result]) -> str:
-    s = summary([r.sum_error for r in included(results)])
+    s = summary([r.sum_error for r in included(results) if r.run.pipeline_parallel == 1])
     return (
         f"Compute and communication added up, which overlaps nothing and waits for no host, would "
-        f"have a median error of {s.median:+.1%}, of its size {s.median_size:.1%}."
+        f"have a median error of {s.median:+.1%}, of its size {s.median_size:.1%} (without "
+        f"pipelines)."
     )
 
 
@@ -133,13 +142,21 @@ def _rankings(found: Sequence[Ranking]) -> str:
 
 
 def _way(run: Run) -> str:
-    words = [f"dp {run.data_parallel}", f"tp {run.tensor_parallel}"]
+    words = [f"dp {run.data_parallel}", f"tp {run.tensor_parallel}", *_stages(run)]
     words.append(f"micro-batch {run.micro_batch}")
     if run.zero:
         words.append(f"ZeRO {run.zero}{' in a node' if run.zero_within == 'node' else ''}")
     if run.recompute != "none":
         words.append(_recomputed(run))
     return ", ".join(words)
+
+
+def _stages(run: Run) -> list[str]:
+    """Returns `pp 8`, or `pp 8 × 3` of interleaved stages; nothing without a pipeline."""
+    if run.pipeline_parallel == 1:
+        return []
+    each = f" × {run.virtual_stages}" if run.virtual_stages > 1 else ""
+    return [f"pp {run.pipeline_parallel}{each}"]
 
 
 def _memory(results: Sequence[Result]) -> str:
@@ -188,6 +205,7 @@ def _memory_row(name: str, results: Sequence[Result]) -> list[str]:
 
 
 def _left_out(results: Sequence[Result]) -> str:
+    results = [result for result in results if result.run.pipeline_parallel == 1]
     left = leave_one_out(results)
     everything = refit(results)
     clocked = [kind for kind in kinds(results) if kind in everything.clocks]
@@ -323,6 +341,7 @@ def _how(run: Run) -> str:
         words.append(f"dp {run.data_parallel}")
     if run.tensor_parallel > 1:
         words.append(f"tp {run.tensor_parallel}{' sp' if run.sequence_parallel else ''}")
+    words += _stages(run)
     if run.zero:
         words.append(f"ZeRO {run.zero}{' in a node' if run.zero_within == 'node' else ''}")
     if run.recompute != "none":

@@ -69,6 +69,8 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     micro_batches: int = 1
     data_parallel: int = 1
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    virtual_stages: int = 1
     sequence_parallel: bool = False
     gathers_again: bool = False
     zero: int = 0
@@ -107,6 +109,11 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def micro_batch(self) -> int:
         """Samples of one micro-batch of one data-parallel rank."""
         return self.batch // (self.data_parallel * self.micro_batches)
+
+    @property
+    def schedule(self) -> str:
+        """In which order the stages of a pipeline run micro-batches."""
+        return "interleaved" if self.virtual_stages > 1 else "1f1b"
 
     @property
     def light_kernels(self) -> str:

@@ -10,6 +10,9 @@ The page is made of these lines and the rows alone, without a capture. A line ha
     peak_bytes, kept_bytes              of one device: replayed, added up
     operators, collectives              what the host launches in a step (predict.py)
     slower_device_s  device_s when the devices sustain SLOWER of their clocks
+
+Of a run with a pipeline sums and busy times are those of the rank that is busiest, and no number is
+fitted to it: operators and collectives are 0, slower_device_s is device_s.
 """
 
 from __future__ import annotations

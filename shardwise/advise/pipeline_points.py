@@ -172,6 +172,8 @@ def pipeline_id(pipeline: Pipeline) -> str:
     )
     chosen = (pipeline.schedule, pipeline.bounds, pipeline.micro_batches)
     digest.update(repr((asked, chosen)).encode())
+    if pipeline.stages_per_rank > 1:
+        digest.update(repr(pipeline.stages_per_rank).encode())
     for cost, k in zip(search.problem.costs, pipeline.choices, strict=True):
         digest.update(cost.assignment[k].tobytes())
         digest.update(repr((cost.zero[k], cost.zero_axes[k], cost.recompute[k])).encode())

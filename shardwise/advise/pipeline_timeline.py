@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.advise.timeline import MOST_BARS
 from shardwise.documents.timeline import Bar, Lane, PipelineTimeline, StageTimeline
 from shardwise.pipeline.actions import Kind
-from shardwise.pipeline.simulate import Held
 from shardwise.search.pipelines.pipeline import Pipeline
 
 MOST_OF_ALL = 16 * MOST_BARS
@@ -38,23 +38,30 @@ class _Pass(NamedTuple):
 
 def pipeline_timeline(pipeline: Pipeline) -> PipelineTimeline:
     """Returns the step of a pipeline, from the first start to the end of the last update."""
-    passes, actions = pipeline.passes, pipeline.order.ranks
     most = max(min(MOST_BARS, MOST_OF_ALL // pipeline.stages), FEWEST)
     stages = []
-    for stage, (spans, rank) in enumerate(zip(passes.spans_s, actions, strict=True)):
-        kinds = ["forward" if one.kind is Kind.FORWARD else "backward" for one in rank]
-        shown = list(
-            _fewer(
-                [_Pass(kind, a, b, b - a) for kind, (a, b) in zip(kinds, spans, strict=True)],
-                most - 1,
-            )
-        )
-        end, update_s = spans[-1][1], float(pipeline.update_s[stage])
-        shown.append(_Pass("update", end, end + update_s, update_s))
+    for stage, rank in enumerate(pipeline.rank_of.tolist()):
+        ran = zip(pipeline.order.ranks[rank], pipeline.passes.spans_s[rank], strict=True)
+        own = [
+            _Pass("forward" if one.kind is Kind.FORWARD else "backward", start, end, end - start)
+            for one, (start, end) in ran
+            if one.stage == stage
+        ]
+        shown = [*_fewer(own, most - 1), _update(pipeline, stage)]
         lanes = [_lane(kind, shown) for kind in NAMES]
-        held = _held_bytes(pipeline, stage, passes.held[stage])
+        held = _held_bytes(pipeline, rank)
         stages.append(StageTimeline([lane for lane in lanes if lane.bars], held))
     return PipelineTimeline(_rounded(pipeline.step_s), stages)
+
+
+def _update(pipeline: Pipeline, stage: int) -> _Pass:
+    """Returns the update of a stage, after its rank's passes and the updates of the stages that the
+    rank has before it."""
+    rank = int(pipeline.rank_of[stage])
+    before = [other for other in pipeline.placement.stages_of(rank) if other < stage]
+    start = pipeline.passes.spans_s[rank][-1][1] + float(pipeline.update_s[before].sum())
+    seconds = float(pipeline.update_s[stage])
+    return _Pass("update", start, start + seconds, seconds)
 
 
 def _fewer(passes: Sequence[_Pass], most: int) -> Iterator[_Pass]:
@@ -81,24 +88,47 @@ def _lane(kind: str, passes: Sequence[_Pass]) -> Lane:
     )
 
 
-def _held_bytes(pipeline: Pipeline, stage: int, held: Sequence[Held]) -> list[int]:
-    """Returns the most that a device of a stage may hold in each of `STRETCHES` parts of the step:
-    (max(k, 1) - 1) further micro-batches on the peak of one, and the tensors that came in for k.
+def _held_bytes(pipeline: Pipeline, rank: int) -> list[int]:
+    """Returns the most that a device of a rank may hold in each of `STRETCHES` parts of the step.
+
+    A stage counts as running from the start of a pass until the next begins.
     """
     if not pipeline.step_s:
         return []
-    at_s = np.array([one.at_s for one in held])
-    kept = np.array([one.kept for one in held])
-    edges = np.linspace(0.0, pipeline.step_s, STRETCHES + 1)
+    own = pipeline.placement.stages_of(rank)
+    place = {stage: number for number, stage in enumerate(own)}
+    kept, at_s, states = np.zeros(len(own), dtype=np.int64), [0.0], list[NDArray[np.int64]]()
+    running = [0]
+    states.append(_with_one(kept, 0))
+    for action, (start, end) in zip(
+        pipeline.order.ranks[rank], pipeline.passes.spans_s[rank], strict=True
+    ):
+        number = place[action.stage]
+        kept[number] += action.kind is Kind.FORWARD
+        at_s.append(start)
+        states.append(kept.copy())
+        if action.kind is Kind.BACKWARD:
+            kept[number] -= 1
+            at_s.append(end)
+            states.append(_with_one(kept, number))
+        running += [number] * (len(at_s) - len(running))
+    sizes, at, runs = np.zeros(len(at_s)), np.array(states), np.array(running)
+    for number, stage in enumerate(own):
+        sizes[runs == number] = pipeline.held_bytes(stage, at[runs == number])
+    times, edges = np.array(at_s), np.linspace(0.0, pipeline.step_s, STRETCHES + 1)
     most = []
     for left, right in pairwise(edges):
-        first = int(np.searchsorted(at_s, left, side="right")) - 1
-        last = int(np.searchsorted(at_s, right, side="left"))
-        most.append(kept[max(first, 0) : max(last, 1)].max())
-    k = np.array(most)
-    further = np.maximum(k - 1, 0) * pipeline.replayed.kept_bytes[stage]
-    size = pipeline.replayed.peak_bytes[stage] + further + k * pipeline.incoming_bytes[stage]
-    return [round(one) for one in size.tolist()]
+        first = int(np.searchsorted(times, left, side="right")) - 1
+        last = int(np.searchsorted(times, right, side="left"))
+        most.append(round(float(sizes[max(first, 0) : max(last, 1)].max())))
+    return most
+
+
+def _with_one(kept: NDArray[np.int64], stage: int) -> NDArray[np.int64]:
+    """Returns what is kept, at least one micro-batch of a stage: what running it takes."""
+    held = kept.copy()
+    held[stage] = max(held[stage], 1)
+    return held
 
 
 def _rounded(value: float) -> float:

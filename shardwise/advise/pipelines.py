@@ -97,9 +97,18 @@ def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:
 
 
 def check_pipeline(pipeline: documents.Pipeline, file: str | None = None) -> None:
-    """Raises `BadInput` for a pipeline without stages, and for stages of groups that it lacks."""
+    """Raises `BadInput` for a pipeline without stages, for stages that ranks cannot share evenly,
+    and for stages of groups that it lacks."""
     if not pipeline.stages:
         raise BadInput("no stages", file=file, field="stages", expected="at least one")
+    each = pipeline.stages_per_rank
+    if each is not UNSET and (each < 1 or len(pipeline.stages) % each):
+        raise BadInput(
+            f"{len(pipeline.stages)} stages, {each} on each rank",
+            file=file,
+            field="stages_per_rank",
+            expected="a divisor of the number of stages",
+        )
     for number, stage in enumerate(pipeline.stages):
         for place, group in enumerate(stage.groups):
             if not 0 <= group < len(pipeline.groups):
@@ -145,6 +154,7 @@ def pipeline_document(
         without_pipeline=without,
         timeline=pipeline_timeline(pipeline),
         kernels=search.options.light_kernels,
+        stages_per_rank=pipeline.stages_per_rank if pipeline.stages_per_rank > 1 else UNSET,
     )
 
 
@@ -177,14 +187,14 @@ def _prediction(pipeline: Pipeline) -> PipelinePrediction:
 
 def _stages(pipeline: Pipeline) -> list[PlannedStage]:
     labels = StageLabels(pipeline)
-    devices = pipeline.mesh.gpus // pipeline.stages
+    devices = pipeline.mesh.gpus // pipeline.ranks
     replayed = pipeline.replayed
     stages = []
     for stage, (first, last) in enumerate(pairwise(pipeline.bounds)):
         groups = pipeline.units.groups_of(first, last)
         stages.append(
             PlannedStage(
-                first_device=stage * devices,
+                first_device=int(pipeline.rank_of[stage]) * devices,
                 devices=devices,
                 first_unit=pipeline.units.names[first],
                 last_unit=pipeline.units.names[last - 1],

@@ -20,9 +20,8 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
     )
     say(f"{pipeline.graph_name} on {pipeline.gpus} GPUs of {pipeline.hardware}{batch}")
     say(
-        f"pipeline   {len(pipeline.stages)} stages of "
-        f"{counted(pipeline.stages[0].devices, 'GPU')}, "
-        f"{pipeline.schedule}, {pipeline.micro_batches} micro-batches"
+        f"pipeline   {_stages(pipeline)}, {pipeline.schedule}, "
+        f"{pipeline.micro_batches} micro-batches"
     )
     rates = [f"MFU {predicted.model_flops_utilisation:.1%}"]
     if predicted.tokens_per_s:
@@ -41,6 +40,14 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
     note("note: forward, backward and hop are those of one micro-batch")
     if file:
         note(f"wrote {file}")
+
+
+def _stages(pipeline: Pipeline) -> str:
+    """Returns `4 stages of 2 GPUs`, or `8 stages, 2 on each of 4 times 2 GPUs`."""
+    stages, gpus = len(pipeline.stages), counted(pipeline.stages[0].devices, "GPU")
+    if pipeline.stages_per_rank is UNSET:
+        return f"{stages} stages of {gpus}"
+    return f"{stages} stages, {pipeline.stages_per_rank} on each of {pipeline.ranks} times {gpus}"
 
 
 def stages_table(pipeline: Pipeline) -> None:

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from shardwise.cli.advisor import service
 from shardwise.cli.arguments import graph_of_question, load_graph, options_from
 from shardwise.cli.output import emit, note, progress, say, table, warn
@@ -136,7 +138,8 @@ def pipeline_pricing_page(document: PipelinePricing) -> None:
 
 
 def _piped(one: PipelinePricing | PipelineAlternative) -> str:
-    return f"pp {one.stages} × {text_of(one.parallelism)}, {one.schedule}"
+    each = "" if one.stages_per_rank is UNSET else f" × {one.stages_per_rank} stages a rank"
+    return f"pp {one.stages}{each} × {text_of(one.parallelism)}, {one.schedule}"
 
 
 def _rest(document: Pricing | PipelinePricing) -> None:

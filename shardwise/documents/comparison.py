@@ -26,12 +26,17 @@ class CostBreakdown(msgspec.Struct, frozen=True):
 
 class ComparedPipeline(msgspec.Struct, frozen=True):
     """A pipeline's number of stages, its schedule, the share of the step in which a device waits,
-    in the mean over stages, and the peak of a device of each stage."""
+    in the mean over stages, and the peak of a device of each stage.
+
+    With `stages_per_rank` devices have so many stages each, and `stages` counts groups of devices,
+    as do the mean and the peaks.
+    """
 
     stages: int
     schedule: str
     idle: float
     peak_bytes: list[int]
+    stages_per_rank: int | UnsetType = UNSET
 
 
 class ComparedPoint(msgspec.Struct, frozen=True):

@@ -86,6 +86,8 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     `timeline` is the step over time; documents of earlier versions have none.
     `trainer` is there where stages have equal layers and the same strategy of a trainer: its
     `parallelism` is that of each stage. `kernels` says how light operators run.
+    `stages_per_rank` is there where devices have several stages: of p groups of devices the r-th
+    has the stages r, r + p, r + 2p, …
     """
 
     id: str
@@ -118,6 +120,12 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     timeline: PipelineTimeline | UnsetType = UNSET
     trainer: PlannedTrainer | UnsetType = UNSET
     kernels: str | UnsetType = UNSET
+    stages_per_rank: int | UnsetType = UNSET
+
+    @property
+    def ranks(self) -> int:
+        """The number of groups of devices, which have one stage or several each."""
+        return len(self.stages) // (self.stages_per_rank or 1)
 
 
 def shared_scope(stages: Sequence[PlannedStage]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from shardwise.documents.parallelism import Parallelism
 from shardwise.documents.pipeline import Pipeline
@@ -12,7 +13,8 @@ class PipelineAlternative(msgspec.Struct, frozen=True):
     """Another pipeline of equal layers: what differs in words, and its step.
 
     `parallelism` is that of each stage. `saves` is the part of the given pipeline's step that it
-    saves, negative where it is slower. `changes` are the fields that differ.
+    saves, negative where it is slower. `changes` are the fields that differ. Where devices have
+    several stages, `stages` counts groups of devices, of `stages_per_rank` stages each.
     """
 
     text: str
@@ -24,6 +26,7 @@ class PipelineAlternative(msgspec.Struct, frozen=True):
     peak_bytes: int
     fits: bool
     saves: float
+    stages_per_rank: int | UnsetType = UNSET
 
 
 class PipelinePricing(
@@ -34,7 +37,8 @@ class PipelinePricing(
     `parallelism` is the strategy of each stage on its devices. `alternatives` differ in one field:
     those that fit first, by their time, then by their peak. `best` is the fastest that fits of all
     that were priced, null where none fits or where it is the given one. `unread` is what the
-    configuration says that was not read.
+    configuration says that was not read. Where devices have several stages, `stages` counts groups
+    of devices, of `stages_per_rank` stages each.
     """
 
     trainer: str
@@ -46,3 +50,4 @@ class PipelinePricing(
     alternatives: list[PipelineAlternative]
     best: PipelineAlternative | None
     unread: list[str]
+    stages_per_rank: int | UnsetType = UNSET

@@ -52,7 +52,8 @@ class StageTimeline(msgspec.Struct, frozen=True):
     `lanes` have the kinds `forward`, `backward` and `update`, one bar a pass; of a step with more
     passes than are drawn, the middle ones are one bar of the kind `compute`. `held_bytes` is the
     most that one device may hold in each of equally long stretches of the step: the peak of one
-    micro-batch at a time, and what the others keep.
+    micro-batch at a time, and what the others keep. Where devices have several stages, it is of all
+    of them.
     """
 
     lanes: list[Lane]

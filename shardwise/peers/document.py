@@ -149,7 +149,10 @@ def _point(point: Point, ours: Point | None, limit_bytes: float) -> ComparedPoin
 
 def _pipeline(piped: Piped) -> ComparedPipeline:
     peaks = [round(peak) for peak in piped.peak_bytes]
-    return ComparedPipeline(len(peaks), piped.schedule, piped.idle, peaks)
+    each = piped.stages_per_rank
+    return ComparedPipeline(
+        len(peaks), piped.schedule, piped.idle, peaks, each if each > 1 else UNSET
+    )
 
 
 def _step(point: Point) -> Step:

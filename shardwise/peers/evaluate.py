@@ -56,11 +56,12 @@ class Step:
 @dataclass(frozen=True)
 class Piped:
     """What a pipeline has beside its step: a schedule, the share of the step in which a device
-    waits, in the mean over stages, and the peak of each stage."""
+    waits, in the mean over ranks, the peak of each rank, and how many stages a rank has."""
 
     schedule: str
     idle: float
     peak_bytes: tuple[float, ...]
+    stages_per_rank: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Point:
     strategies it is, where it has several. `step` is there where it was replayed, and ranks it
     unless points are ranked `by_sum`.
     `places` are there where devices are of several kinds. With `piped` it is a pipeline: sums are
-    those of its slowest stage, and choices those of the problem on the devices of one stage.
+    those of its slowest rank, and choices those of the problem on the devices of one rank.
     """
 
     memory_bytes: float

@@ -1,15 +1,17 @@
 """Pipelines as trainers run them: stages of equal layers with one strategy of the whole model.
 
     method        inside a stage                                     schedule
-    megatron-3d   one dp × tp, tp on the innermost axes, with or     1F1B
+    megatron-3d   one dp × tp, tp on the innermost axes, with or     1F1B, interleaved
                   without sequence parallelism, and the distributed
                   optimizer (ZeRO-1) where dp is above 1
-                  (Narayanan et al. 2021, §3)
+                  (Narayanan et al. 2021, §2.2 and §3)
     gpipe         samples over the devices of the stage, all its     GPipe
                   parameters on each (Huang et al. 2019, §2.2)
 
 each with every number of stages that divides layers and devices, every number of micro-batches from
-the number of stages on, and the recomputations that the options allow. Strategies are those of
+the number of stages on, and the recomputations that the options allow. Interleaved, a device has
+every number of stages that divides its layers, where the micro-batches divide into rounds
+(`pipeline/schedules.py`). Strategies are those of
 `practitioners.py` on the devices of one stage, all stages alike. Their step is that of a pipeline
 that is searched: each stage replayed, the schedule simulated (`search/pipelines/uniform.py`).
 """
@@ -17,7 +19,7 @@ that is searched: each stage replayed, the schedule simulated (`search/pipelines
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import inf
 from time import monotonic
 
@@ -32,12 +34,17 @@ from shardwise.peers.evaluate import Breakdown, Piped, Point, Step
 from shardwise.peers.methods import STAGE
 from shardwise.peers.practices import Allowed
 from shardwise.peers.practitioners import Practice, practitioners
+from shardwise.pipeline.schedules import allows
 from shardwise.replay.stages import FEWEST
-from shardwise.search.pipelines.pipeline import Pipeline, kept
+from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import HOPELESS
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MEGATRON_3D, GPIPE = "megatron-3d", "gpipe"
+INTERLEAVED = "interleaved"
+SCATTERING = ("megatron",)
+"""Trainers in which devices with the same of a tensor send a part of it each to the next stage, and
+gather it there (Narayanan et al. 2021, §4.1); in others each sends all of it."""
 
 
 def _is_megatron(one: Parallelism) -> bool:
@@ -52,22 +59,24 @@ def _is_gpipe(one: Parallelism) -> bool:
 class _Method:
     title: str
     found_by: str
-    schedule: str
+    schedules: tuple[str, ...]
     allowed: Allowed
+    scattered: bool = False
 
 
 METHODS = {
     MEGATRON_3D: _Method(
         "Megatron-style 3D",
-        "stages of equal layers under 1F1B, in each the same tensor and data parallelism with the "
-        "distributed optimizer; every factorisation",
-        "1f1b",
+        "stages of equal layers under 1F1B, one on a device or several interleaved, in each the "
+        "same tensor and data parallelism with the distributed optimizer; every factorisation",
+        ("1f1b", INTERLEAVED),
         _is_megatron,
+        scattered=True,
     ),
     GPIPE: _Method(
         "GPipe-style",
         "stages of equal layers under GPipe's schedule, in each samples over its devices",
-        "gpipe",
+        ("gpipe",),
         _is_gpipe,
     ),
 }
@@ -105,6 +114,21 @@ def piped_practices(
             fit.add(practice.key)
             cutoff_s = min(cutoff_s, pipeline.step_s) if cutoff_s < inf else inf
         yield PipedPractice(practice, pipeline)
+
+
+def cut_for(
+    model: UniformModel, costed: UniformStages, schedules: Sequence[str]
+) -> Iterator[tuple[str, UniformStages]]:
+    """Yields each schedule with the stages that it can run: as many on each rank as there are, and
+    of interleaved ones every number above 1 that layers and micro-batches allow."""
+    batches = costed.search.micro_batches
+    for schedule in schedules:
+        if schedule != INTERLEAVED:
+            yield schedule, model.recut(costed, 1)
+            continue
+        for each in model.stages_per_rank(costed.ranks)[1:]:
+            if allows(schedule, ranks=costed.ranks, micro_batches=batches, stages_per_rank=each):
+                yield schedule, model.recut(costed, each)
 
 
 def priced_in(
@@ -159,11 +183,14 @@ def _best(
         if batches < max(FEWEST, stages):
             continue
         try:
-            costed = model.costed(stages, batches, options, progress)
-            cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
-            for one in piped_practices(costed, method.schedule, method.allowed, progress, cutoff_s):
-                if best is None or one.pipeline.rank < best.pipeline.rank:
-                    best = one
+            costed = replace(
+                model.costed(stages, batches, options, progress), scattered=method.scattered
+            )
+            for schedule, cut in cut_for(model, costed, method.schedules):
+                cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
+                for one in piped_practices(cut, schedule, method.allowed, progress, cutoff_s):
+                    if best is None or one.pipeline.rank < best.pipeline.rank:
+                        best = one
         except BadInput as error:
             return error.problem
         except SolverError as error:
@@ -177,13 +204,14 @@ def _best(
 
 
 def _label(one: PipedPractice) -> str:
-    """Returns a label such as `pp4·dp2·tp8·sp·zero-1·full recompute`."""
-    p = one.practice.parallelism
+    """Returns a label such as `pp4·vpp2·dp2·tp8·sp·zero-1·full recompute`."""
+    p, each = one.practice.parallelism, one.pipeline.stages_per_rank
     return "·".join(
         filter(
             None,
             (
-                f"pp{one.pipeline.stages}",
+                f"pp{one.pipeline.ranks}",
+                f"vpp{each}" if each > 1 else "",
                 f"dp{p.data}" if p.data > 1 else "",
                 f"tp{p.tensor}" if p.tensor > 1 else "",
                 "sp" if p.sequence else "",
@@ -195,7 +223,7 @@ def _label(one: PipedPractice) -> str:
 
 
 def piped_point(pipeline: Pipeline, label: str = "") -> Point:
-    """Returns a pipeline as a point: sums are those of the stage that computes the longest."""
+    """Returns a pipeline as a point: sums are those of the rank that computes the longest."""
     of_stages = stage_sums(
         pipeline.search.problem,
         pipeline.units.of_group,
@@ -204,10 +232,17 @@ def piped_point(pipeline: Pipeline, label: str = "") -> Point:
         pipeline.edge_choices,
         pipeline.kept,
     )
-    stage = max(range(len(of_stages)), key=lambda s: of_stages[s].time_s)
-    incoming = pipeline.kept[stage] * pipeline.incoming_bytes[stage]
-    breakdown = replace(of_stages[stage], edge_bytes=of_stages[stage].edge_bytes + incoming)
-    peaks = tuple(float(peak) for peak in pipeline.peak_bytes)
+    incoming = [k * size for k, size in zip(pipeline.kept, pipeline.incoming_bytes, strict=True)]
+    of_ranks = [
+        _together(
+            [of_stages[s] for s in own],
+            sum(incoming[s] for s in own),
+            pipeline.search.problem.fixed_time_s,
+        )
+        for own in map(pipeline.placement.stages_of, range(pipeline.ranks))
+    ]
+    breakdown = max(of_ranks, key=lambda one: one.time_s)
+    peaks = tuple(float(peak) for peak in pipeline.rank_peak_bytes)
     return Point(
         breakdown.memory_bytes,
         breakdown.time_s,
@@ -216,24 +251,39 @@ def piped_point(pipeline: Pipeline, label: str = "") -> Point:
         pipeline.edge_choices,
         label,
         Step(pipeline.micro_batches, max(peaks), pipeline.step_s, None),
-        piped=Piped(pipeline.schedule, pipeline.idle, peaks),
+        piped=Piped(pipeline.schedule, pipeline.idle, peaks, pipeline.stages_per_rank),
+    )
+
+
+def _together(stages: Sequence[Breakdown], incoming_bytes: float, fixed_s: float) -> Breakdown:
+    """Returns the sums of all stages of a rank, which has what is fixed once."""
+    rows = np.array([astuple(stage) for stage in stages])
+    total = Breakdown(*rows.sum(axis=0).tolist())
+    return replace(
+        total,
+        edge_bytes=total.edge_bytes + incoming_bytes,
+        fixed_bytes=stages[0].fixed_bytes,
+        compute_s=total.compute_s - (len(stages) - 1) * fixed_s,
     )
 
 
 def _summed_s(stages: UniformStages, schedule: str, practice: Practice) -> float:
-    """Returns the step by sums: that of `cuts.py`, without hops."""
-    batches = stages.search.micro_batches
-    kept_by = kept(schedule, len(stages.bounds) - 1, batches)
+    """Returns the step by sums: that of `cuts.py`, without hops.
+
+    With v stages on each rank, filling and draining takes a v-th of the time.
+    """
+    batches, ranks, each = stages.search.micro_batches, stages.ranks, stages.stages_per_rank
     of_stages = stage_sums(
         stages.search.problem,
         stages.units.of_group,
         stages.bounds,
         practice.choices,
         practice.edge_choices,
-        kept_by,
+        [1] * (ranks * each),
     )
     times = [one.time_s / batches for one in of_stages]
-    return sum(times) + (batches - 1) * max(times)
+    of_ranks = [sum(times[rank::ranks]) for rank in range(ranks)]
+    return batches * max(of_ranks) + (sum(of_ranks) - max(of_ranks)) / each
 
 
 def stage_sums(

@@ -30,7 +30,7 @@ from shardwise.graph.step import step_of
 from shardwise.hardware import Hardware
 from shardwise.peers.answer import Answer
 from shardwise.peers.evaluate import Point, point_of
-from shardwise.peers.pipelines import piped_point, priced_in
+from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, piped_point, priced_in
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.search.pipelines.uniform import UniformModel
@@ -156,11 +156,13 @@ def recipe_answers(
             continue
         text = text_of(given)
         if recipe.pipeline > 1:
-            text = f"pp {recipe.pipeline} × {text}"
+            each = f" × {recipe.virtual} interleaved" if recipe.virtual > 1 else ""
+            text = f"pp {recipe.pipeline}{each} × {text}"
         try:
             if recipe.pipeline > 1:
-                model = UniformModel(graph, hardware, gpus)
-                point = _piped(given, recipe.pipeline, model, options, progress)
+                scattered = source.trainer in SCATTERING
+                model = UniformModel(graph, hardware, gpus, scattered=scattered)
+                point = _piped(recipe, given, model, options, progress)
             else:
                 point = _priced(given, replayers, limit_bytes, progress)
         except (SolverError, BadInput) as error:
@@ -195,8 +197,6 @@ def _parallelism(recipe: Recipe, batch: int | None, gpus: int) -> Parallelism | 
     unknown = [name for name, degree in degrees.items() if degree > 1]
     if unknown:
         return f"not priced yet: {' and '.join(unknown)} parallelism (beside {beside})"
-    if recipe.virtual > 1:
-        return f"not priced yet: {recipe.virtual} interleaved stages of each device ({beside})"
     if recipe.precision == "fp8":
         return f"not priced yet: products in float8 ({beside}, ZeRO-{recipe.zero})"
     if gpus % (recipe.tensor * recipe.pipeline):
@@ -240,13 +240,16 @@ def _priced(
 
 
 def _piped(
-    given: Parallelism, stages: int, model: UniformModel, options: Options, progress: Progress
+    recipe: Recipe, given: Parallelism, model: UniformModel, options: Options, progress: Progress
 ) -> Point | None:
-    """Returns a strategy in stages of equal layers under 1F1B; None as `priced_in`, and for micro-
-    batches that are not asked for. Raises as `UniformModel.costed` and `priced_in`."""
-    model.bounds(stages)
+    """Returns a strategy in a recipe's stages of equal layers under 1F1B, interleaved where a
+    device has several; None as `priced_in`, and for micro-batches that are not asked for.
+
+    Raises as `UniformModel.costed` and `priced_in`.
+    """
+    model.bounds(recipe.pipeline, recipe.virtual)
     if given.micro_batches not in options.counts(model.batch):
         return None
-    costed = model.costed(stages, given.micro_batches, options, progress)
-    best = priced_in(costed, "1f1b", given, progress)
+    costed = model.costed(recipe.pipeline, given.micro_batches, options, progress, recipe.virtual)
+    best = priced_in(costed, INTERLEAVED if recipe.virtual > 1 else "1f1b", given, progress)
     return None if best is None else piped_point(best.pipeline)

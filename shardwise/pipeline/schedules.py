@@ -111,6 +111,16 @@ def schedule(
     return Schedule(name, placement, micro_batches, tuple(map(tuple, lists)))
 
 
+def allows(name: str, *, ranks: int, micro_batches: int, stages_per_rank: int) -> bool:
+    """Returns whether a schedule, one of `SCHEDULES`, exists for these sizes."""
+    rule = SCHEDULES[name]
+    try:
+        _check_sizes(name, rule, Placement(ranks, stages_per_rank, rule.shape), micro_batches)
+    except BadInput:
+        return False
+    return True
+
+
 def _check_sizes(name: str, rule: Rule, placement: Placement, micro_batches: int) -> None:
     ranks, chunks = placement.ranks, placement.stages_per_rank
     if micro_batches < 1:

@@ -42,6 +42,7 @@ class Kit:
     last_backward: int
     tables: tuple[TableStructure, ...]
     passes: tuple[Pass, ...]
+    update: range
 
 
 Kits = dict[Hashable, list[tuple[Any, Kit]]]
@@ -127,4 +128,5 @@ def kit_of(written: StepProgram) -> Kit:
         written.last_backward,
         tuple(table.structure() for table in step.tables),
         written.passes,
+        written.update,
     )

@@ -152,6 +152,11 @@ class Replayer:
             self._edges[number] = (EdgeValues(problem, problem.edges[of[0]]), of)
 
     @property
+    def block_bytes(self) -> int:
+        """What the allocator rounds every buffer up to."""
+        return self._settings.block_bytes
+
+    @property
     def tasks(self) -> int:
         """Tasks of the program."""
         return self.program.tasks

@@ -10,11 +10,14 @@ backward of a micro-batch, and the rest, which is the synchronisation of gradien
 What the host launches counts as work of the passes: with P the device's time of a micro-batch and H
 the host's of the step, A (f + b) is the soft maximum of A P and H (`hardware/host.py`). In a
 pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-batches are kept.
+
+Where a rank has several stages, the end of its step and what it holds throughout are those of a
+replay of all of them together. Stages of the same costs, choices and crossings are replayed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.owner_costs import Choices, OwnerCosts
 from shardwise.replay.replay import Replayer, Values
-from shardwise.replay.tape import COMPUTE, Cell, Value
+from shardwise.replay.tape import ALWAYS, COMPUTE, Cell, Value
 from shardwise.sharding.layout import Floats
 
 EVERYWHERE = -1
@@ -40,7 +43,10 @@ TINY = 1e-30
 class ReplayedStages:
     """What S stages take: seconds of a micro-batch and of the step's end, bytes; shape (S,).
 
-    `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds.
+    `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds,
+    `lasting_bytes` what is there throughout: parameters, gradients, optimizer states. `rank_` is of
+    all stages of a rank together, (R,), one micro-batch through all of them at a time; the
+    `update_s` of a rank's stages add up to that of the rank.
     """
 
     forward_s: Floats
@@ -48,6 +54,20 @@ class ReplayedStages:
     update_s: Floats
     peak_bytes: Floats
     kept_bytes: Floats
+    lasting_bytes: Floats
+    rank_peak_bytes: Floats
+    rank_lasting_bytes: Floats
+
+
+@dataclass(frozen=True)
+class _Replayed:
+    """The same of the stages and ranks that differ, by row."""
+
+    forward_s: Floats
+    period_s: Floats
+    update_s: Floats
+    peak_bytes: Floats
+    lasting_bytes: Floats
 
 
 class StageReplayer:
@@ -61,6 +81,14 @@ class StageReplayer:
             0.0,
             [cost.activation_bytes for cost in problem.costs],
             [edge.table.memory_bytes for edge in problem.edges],
+        )
+        # `OwnerCosts` leaves out crossings of one cell, as all are on one device.
+        self._kept_alike = np.array(
+            [0.0] * len(problem.costs)
+            + [
+                float(e.table.memory_bytes.sum()) * (e.table.memory_bytes.size == 1)
+                for e in problem.edges
+            ]
         )
         self._of_group = np.array(of_group)
         self._of_edge = np.array([of_group[e.target] for e in self._problem.edges], dtype=np.int64)
@@ -78,6 +106,17 @@ class StageReplayer:
         again[repeat.tasks.start : repeat.tasks.stop] = True
         self._backward = (again & self._computes & ~self._forward).astype(np.float64)
         """1 for the computation of one micro-batch's backward."""
+        self._lasting = np.array(tape.lasting, dtype=bool)
+        # Gradients: what the passes made and the update reads, with the flag under which it does.
+        update = replayer.kit.update
+        gradients = [
+            (buffer, flag)
+            for buffer, task, flag in tape.uses
+            if task in update and tape.makers[buffer] < update.start and not tape.lasting[buffer]
+        ]
+        self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
+        assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
+        self._block_bytes = replayer.block_bytes
 
     def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
         """Returns the unit that each value of the program belongs to."""
@@ -89,42 +128,131 @@ class StageReplayer:
         return units
 
     def replay(
-        self, choices: Choices, edge_choices: Choices, bounds: Sequence[int]
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        bounds: Sequence[int],
+        ranks: Sequence[Sequence[int]] | None = None,
     ) -> ReplayedStages:
         """Replays the stages of one strategy, (groups,) and (edges,): stage s has the units from
-        `bounds[s]` to `bounds[s + 1]` - 1."""
-        durations, sizes, flags = self._replayer.values(choices[None], edge_choices[None])
+        `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default."""
         stages = len(bounds) - 1
         first, last = np.array(bounds[:-1])[:, None], np.array(bounds[1:])[:, None]
+        placed = [(stage,) for stage in range(stages)] if ranks is None else [*map(tuple, ranks)]
 
         def inside(units: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return np.asarray((units == EVERYWHERE) | ((first <= units) & (units < last)))
+            """Returns what each stage has, and what each rank has of several."""
+            own = (units == EVERYWHERE) | ((first <= units) & (units < last))
+            of_ranks = [own[list(rank)].any(axis=0) for rank in placed]
+            return np.concatenate([own, np.array(of_ranks)])
 
+        groups, edges = inside(self._of_group), inside(self._of_edge)
+        different, which = self._different(choices, edge_choices, groups, edges)
+        every = self._rows(
+            choices,
+            edge_choices,
+            inside(self._of_task)[different],
+            inside(self._of_buffer)[different],
+            np.concatenate([groups, edges], axis=1)[different],
+        )
+        own, of_rank = which[:stages], which[stages:]
+        kept = np.concatenate([groups, edges], axis=1)[:stages]
+        shares = every.update_s[own].copy()
+        for rank, row in zip(placed, of_rank, strict=True):
+            total = shares[list(rank)].sum()
+            if len(rank) > 1 and total > 0:
+                shares[list(rank)] *= every.update_s[row] / total
+        return ReplayedStages(
+            every.forward_s[own],
+            np.maximum(every.period_s - every.forward_s, 0.0)[own],
+            shares,
+            every.peak_bytes[own],
+            self._sum(self._kept, choices, edge_choices, kept) + kept @ self._kept_alike,
+            every.lasting_bytes[own],
+            every.peak_bytes[of_rank],
+            every.lasting_bytes[of_rank],
+        )
+
+    def _different(
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        groups: NDArray[np.bool_],
+        edges: NDArray[np.bool_],
+    ) -> tuple[list[int], NDArray[np.int64]]:
+        """Returns the rows that differ in more than names, and for each row that which stands for
+        it, by place among those."""
+        problem = self._problem
+        known: dict[Hashable, int] = {}
+        different: list[int] = []
+        which = []
+        for row in range(len(groups)):
+            inside = np.flatnonzero(groups[row]).tolist()
+            place = {group: number for number, group in enumerate(inside)}
+            key = (
+                tuple((id(problem.costs[g]), int(choices[g])) for g in inside),
+                tuple(
+                    (
+                        id(edge.table),
+                        place.get(edge.source, -1),
+                        place.get(edge.target, -1),
+                        int(edge.table.rows[choices[edge.source]]),
+                        int(edge_choices[number]),
+                    )
+                    for number, edge in ((e, problem.edges[e]) for e in np.flatnonzero(edges[row]))
+                ),
+            )
+            if key not in known:
+                known[key] = len(different)
+                different.append(row)
+            which.append(known[key])
+        return different, np.array(which, dtype=np.int64)
+
+    def _rows(
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        tasks: NDArray[np.bool_],
+        buffers: NDArray[np.bool_],
+        own: NDArray[np.bool_],
+    ) -> _Replayed:
+        """Replays the parts of a strategy that rows have: (rows, tasks), (rows, buffers) and (rows,
+        groups + edges)."""
+        durations, sizes, flags = self._replayer.values(choices[None], edge_choices[None])
+        rows = len(own)
         values = (
-            np.where(inside(self._of_task), durations, 0.0),
-            np.where(inside(self._of_buffer), sizes, 0.0),
-            np.repeat(flags, stages, axis=0),
+            np.where(tasks, durations, 0.0),
+            np.where(buffers, sizes, 0.0),
+            np.repeat(flags, rows, axis=0),
         )
         outcome = self._replayer.run(values)
-        replayed = self._replayer.replayed(values, outcome, np.zeros(stages))
+        replayed = self._replayer.replayed(values, outcome, np.zeros(rows))
         total, period = self._replayer.periods(outcome)
-        own = np.concatenate([inside(self._of_group), inside(self._of_edge)], axis=1)
         host_s = self._sum(self._replayer.host, choices, edge_choices, own)
         step_s = soft_maximum(replayed.device_s, host_s)
         # What contention adds is spread over the step.
         batches = self._problem.context.micro_batches
         device_s = batches * period * (replayed.device_s / np.maximum(total, TINY))
         passes_s = soft_maximum(device_s, host_s) / batches
-        forward = np.array([self._forward_s(values, stage) for stage in range(stages)])
+        forward = np.array([self._forward_s(values, row) for row in range(rows)])
         forward = np.minimum(forward, period - values[0] @ self._backward)
-        forward_s = passes_s * np.clip(forward / np.maximum(period, TINY), 0.0, 1.0)
-        return ReplayedStages(
-            forward_s,
-            passes_s - forward_s,
+        return _Replayed(
+            passes_s * np.clip(forward / np.maximum(period, TINY), 0.0, 1.0),
+            passes_s,
             np.maximum(step_s - batches * passes_s, 0.0),
             replayed.peak_bytes,
-            self._sum(self._kept, choices, edge_choices, own),
+            self._lasting_bytes(values),
         )
+
+    def _lasting_bytes(self, values: Values) -> Floats:
+        """Returns what rows hold from the first backward on: what is there before, and gradients;
+        whole blocks, as the allocator has them."""
+        _, sizes, flags = values
+        blocks = np.ceil(sizes / self._block_bytes) * self._block_bytes
+        total = blocks[:, self._lasting].sum(axis=1)
+        buffers, of_flag = self._gradients.T
+        held = np.where(of_flag == ALWAYS, True, flags[:, np.maximum(of_flag, 0)])
+        return np.asarray(total + (blocks[:, buffers] * held).sum(axis=1))
 
     def _forward_s(self, values: Values, stage: int) -> float:
         """Returns the seconds of forward of one micro-batch of a stage, from its first computation

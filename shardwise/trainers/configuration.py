@@ -28,6 +28,8 @@ class Configuration:
     `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
     say. `unread` says in plain words what in the file has no part in the rest. With `stages` above
     1 it is a pipeline of equal layers under `schedule`, and `parallelism` is that of each stage.
+    Where devices have several stages, the file says how many, `stages_per_rank`, or how many layers
+    each has, `layers_per_stage`; `stages` counts groups of devices.
     """
 
     trainer: str
@@ -37,6 +39,8 @@ class Configuration:
     unread: list[str] = field(default_factory=list)
     stages: int = 1
     schedule: str = "1f1b"
+    stages_per_rank: int = 1
+    layers_per_stage: int | None = None
 
 
 class Section:

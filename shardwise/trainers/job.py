@@ -53,7 +53,8 @@ class Limits:
 class Job:
     """A plan in the terms of trainers: `samples` of one micro-batch on one device.
 
-    With `stages` above 1 it is a pipeline of equal layers, and `parallelism` that of each stage.
+    With `stages` above 1 it is a pipeline of equal layers on so many groups of devices, each with
+    `stages_per_rank` of its stages, and `parallelism` that of each stage.
     `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
     """
 
@@ -71,6 +72,7 @@ class Job:
     model: Model | None
     stages: int = 1
     schedule: str = ""
+    stages_per_rank: int = 1
     unsaid: list[str] = field(default_factory=list)
 
     @property
@@ -126,7 +128,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         )
     planned = plan.trainer
     parallelism = canonical(planned.parallelism)
-    stages = len(plan.stages) if isinstance(plan, Pipeline) else 1
+    stages = plan.ranks if isinstance(plan, Pipeline) else 1
     if parallelism.gpus * stages != plan.gpus:
         raise BadInput(
             f"{parallelism.gpus * stages} devices in a plan for {plan.gpus}",
@@ -157,6 +159,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         model=MODELS.get(plan.graph_name),
         stages=stages,
         schedule=plan.schedule if isinstance(plan, Pipeline) else "",
+        stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
@@ -188,6 +191,12 @@ def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
             f"{trainer}'s configuration cannot say {plan.schedule!r:.40}",
             field="schedule",
             expected=_listed(limits.schedules),
+        )
+    if (plan.schedule == "interleaved") != (plan.ranks < len(plan.stages)):
+        raise BadInput(
+            f"{plan.schedule} of {len(plan.stages)} stages on {plan.ranks} ranks",
+            field="stages_per_rank",
+            expected="above 1 with interleaved stages alone",
         )
 
 

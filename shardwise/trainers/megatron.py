@@ -21,7 +21,10 @@ from shardwise.trainers.models import Model
 NAME = "megatron"
 FILENAME = "megatron.sh"
 LIMITS = Limits(
-    zero=(0, 1, 2, 3), hybrid=(1,), recompute=("none", "selective", "full"), schedules=("1f1b",)
+    zero=(0, 1, 2, 3),
+    hybrid=(1,),
+    recompute=("none", "selective", "full"),
+    schedules=("1f1b", "interleaved"),
 )
 
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -32,6 +35,9 @@ _ALL_BUT_PRODUCTS = ("core_attn", "layernorm")
 READ = (
     "--tensor-model-parallel-size",
     "--pipeline-model-parallel-size",
+    "--num-layers-per-virtual-pipeline-stage",
+    "--num-virtual-stages-per-pipeline-rank",
+    "--virtual-pipeline-model-parallel-size",
     "--context-parallel-size",
     "--expert-model-parallel-size",
     "--sequence-parallel",
@@ -52,16 +58,22 @@ READ = (
 )
 """The flags that say how a step is parallel."""
 
+LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
+VIRTUAL = (
+    LAYERS_OF_STAGE,
+    "num-virtual-stages-per-pipeline-rank",
+    "virtual-pipeline-model-parallel-size",
+)
+"""Flags that interleave stages."""
+
 UNEQUAL_STAGES = (
-    "--num-layers-per-virtual-pipeline-stage",
-    "--num-virtual-stages-per-pipeline-rank",
     "--pipeline-model-parallel-layout",
     "--decoder-first-pipeline-num-layers",
     "--decoder-last-pipeline-num-layers",
     "--account-for-embedding-in-pipeline-split",
     "--account-for-loss-in-pipeline-split",
 )
-"""Flags that interleave stages or give them unequal layers."""
+"""Flags that give stages unequal layers."""
 
 _BEARING = re.compile(
     r"--(fp8|fp4|cpu-offload|.*offload|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore)"
@@ -78,7 +90,7 @@ def write(plan: Plan | Pipeline) -> Written:
     job = job_of(plan, NAME, LIMITS)
     parts = {
         "MODEL": _model(job),
-        "PARALLEL": _parallel(job.parallelism, job.stages),
+        "PARALLEL": _parallel(job.parallelism, job.stages, job.stages_per_rank),
         "TRAINING": _training(job),
     }
     arrays = "".join(
@@ -106,6 +118,7 @@ def read(text: str, gpus: int) -> Configuration:
         only_one(number(f"{degree}-size", 1), f"--{degree}-size")
     stages = number("pipeline-model-parallel-size", 1)
     _check_stages(flags)
+    each, layers = _interleaved(flags, stages)
     tensor = number("tensor-model-parallel-size", 1)
     of_stage = divided(gpus, stages, "GPUs", "--pipeline-model-parallel-size")
     data = divided(of_stage, tensor, "GPUs", "--tensor-model-parallel-size")
@@ -131,18 +144,38 @@ def read(text: str, gpus: int) -> Configuration:
         sequence_length=length or None,
         unread=[*notes, *(flag for flag in flags if flag not in READ and _BEARING.match(flag))],
         stages=stages,
+        schedule="1f1b" if each == 1 and layers is None else "interleaved",
+        stages_per_rank=each,
+        layers_per_stage=layers,
     )
 
 
+def _interleaved(flags: Mapping[str, list[str]], stages: int) -> tuple[int, int | None]:
+    """Returns how many stages each device has, and how many layers a stage has where the flags say
+    that instead. Without a pipeline there are no stages to interleave, and the flags say nothing.
+    """
+    number, given = _reader(flags), [flag for flag in VIRTUAL if f"--{flag}" in flags]
+    if len(given) > 1:
+        raise BadInput(
+            f"given beside --{given[0]}",
+            field=f"--{given[1]}",
+            expected="one of the flags that interleave stages",
+        )
+    if stages == 1 or not given:
+        return 1, None
+    if given[0] == LAYERS_OF_STAGE:
+        return 1, number(LAYERS_OF_STAGE, 1)
+    return number(given[0], 1), None
+
+
 def _check_stages(flags: Mapping[str, list[str]]) -> None:
-    """Raises `BadInput` for a flag that makes other stages than one of equal layers on each
-    device."""
+    """Raises `BadInput` for a flag that makes stages of unequal layers."""
     for flag in UNEQUAL_STAGES:
         if flag in flags:
             raise BadInput(
-                "stages that are interleaved or of unequal layers are not priced yet",
+                "stages of unequal layers are not priced yet",
                 field=flag,
-                expected="stages of equal layers, one on each device, under 1F1B",
+                expected="stages of equal layers",
             )
 
 
@@ -217,12 +250,14 @@ def _recomputed(flags: Mapping[str, list[str]], notes: list[str]) -> Recomputed:
     return "none"
 
 
-def _parallel(p: Parallelism, stages: int) -> list[str]:
+def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     lines = [
         f"--tensor-model-parallel-size {p.tensor}",
         f"--pipeline-model-parallel-size {stages}",
         "--context-parallel-size 1",
     ]
+    if stages_per_rank > 1:
+        lines.insert(2, f"--num-virtual-stages-per-pipeline-rank {stages_per_rank}")
     if p.sequence:
         lines.append("--sequence-parallel")
     if p.zero == 1:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from time import monotonic
 
+from msgspec import UNSET
+
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
@@ -19,8 +21,10 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
-from shardwise.peers.pipelines import piped_practices
+from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
 from shardwise.peers.practices import Allowed
+from shardwise.pipeline.keeping import moments_of
+from shardwise.pipeline.schedules import allows
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
@@ -30,10 +34,13 @@ from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.price import check_step
 from shardwise.trainers.spaces import space_of
 
-SCHEDULES = {"megatron": ("1f1b",), "torchtitan": ("1f1b", "gpipe")}
-"""Of trainers whose pipelines are priced, the schedules of one stage a device."""
+SCHEDULES = {
+    "megatron": ("1f1b", INTERLEAVED),
+    "torchtitan": ("1f1b", "gpipe", INTERLEAVED),
+}
+"""Of trainers whose pipelines are priced, the schedules."""
 
-STAGES, SCHEDULE = "stages", "schedule"
+STAGES, SCHEDULE, STAGES_PER_RANK = "stages", "schedule", "stages per rank"
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class _Key:
 
     stages: int
     schedule: str
+    stages_per_rank: int
     parallelism: Parallelism
 
 
@@ -57,9 +65,10 @@ def price_pipeline(
 ) -> PipelinePricing:
     """Returns what the pipeline of a configuration takes, and alternatives in its trainer's space.
 
-    Alternatives have other micro-batches, degrees, recomputation or schedules in as many stages, or
-    other stages with the same strategy. Nothing is searched or proven. Raises `BadInput` where
-    layers, devices or the batch are not divisible so, where the model cannot be split by the
+    Alternatives have other micro-batches, degrees, recomputation or schedules in as many stages,
+    other stages with the same strategy, or other numbers of stages on each rank. Nothing is
+    searched or proven. Raises `BadInput` where layers, devices or the batch are not divisible so,
+    where the schedule does not have the micro-batches, where the model cannot be split by the
     degrees, and naming `file` for another batch or sequence than the graph's.
     """
     options, progress = options or Options(), progress or quiet
@@ -67,11 +76,14 @@ def price_pipeline(
     check_options(options)
     check_pipelines(options)
     check_step(graph, configuration.batch, configuration.sequence_length, file)
-    given = _Key(configuration.stages, configuration.schedule, configuration.parallelism)
+    scattered = configuration.trainer in SCATTERING
+    model = UniformModel(graph, hardware, devices, scattered=scattered)
+    each = _stages_per_rank(model, configuration, file)
+    schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
+    given = _Key(configuration.stages, schedule, each, configuration.parallelism)
     zero = tuple(sorted({*options.zero, given.parallelism.zero}))
     options = with_fields(options, zero=zero, recompute=AUTO)
     started = monotonic()
-    model = UniformModel(graph, hardware, devices)
     known = _known(model, given, configuration.trainer, options, progress)
     if given not in known:
         raise BadInput(
@@ -98,7 +110,38 @@ def price_pipeline(
         if best == given or not known[best].fits
         else _alternative(given, own, best, known[best]),
         unread=configuration.unread,
+        stages_per_rank=each if each > 1 else UNSET,
     )
+
+
+def _of_one_stage(configuration: Configuration, file: str) -> str:
+    """Returns the schedule of ranks with one stage each, which Megatron-LM does not interleave and
+    torchtitan refuses to."""
+    if configuration.schedule == INTERLEAVED and configuration.trainer != "megatron":
+        raise BadInput(
+            "interleaved stages, one on each rank",
+            file=file,
+            field="stages per rank",
+            expected="at least 2",
+        )
+    return "1f1b" if configuration.schedule == INTERLEAVED else configuration.schedule
+
+
+def _stages_per_rank(model: UniformModel, configuration: Configuration, file: str) -> int:
+    """Returns how many stages each rank has; raises `BadInput` where the layers of a stage, which
+    the file says, do not divide those of a rank."""
+    each = configuration.layers_per_stage
+    if each is None:
+        return configuration.stages_per_rank
+    layers, ranks = len(model.layers), configuration.stages
+    if layers % (each * ranks):
+        raise BadInput(
+            f"{layers} layers do not divide into stages of {each} on {ranks} ranks",
+            file=file,
+            field="layers per stage",
+            expected="a divisor of the layers of a rank",
+        )
+    return layers // (each * ranks)
 
 
 def _known(
@@ -107,45 +150,62 @@ def _known(
     """Returns the given pipeline and its alternatives; raises as `UniformModel.costed`."""
     space, known = space_of(trainer), dict[_Key, Pipeline]()
     own = given.parallelism
+    model.bounds(given.stages, given.stages_per_rank)
     first = model.costed(given.stages, own.micro_batches, options, progress)
+    # Raises where the schedule does not have these sizes.
+    moments_of(given.schedule, given.stages, own.micro_batches, given.stages_per_rank)
+
+    def runs(ranks: int, batches: int) -> bool:
+        """Returns whether the schedule, and layers, have as many stages on each of these ranks."""
+        each = given.stages_per_rank
+        sizes = {"ranks": ranks, "micro_batches": batches, "stages_per_rank": each}
+        return each in model.stages_per_rank(ranks) and allows(given.schedule, **sizes)
 
     def alike(one: Parallelism) -> bool:
         """Whether another number of stages leaves the strategy as it is."""
         return not changes(own, one) and space.allows(one)
 
-    questions: list[tuple[int, UniformStages, Allowed]] = [
-        (given.stages, first, lambda one: one == own or space.allows(one))
+    questions: list[tuple[UniformStages, Allowed]] = [
+        (first, lambda one: one == own or space.allows(one))
     ]
     counts = sorted({*options.counts(model.batch)} - {own.micro_batches})
     for place, count in enumerate(counts):
         go_on(progress, STAGE, place / len(counts))
-        if count >= FEWEST:
+        if count >= FEWEST and runs(given.stages, count):
             other = model.costed(given.stages, count, options, progress)
-            questions.append((given.stages, other, space.allows))
+            questions.append((other, space.allows))
     for stages in model.counts():
-        if stages != given.stages:
+        if stages != given.stages and runs(stages, own.micro_batches):
             other = model.costed(stages, own.micro_batches, options, progress)
-            questions.append((stages, other, alike))
-    for stages, costed, allowed in questions:
-        for key, pipeline in _priced(stages, costed, allowed, given.schedule, trainer, progress):
+            questions.append((other, alike))
+    for costed, allowed in questions:
+        for key, pipeline in _priced(model, costed, allowed, given, trainer, progress):
             if key not in known or pipeline.rank < known[key].rank:
                 known[key] = pipeline
     return known
 
 
 def _priced(
-    stages: int,
+    model: UniformModel,
     costed: UniformStages,
     allowed: Allowed,
-    schedule: str,
+    given: _Key,
     trainer: str,
     progress: Progress,
 ) -> Iterator[tuple[_Key, Pipeline]]:
-    """Yields the allowed strategies in stages under each schedule of the trainer."""
-    for one in piped_practices(costed, schedule, allowed, progress):
-        parallelism = one.practice.parallelism
-        for name in {schedule, *SCHEDULES[trainer]}:
-            yield _Key(stages, name, parallelism), with_fields(one.pipeline, schedule=name)
+    """Yields the allowed strategies with as many stages on each rank as given, under the trainer's
+    schedules of so many; and with other numbers the given strategy alone."""
+    each, schedules = given.stages_per_rank, SCHEDULES[trainer]
+    alike = [name for name in schedules if (name == INTERLEAVED) == (each > 1)]
+    for one in piped_practices(model.recut(costed, each), given.schedule, allowed, progress):
+        for name in alike:
+            key = _Key(costed.ranks, name, each, one.practice.parallelism)
+            yield key, with_fields(one.pipeline, schedule=name)
+    for schedule, cut in cut_for(model, costed, schedules):
+        if cut.stages_per_rank != each:
+            for one in piped_practices(cut, schedule, given.parallelism.__eq__, progress):
+                key = _Key(cut.ranks, schedule, cut.stages_per_rank, one.practice.parallelism)
+                yield key, one.pipeline
 
 
 def _alternative(given: _Key, own: Pipeline, key: _Key, other: Pipeline) -> PipelineAlternative:
@@ -154,9 +214,14 @@ def _alternative(given: _Key, own: Pipeline, key: _Key, other: Pipeline) -> Pipe
     if key.stages != given.stages:
         fields.append(STAGES)
         words.append(f"{key.stages} stages instead of {given.stages}")
+    each = key.stages_per_rank
     if key.schedule != given.schedule:
         fields.append(SCHEDULE)
-        words.append(f"{key.schedule} instead of {given.schedule}")
+        of = f" with {each} stages a rank" if each > 1 else ""
+        words.append(f"{key.schedule}{of} instead of {given.schedule}")
+    elif each != given.stages_per_rank:
+        fields.append(STAGES_PER_RANK)
+        words.append(f"{each} stages a rank instead of {given.stages_per_rank}")
     return PipelineAlternative(
         text=", ".join(words),
         changes=fields,
@@ -167,4 +232,5 @@ def _alternative(given: _Key, own: Pipeline, key: _Key, other: Pipeline) -> Pipe
         peak_bytes=round(float(other.peak_bytes.max())),
         fits=other.fits,
         saves=1.0 - other.step_s / own.step_s,
+        stages_per_rank=each if each > 1 else UNSET,
     )

@@ -18,7 +18,7 @@ from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
-from shardwise.peers.pipelines import PipedPractice, piped_practices
+from shardwise.peers.pipelines import SCATTERING, PipedPractice, cut_for, piped_practices
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
@@ -55,7 +55,7 @@ def pipeline_for(
     check_options(options)
     check_pipelines(options)
     started = monotonic()
-    model = UniformModel(graph, hardware, devices)
+    model = UniformModel(graph, hardware, devices, scattered=trainer in SCATTERING)
     best: PipedPractice | None = None
     asked = model.counts() if stages is None else sorted(set(stages))
     questions = [
@@ -67,9 +67,9 @@ def pipeline_for(
     for place, (count, batches) in enumerate(questions):
         go_on(progress, STAGE, place / len(questions))
         costed = model.costed(count, batches, options, progress)
-        for schedule in SCHEDULES[trainer]:
+        for schedule, cut in cut_for(model, costed, SCHEDULES[trainer]):
             cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
-            for one in piped_practices(costed, schedule, space.allows, progress, cutoff_s):
+            for one in piped_practices(cut, schedule, space.allows, progress, cutoff_s):
                 if best is None or one.pipeline.rank < best.pipeline.rank:
                     best = one
     if best is None or not best.pipeline.fits:

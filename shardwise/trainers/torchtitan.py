@@ -19,7 +19,7 @@ LIMITS = Limits(
     hybrid=(2, 3),
     sequence=(True,),
     recompute=("none", "selective", "full"),
-    schedules=("1f1b", "gpipe"),
+    schedules=("1f1b", "gpipe", "interleaved"),
 )
 
 _RESHARD = {2: "never", 3: "always"}
@@ -57,8 +57,14 @@ KEYS = (
 )
 """What the section `parallelism` may have."""
 
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe"}
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """By our name what torchtitan calls them."""
+
+STAGES_PER_RANK = 2
+"""Stages of each device under schedules with several, unless the layers of a stage are given."""
+
+_SPLIT = ("interleavedzerobubble", "zbvzerobubble", "dualpipev")
+"""Schedules that split backward."""
 
 _OWN_STAGES = (
     "pipeline_parallel_split_points",
@@ -101,7 +107,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         batch = samples * data
     training.ignore("steps", "dataset", "dataset_path", "max_norm", "gc_freq", "gc_debug")
     notes: list[str] = []
-    schedule, pieces = _schedule(parallelism, stages, samples, notes)
+    schedule, pieces, layers = _schedule(parallelism, stages, samples, notes)
     if stages > 1 and batch != samples * data:
         raise BadInput(
             f"got {batch}: a pipeline that runs several times in a step is not priced yet",
@@ -130,27 +136,38 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         unread=[*notes, *job.unread(), *(path for part in sections for path in part.unread())],
         stages=stages,
         schedule=schedule,
+        stages_per_rank=STAGES_PER_RANK if schedule == "interleaved" and layers is None else 1,
+        layers_per_stage=layers,
     )
 
 
-def _schedule(parallelism: Section, stages: int, samples: int, notes: list[str]) -> tuple[str, int]:
-    """Returns the schedule of a pipeline and its micro-batches of a local batch, of one stage 1."""
+def _schedule(
+    parallelism: Section, stages: int, samples: int, notes: list[str]
+) -> tuple[str, int, int | None]:
+    """Returns the schedule of a pipeline, its micro-batches of a local batch, of one stage 1, and
+    the layers of a stage where devices have several and the file says it."""
     if stages == 1:
         parallelism.ignore(*(key for key in KEYS if key.startswith("pipeline_parallel_")))
-        return "1f1b", 1
+        return "1f1b", 1, None
     name = parallelism.word("pipeline_parallel_schedule", "1F1B")
-    if name.lower() not in SCHEDULES:
+    schedule = next(
+        (own for own, theirs in SCHEDULES.items() if theirs.lower() == name.lower()), ""
+    )
+    if not schedule:
+        why = ", which splits backward," if name.lower() in _SPLIT else ", which"
         raise BadInput(
-            f"got {name[:40]!r}, which is not priced yet",
+            f"got {name[:40]!r}{why} is not priced",
             field="parallelism.pipeline_parallel_schedule",
-            expected="1F1B or GPipe",
+            expected=" or ".join(SCHEDULES.values()),
         )
     parallelism.empty(*_OWN_STAGES, expected="stages of equal layers, as torchtitan makes them")
     notes += _unequal(parallelism)
     size = parallelism.count("pipeline_parallel_microbatch_size", 1)
-    return name.lower(), divided(
-        samples, size, "samples", "parallelism.pipeline_parallel_microbatch_size"
-    )
+    pieces = divided(samples, size, "samples", "parallelism.pipeline_parallel_microbatch_size")
+    layers = 0
+    if schedule == "interleaved":
+        layers = parallelism.count("pipeline_parallel_layers_per_stage", 0, least=0)
+    return schedule, pieces, layers or None
 
 
 def _unequal(parallelism: Section) -> Iterator[str]:
@@ -226,10 +243,27 @@ def _stages(job: Job) -> dict[str, Any]:
     """Returns what makes stages of equal layers."""
     return {
         "pipeline_parallel_schedule": SCHEDULES[job.schedule],
+        **_layers(job),
         "pipeline_parallel_microbatch_size": job.samples,
         "pipeline_parallel_first_stage_less_layers": 0,
         "pipeline_parallel_last_stage_less_layers": 0,
     }
+
+
+def _layers(job: Job) -> dict[str, Any]:
+    """Returns the layers of a stage where devices have another number of stages than torchtitan
+    gives them anyway. Raises `BadInput` where the model's layers are not known."""
+    if job.stages_per_rank in (1, STAGES_PER_RANK):
+        return {}
+    if job.model is None:
+        raise BadInput(
+            f"{job.stages_per_rank} stages of each device take the layers of a stage, and those of "
+            f"{job.name[:60]!r} are not known",
+            field="stages_per_rank",
+            expected=f"{STAGES_PER_RANK}, or a preset",
+        )
+    layers = job.model.layers // (job.stages * job.stages_per_rank)
+    return {"pipeline_parallel_layers_per_stage": layers}
 
 
 def _head(job: Job) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,20 +21,25 @@ from shardwise.documents import Comparison, Pipeline
 from shardwise.documents.comparison import ComparedMethod
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import collective_times, load_hardware
 from shardwise.peers import compare
 from shardwise.peers.evaluate import point_of
 from shardwise.peers.pipelines import (
     GPIPE,
+    INTERLEAVED,
     MEGATRON_3D,
     METHODS,
     PipedPractice,
+    cut_for,
+    piped_point,
     piped_practices,
     stage_sums,
 )
+from shardwise.pipeline.actions import Kind
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
+from shardwise.search.pipelines.stages import incoming_shares
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
@@ -63,7 +70,7 @@ def document(gpt2: Graph) -> Comparison:
 
 def practices(stages: UniformStages, name: str) -> list[PipedPractice]:
     method = METHODS[name]
-    return list(piped_practices(stages, method.schedule, method.allowed, quiet))
+    return list(piped_practices(stages, method.schedules[0], method.allowed, quiet))
 
 
 def method_of(document: Comparison, name: str) -> ComparedMethod:
@@ -135,7 +142,7 @@ def test_their_price_is_that_of_replayed_stages(stages: UniformStages) -> None:
         for one in practices(stages, name)[:4]:
             pipeline, practice = one.pipeline, one.practice
             replayed = replayer.replay(practice.choices, practice.edge_choices, (0, 4, 7, 10, 14))
-            made = schedule(METHODS[name].schedule, ranks=4, micro_batches=8)
+            made = schedule(METHODS[name].schedules[0], ranks=4, micro_batches=8)
             times = [
                 StageTimes(float(f), float(b), 0.0)
                 for f, b in zip(replayed.forward_s, replayed.backward_s, strict=True)
@@ -150,6 +157,137 @@ def test_their_price_is_that_of_replayed_stages(stages: UniformStages) -> None:
             peaks += held * np.array(pipeline.incoming_bytes)
             assert pipeline.peak_bytes == pytest.approx(peaks)
             assert min(pipeline.incoming_bytes[1:]) > 0 and min(pipeline.hops_s) > 0
+
+
+@pytest.fixture(scope="module", params=[(2, 2), (2, 3), (4, 3)], ids=str)
+def interleaved(request: pytest.FixtureRequest, model: UniformModel) -> UniformStages:
+    ranks, each = request.param
+    return model.costed(ranks, 8, OPTIONS, quiet, each)
+
+
+def test_interleaved_stages_are_priced_by_their_lists(interleaved: UniformStages) -> None:
+    """Step and peaks put together here: action by action of each rank's list."""
+    ranks, each, bounds = interleaved.ranks, interleaved.stages_per_rank, interleaved.bounds
+    replayer = interleaved.replayer_of()
+    methods = METHODS[MEGATRON_3D]
+    for one in list(piped_practices(interleaved, INTERLEAVED, methods.allowed, quiet))[:3]:
+        pipeline = one.pipeline
+        chosen = one.practice.choices, one.practice.edge_choices
+        own = [[*range(rank, ranks * each, ranks)] for rank in range(ranks)]
+        alone = replayer.replay(*chosen, bounds)
+        together = replayer.replay(*chosen, bounds, own)
+        made = schedule(INTERLEAVED, ranks=ranks, stages_per_rank=each, micro_batches=8)
+        times = [
+            StageTimes(float(f), float(b), 0.0)
+            for f, b in zip(alone.forward_s, alone.backward_s, strict=True)
+        ]
+        passes = simulate(made, times, pipeline.hops_s)
+        ends, peaks = [], []
+        for rank, stages in enumerate(own):
+            update_s = together.update_s[stages].sum() + sum(pipeline.tied_s[s] for s in stages)
+            ends.append(passes.spans_s[rank][-1][1] + float(update_s))
+            kept, most = dict.fromkeys(stages, 0), 0.0
+            for action in made.ranks[rank]:
+                kept[action.stage] += action.kind is Kind.FORWARD
+                held = together.rank_lasting_bytes[rank] - alone.lasting_bytes[action.stage]
+                held += alone.peak_bytes[action.stage] - alone.kept_bytes[action.stage]
+                for stage in stages:
+                    each_bytes = alone.kept_bytes[stage] + pipeline.incoming_bytes[stage]
+                    held += kept[stage] * each_bytes
+                most = max(most, float(held))
+                kept[action.stage] -= action.kind is Kind.BACKWARD
+            peaks.append(max(most, float(together.rank_peak_bytes[rank])))
+        assert pipeline.step_s == pytest.approx(max(ends))
+        assert pipeline.rank_peak_bytes == pytest.approx(peaks)
+        assert pipeline.peak_bytes.tolist() == pipeline.rank_peak_bytes.tolist() * each
+        point = piped_point(pipeline)
+        assert point.piped and point.piped.peak_bytes == tuple(pipeline.rank_peak_bytes)
+        assert point.piped.stages_per_rank == each
+        assert pipeline.idle == pytest.approx(1 - np.mean(busy_s(one)) / pipeline.step_s)
+
+
+def busy_s(one: PipedPractice) -> list[float]:
+    """Returns how long each rank is busy."""
+    pipeline = one.pipeline
+    passes = 8 * (pipeline.replayed.forward_s + pipeline.replayed.backward_s) + pipeline.update_s
+    return [float(passes[rank :: pipeline.ranks].sum()) for rank in range(pipeline.ranks)]
+
+
+@pytest.mark.parametrize("recompute", ["never", "auto"])
+def test_a_further_micro_batch_keeps_what_sums_say(gpt2: Graph, recompute: str) -> None:
+    """On one device a stage crossings have one alternative each, which counts as well."""
+    options = Options(micro_batches=(8,), recompute=recompute)
+    stages = UniformModel(gpt2, MACHINE, 4).costed(4, 8, options, quiet)
+    for one in piped_practices(stages, "1f1b", lambda one: one.recompute == "none", quiet):
+        chosen = one.practice.choices, one.practice.edge_choices
+        sums = stage_sums(
+            stages.search.problem, stages.units.of_group, stages.bounds, *chosen, kept_by=[1] * 4
+        )
+        kept = [stage.activation_bytes + stage.edge_bytes for stage in sums]
+        assert one.pipeline.replayed.kept_bytes == pytest.approx(kept)
+
+
+def test_what_devices_have_alike_may_be_sent_in_parts(model: UniformModel) -> None:
+    """Two tensor-parallel devices send half a tensor each, which is then gathered."""
+    stages = model.costed(4, 8, OPTIONS, quiet)
+    whole = [one.pipeline for one in practices(stages, MEGATRON_3D)]
+    parts = [one.pipeline for one in practices(replace(stages, scattered=True), MEGATRON_3D)]
+    mesh, seen = stages.search.problem.context.mesh, set()
+    for one, other in zip(whole, parts, strict=True):
+        assert one.incoming_bytes == other.incoming_bytes
+        shares = incoming_shares(stages.search.problem, stages.units, one.choices, stages.bounds[1])
+        ((size, same),) = shares
+        seen.add(bool(same))
+        gather_s = float(
+            collective_times(MACHINE, "all_gather", np.array([size]), mesh.group_shape(1))[0]
+        )
+        parted_s = one.axes.hop_s(0, size / 2) + gather_s
+        assert other.hops_s[0] == pytest.approx(parted_s if same else one.hops_s[0])
+    assert seen == {True, False}
+
+
+def test_a_rank_of_all_stages_is_the_whole_model(stages: UniformStages) -> None:
+    """What a rank has at the end and holds, of the replay without a pipeline."""
+    (one, *_) = practices(stages, MEGATRON_3D)
+    chosen = one.practice.choices, one.practice.edge_choices
+    own = stages.search.own_replayer
+    whole = own.replay(chosen[0][None], chosen[1][None])
+    of_ranks = stages.replayer_of().replay(*chosen, stages.bounds, [range(4)])
+    assert of_ranks.rank_peak_bytes == pytest.approx(whole.peak_bytes)
+    # Parameters, states and gradients of all stages, and what none of them has alone.
+    assert of_ranks.rank_lasting_bytes[0] <= of_ranks.lasting_bytes.sum()
+    assert of_ranks.rank_lasting_bytes[0] < whole.peak_bytes[0]
+    total, period = own.periods(own.run(own.values(chosen[0][None], chosen[1][None])))
+    rest = (total - 8 * period) * whole.time_s / total
+    assert of_ranks.update_s.sum() == pytest.approx(rest[0])
+
+
+def test_stages_that_are_alike_are_replayed_once(
+    stages: UniformStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayer = stages.replayer_of()
+    rows: list[int] = []
+    once = StageReplayer._different
+
+    def counted(own: StageReplayer, *arguments: Any) -> Any:
+        different, which = once(own, *arguments)
+        rows.append(len(different))
+        return different, which
+
+    def every(own: StageReplayer, choices: Any, edges: Any, groups: Any, crossings: Any) -> Any:
+        return [*range(len(groups))], np.arange(len(groups))
+
+    own = [[0, 2], [1, 3]]
+    for one in practices(stages, MEGATRON_3D):
+        chosen = one.practice.choices, one.practice.edge_choices
+        monkeypatch.setattr(StageReplayer, "_different", counted)
+        some = replayer.replay(*chosen, stages.bounds, own)
+        monkeypatch.setattr(StageReplayer, "_different", every)
+        alone = replayer.replay(*chosen, stages.bounds, own)
+        for field in fields(some):
+            assert getattr(some, field.name) == pytest.approx(getattr(alone, field.name))
+    # Two of four stages have no embedding and no head; without a choice of theirs they are alike.
+    assert min(rows) == 5
 
 
 def test_tied_embeddings_are_summed_between_stages(stages: UniformStages) -> None:
@@ -180,7 +318,7 @@ def test_sums_leave_out_none_that_is_faster(stages: UniformStages, name: str) ->
     """With the time of the second as what is to be beaten, the fastest is still found."""
     method, steps = METHODS[name], {one.pipeline.step_s for one in practices(stages, name)}
     first, second, *_ = sorted(steps)
-    again = piped_practices(stages, method.schedule, method.allowed, quiet, second)
+    again = piped_practices(stages, method.schedules[0], method.allowed, quiet, second)
     assert min(one.pipeline.step_s for one in again) == first
 
 
@@ -188,8 +326,12 @@ def test_sums_leave_out_none_that_is_faster(stages: UniformStages, name: str) ->
 
 
 def every(model: UniformModel, name: str, count: int) -> Iterator[PipedPractice]:
+    method = METHODS[name]
     for batches in (4, 8):
-        yield from practices(model.costed(count, batches, OPTIONS, quiet), name)
+        costed = model.costed(count, batches, OPTIONS, quiet)
+        costed = replace(costed, scattered=method.scattered)
+        for order, cut in cut_for(model, costed, method.schedules):
+            yield from piped_practices(cut, order, method.allowed, quiet)
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -204,9 +346,12 @@ def test_points_are_the_best_of_each_number_of_stages(
         assert point.replayed_time_s == best.step_s
         assert point.micro_batches == best.micro_batches
         assert point.replayed_peak_bytes == round(best.peak_bytes.max())
-        assert point.pipeline and point.pipeline.peak_bytes == [round(b) for b in best.peak_bytes]
+        assert point.pipeline and point.pipeline.peak_bytes == [
+            round(b) for b in best.rank_peak_bytes
+        ]
         assert point.pipeline.idle == best.idle
-        assert (point.label or "").startswith(f"pp{count}·dp")
+        each = f"·vpp{best.stages_per_rank}" if best.stages_per_rank > 1 else ""
+        assert (point.label or "").startswith(f"pp{count}{each}·dp")
 
 
 def test_ours_is_the_plan_with_stages(gpt2: Graph, document: Comparison) -> None:

@@ -94,7 +94,7 @@ def test_its_step_is_that_of_its_configuration(known: list[Recipe]) -> None:
             {"pipeline": 2, "context": 4, "expert": 2},
             "context 4 and expert 2 parallelism (beside tp 1, pp 2)",
         ),
-        ({"pipeline": 2, "virtual": 3}, "3 interleaved stages"),
+        ({"pipeline": 2, "virtual": 3}, "layers do not divide into 2 times 3 stages"),
         ({"pipeline": 2, "samples": 4}, "layers do not divide into 2 stages"),
         ({"expert": 8}, "expert 8"),
         ({"precision": "fp8"}, "float8"),

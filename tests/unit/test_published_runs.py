@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from published.run import Run, iteration_seconds
 from shardwise.cost.software import FRAMEWORKS
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
+from shardwise.pipeline.schedules import allows
 
 PUBLISHED = read_published()
 RUNS = PUBLISHED.runs
@@ -34,9 +36,24 @@ def test_there_are_runs_of_every_kind() -> None:
 
 
 def test_no_source_has_most_of_the_runs() -> None:
-    projects = [PUBLISHED.project(run) for run in RUNS]
-    assert len(set(projects)) >= 15
-    assert max(projects.count(project) for project in set(projects)) <= 45
+    assert len({PUBLISHED.project(run) for run in RUNS}) >= 15
+    for piped in (False, True):
+        projects = [PUBLISHED.project(run) for run in RUNS if piped == (run.pipeline_parallel > 1)]
+        assert max(projects.count(project) for project in set(projects)) <= 46
+
+
+def test_pipelines_have_equal_layers() -> None:
+    piped = [run for run in RUNS if run.pipeline_parallel > 1]
+    assert len(piped) >= 70 and sum(run.virtual_stages > 1 for run in piped) >= 15
+    for run in piped:
+        (layers,) = re.findall(r"num_hidden_layers=(\d+)", run.capture)
+        assert int(layers) % (run.pipeline_parallel * run.virtual_stages) == 0
+        assert allows(
+            run.schedule,
+            ranks=run.pipeline_parallel,
+            micro_batches=run.micro_batches,
+            stages_per_rank=run.virtual_stages,
+        )
 
 
 def test_grids_vary_the_strategy_alone() -> None:
@@ -55,6 +72,7 @@ def strategy(run: Run) -> tuple[object, ...]:
     return (
         *(run.data_parallel, run.tensor_parallel, run.micro_batches, run.zero, run.zero_within),
         *(run.recompute, run.recompute_share, run.framework),
+        *(run.pipeline_parallel, run.virtual_stages),
     )
 
 
@@ -236,6 +254,10 @@ def refused(path: Path) -> str:
         ("figure = 6667.0", "figure = 6668.0", "figure", "6668 is not in the quote"),
         ("[77.0]", "[78.0]", "memory_figures", "78 is not in the quote"),
         ("gpus = 8", "gpus = 16", "gpus", "16 GPUs for 8 data-parallel"),
+        ("gpus = 8", "gpus = 8\npipeline_parallel = 2", "gpus", "and 2 pipeline ranks"),
+        ("gpus = 8", "gpus = 16\npipeline_parallel = 2", "micro_batches", "1 micro-batches in a"),
+        ("gpus = 8", "gpus = 8\nvirtual_stages = 2", "virtual_stages", "without a pipeline"),
+        ("gpus = 8", "gpus = 8\npipeline_parallel = 0", "pipeline_parallel", "above 0"),
         ("batch = 16", "batch = 17", "batch", "17 samples are not the same number"),
         ("batch = 16", 'batch = "many"', "batch", "Expected 'int'"),
         ('optimizer = "adam"', 'optimizer = "lamb"', "optimizer", "unknown optimizer 'lamb'"),

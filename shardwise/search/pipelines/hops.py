@@ -1,24 +1,27 @@
 """What it takes to send tensors from one stage to the next.
 
-Stage s has the devices s n/p to (s + 1) n/p - 1 of n. Every device sends its share of each tensor
-to its counterpart in the next stage, all at once: a send_receive between two devices that are n/p
-apart, with all siblings on the link (`hardware/collectives.py`). Between which levels of links that
-is depends on the stage: of two stages in one node, it stays inside.
+Rank r of a pipeline has the devices r n/p to (r + 1) n/p - 1 of n, and one stage or several. Every
+device sends its share of each tensor to its counterpart of the next stage, all at once: a
+send_receive between two devices that are n/p apart, with all siblings on the link
+(`hardware/collectives.py`). Between which levels of links that is depends on the ranks: of two
+in one node, it stays inside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from shardwise.cost.space import SearchMesh
 from shardwise.hardware import GroupShape, Hardware, Mesh, collective_times
 
 
 @dataclass(frozen=True)
 class StageAxes:
-    """The outermost axes of the mesh of all devices, which number the stages."""
+    """The outermost axes of the mesh of all devices, which number the ranks of a pipeline."""
 
     hardware: Hardware
     mesh: Mesh
@@ -33,14 +36,34 @@ class StageAxes:
                 return cls(hardware, mesh, axes)
         return None
 
-    def hop_s(self, stage: int, share_bytes: float) -> float:
-        """Returns the seconds in which a device's shares of a micro-batch's tensors go from a stage
-        to the next; 0 where there are none."""
+    def hop_s(self, sender: int, share_bytes: float) -> float:
+        """Returns the seconds in which a device's shares of a micro-batch's tensors go from the
+        devices of a rank to those of the next, from the last to the first; 0 where there are
+        none."""
         if not share_bytes:
             return 0.0
         sizes = np.array([share_bytes])
-        shape = self._pair(stage)
+        shape = self._pair(sender)
         return float(collective_times(self.hardware, "send_receive", sizes, shape)[0])
+
+    def scattered_s(
+        self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
+    ) -> float:
+        """Returns the same where devices that have the same share of a tensor send a part of it
+        each, and gather it on the other side (Narayanan et al. 2021, §4.1).
+
+        `shares` are bytes and, of `mesh`, that of the devices of a rank, the axes along which
+        devices have the same.
+        """
+        parts_bytes, gathers_s = 0.0, 0.0
+        for share_bytes, axes in shares:
+            repeats = prod(mesh.axes[axis].size for axis in axes)
+            parts_bytes += share_bytes / repeats
+            if repeats > 1 and share_bytes:
+                sizes, shape = np.array([share_bytes]), mesh.group_shape(sum(1 << a for a in axes))
+                times = collective_times(self.hardware, "all_gather", sizes, shape)
+                gathers_s += float(times[0])
+        return self.hop_s(sender, parts_bytes) + gathers_s
 
     def sum_s(self, share_bytes: float) -> float:
         """Returns the seconds in which the devices of all stages sum a gradient, by its share."""
@@ -48,13 +71,13 @@ class StageAxes:
         sizes = np.array([share_bytes])
         return float(collective_times(self.hardware, "all_reduce", sizes, shape)[0])
 
-    def _pair(self, stage: int) -> GroupShape:
-        """Returns the group that a stage and the next differ in: that of the outermost axis along
+    def _pair(self, sender: int) -> GroupShape:
+        """Returns the group that a rank and the next differ in: that of the outermost axis along
         which they do."""
-        strides = [
-            prod(a.size for a in self.mesh.axes[i + 1 : self.axes]) for i in range(self.axes)
-        ]
+        sizes = [axis.size for axis in self.mesh.axes[: self.axes]]
+        receiver = (sender + 1) % prod(sizes)
+        strides = [prod(sizes[i + 1 :]) for i in range(self.axes)]
         changed = next(
-            i for i, stride in enumerate(strides) if stage // stride != (stage + 1) // stride
+            i for i, stride in enumerate(strides) if sender // stride != receiver // stride
         )
         return self.mesh.group_shape((changed,))

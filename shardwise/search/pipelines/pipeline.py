@@ -14,11 +14,12 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.errors import BadInput
 from shardwise.hardware import Mesh
 from shardwise.pipeline.actions import Schedule
-from shardwise.pipeline.schedules import schedule
+from shardwise.pipeline.keeping import Moments, moments_of
+from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
 from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.hops import StageAxes
-from shardwise.search.pipelines.stages import StageProblems, incoming_bytes
+from shardwise.search.pipelines.stages import StageProblems, incoming_bytes, incoming_shares
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
@@ -50,11 +51,12 @@ def kept(name: str, stages: int, micro_batches: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline on n devices, n/p for each of its p stages.
+    """A pipeline on n devices, n/p for each of its p ranks.
 
-    `search` has the whole model on the devices of one stage; `choices` (groups,) and `edge_choices`
-    (edges,) are of its problem. `bounds` are as in `Cuts`, `axes` number the stages, `tied` are the
-    parameters that the model has several times.
+    A rank has one stage, or `stages_per_rank` in a loop: r, r + p, r + 2p, … `search` has the whole
+    model on the devices of one rank; `choices` (groups,) and `edge_choices` (edges,) are of its
+    problem. `bounds` are as in `Cuts`, `axes` number the ranks, `tied` are the parameters that the
+    model has several times.
     """
 
     search: Search
@@ -67,21 +69,54 @@ class Pipeline:
     choices: NDArray[np.uint32]
     edge_choices: NDArray[np.uint32]
     replayed: ReplayedStages
+    stages_per_rank: int = 1
+    scattered: bool = False
+    """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
 
     @property
     def stages(self) -> int:
-        """The number of stages."""
+        """The number of stages, of all ranks together."""
         return len(self.bounds) - 1
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.stages // self.stages_per_rank
+
+    @property
+    def placement(self) -> Placement:
+        """Which rank has which stages."""
+        return self.order.placement
+
+    @cached_property
+    def rank_of(self) -> NDArray[np.int64]:
+        """The rank of each stage, (stages,)."""
+        return np.array([self.placement.rank_of(stage) for stage in range(self.stages)])
 
     @property
     def micro_batches(self) -> int:
         """The number of micro-batches in a step."""
         return self.search.micro_batches
 
+    @property
+    def _lists(self) -> tuple[Schedule, tuple[Moments, ...]]:
+        return moments_of(self.schedule, self.ranks, self.micro_batches, self.stages_per_rank)
+
+    @property
+    def order(self) -> Schedule:
+        """What each rank does in which order."""
+        return self._lists[0]
+
     @cached_property
     def kept(self) -> list[int]:
-        """How many micro-batches each stage keeps."""
-        return kept(self.schedule, self.stages, self.micro_batches)
+        """How many micro-batches each stage keeps at most."""
+        kept = [0] * self.stages
+        for rank, of_rank in enumerate(self._lists[1]):
+            for stage, most in zip(
+                self.placement.stages_of(rank), of_rank[:, 1:].max(axis=0), strict=True
+            ):
+                kept[stage] = int(most)
+        return kept
 
     @cached_property
     def incoming_bytes(self) -> tuple[float, ...]:
@@ -93,32 +128,64 @@ class Pipeline:
     @cached_property
     def hops_s(self) -> tuple[float, ...]:
         """The seconds from each stage to the next, (stages - 1,)."""
-        return tuple(self.axes.hop_s(n, share) for n, share in enumerate(self.incoming_bytes[1:]))
+        if not self.scattered:
+            shares = self.incoming_bytes[1:]
+            return tuple(self.axes.hop_s(n % self.ranks, share) for n, share in enumerate(shares))
+        problem = self.search.problem
+        return tuple(
+            self.axes.scattered_s(
+                n % self.ranks,
+                problem.context.mesh,
+                incoming_shares(problem, self.units, self.choices, cut),
+            )
+            for n, cut in enumerate(self.bounds[1:-1])
+        )
 
     @cached_property
     def tied_s(self) -> tuple[float, ...]:
-        """The seconds in which each stage sums the gradients of parameters that others have too."""
-        return _tied_s(self.tied, self.search.problem, self.units, self.bounds, self.axes)
+        """The seconds in which each stage sums the gradients of parameters that other ranks have
+        too."""
+        problem, rank_of = self.search.problem, self.rank_of.tolist()
+        return _tied_s(self.tied, problem, self.units, self.bounds, self.axes, rank_of)
+
+    @cached_property
+    def further_bytes(self) -> NDArray[np.float64]:
+        """What a micro-batch that a stage keeps takes, with the tensors that came in for it."""
+        return np.asarray(self.replayed.kept_bytes + np.array(self.incoming_bytes))
+
+    def held_bytes(self, stage: int, kept: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Returns what a device holds at most while one of its stages runs: what lasts and what its
+        stages keep, (moments, stages of the rank), and what the stage needs besides."""
+        rank = int(self.rank_of[stage])
+        own = list(self.placement.stages_of(rank))
+        replayed = self.replayed
+        running = replayed.peak_bytes[stage] - replayed.lasting_bytes[stage]
+        base = replayed.rank_lasting_bytes[rank] + running - replayed.kept_bytes[stage]
+        return np.asarray(base + kept @ self.further_bytes[own])
+
+    @cached_property
+    def rank_peak_bytes(self) -> NDArray[np.float64]:
+        """The peak of a device of each rank, (ranks,): at some moment of its list what lasts, what
+        its stages keep with the tensors that came in, and what the stage that runs needs besides;
+        or the end of the step."""
+        peaks = self.replayed.rank_peak_bytes.copy()
+        for rank, of_rank in enumerate(self._lists[1]):
+            for place, stage in enumerate(self.placement.stages_of(rank)):
+                moments = of_rank[of_rank[:, 0] == place, 1:]
+                peaks[rank] = max(peaks[rank], self.held_bytes(stage, moments).max())
+        return np.asarray(peaks)
 
     @cached_property
     def peak_bytes(self) -> NDArray[np.float64]:
-        """The peak of a device of each stage, (stages,): that of one micro-batch at a time, what
-        the others keep, and the tensors that came in for all of them."""
-        kept_too = (np.array(self.kept) - 1) * self.replayed.kept_bytes
-        incoming = np.array(self.kept) * np.array(self.incoming_bytes)
-        return np.asarray(self.replayed.peak_bytes + kept_too + incoming)
+        """The peak of a device of each stage, (stages,); stages of one rank have that of the
+        rank."""
+        return np.asarray(self.rank_peak_bytes[self.rank_of])
 
     @property
     def kept_bytes(self) -> NDArray[np.float64]:
         """What the micro-batches that each stage keeps take of its peak, with the tensors that came
         in for them, (stages,)."""
-        each = self.replayed.kept_bytes + np.array(self.incoming_bytes)
-        return np.asarray(np.array(self.kept) * each)
-
-    @cached_property
-    def order(self) -> Schedule:
-        """What each stage does in which order."""
-        return schedule(self.schedule, ranks=self.stages, micro_batches=self.micro_batches)
+        return np.asarray(np.array(self.kept) * self.further_bytes)
 
     @cached_property
     def passes(self) -> Step:
@@ -131,25 +198,34 @@ class Pipeline:
 
     @cached_property
     def step_s(self) -> float:
-        """The seconds of a step: until the last stage has ended its passes, sums and update."""
-        ends = [spans[-1][1] for spans in self.passes.spans_s]
-        return float(max(end + rest for end, rest in zip(ends, self.update_s, strict=True)))
+        """The seconds of a step: until the last rank has ended its passes, sums and update."""
+        ends = np.array([spans[-1][1] for spans in self.passes.spans_s])
+        return float((ends + self.by_rank(self.update_s)).max())
 
     @cached_property
     def update_s(self) -> NDArray[np.float64]:
-        """The seconds of each stage after its passes: sums of gradients and the update."""
+        """The seconds of each stage after its rank's passes: sums of gradients and the update."""
         return np.asarray(self.replayed.update_s + np.array(self.tied_s))
 
+    def by_rank(self, of_stages: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the sums over the stages of each rank, (ranks,)."""
+        return np.bincount(self.rank_of, of_stages, self.ranks).astype(np.float64)
+
     @cached_property
-    def idle_by_stage(self) -> NDArray[np.float64]:
-        """The share of the step in which the devices of each stage wait, (stages,)."""
+    def idle_by_rank(self) -> NDArray[np.float64]:
+        """The share of the step in which the devices of each rank wait, (ranks,)."""
         passes = self.micro_batches * (self.replayed.forward_s + self.replayed.backward_s)
-        return np.asarray(1.0 - (passes + self.update_s) / self.step_s)
+        return np.asarray(1.0 - self.by_rank(passes + self.update_s) / self.step_s)
+
+    @property
+    def idle_by_stage(self) -> NDArray[np.float64]:
+        """The same for the devices of each stage, (stages,)."""
+        return np.asarray(self.idle_by_rank[self.rank_of])
 
     @property
     def idle(self) -> float:
-        """The share of the step in which a device waits, in the mean over stages."""
-        return float(self.idle_by_stage.mean())
+        """The share of the step in which a device waits, in the mean over ranks."""
+        return float(self.idle_by_rank.mean())
 
     @property
     def limit_bytes(self) -> float:
@@ -176,8 +252,9 @@ def _tied_s(
     units: Units,
     bounds: Sequence[int],
     axes: StageAxes,
+    rank_of: Sequence[int],
 ) -> tuple[float, ...]:
-    """Returns how long each stage sums gradients of parameters that several stages have.
+    """Returns how long each stage sums gradients of parameters that several ranks have.
 
     Every device sums its whole parameter: where it has a share of it, less time is needed.
     """
@@ -189,7 +266,7 @@ def _tied_s(
     seconds = [0.0] * (len(bounds) - 1)
     for parameter in tied:
         stages = {stage_of[name] for name in parameter.copies if name in stage_of}
-        if len(stages) > 1:
+        if len({rank_of[stage] for stage in stages}) > 1:
             for stage in stages:
                 seconds[stage] += axes.sum_s(parameter.size_bytes)
     return tuple(seconds)

@@ -29,7 +29,7 @@ from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.search.elimination import occurring, places
 from shardwise.search.pipelines.units import Units
 from shardwise.search.solver_errors import solver_errors
-from shardwise.sharding.layout import Floats, encode
+from shardwise.sharding.layout import REPLICATE, Floats, encode
 
 EPSILON = 0.01
 """How far the answer of one stage may be from the best."""
@@ -251,14 +251,23 @@ def incoming_bytes(
 ) -> float:
     """Returns a device's shares of the tensors that one micro-batch brings over the cut before a
     unit, as a strategy (groups,) makes them."""
-    context, total = problem.context, 0.0
+    return sum(share for share, _ in incoming_shares(problem, units, choices, cut))
+
+
+def incoming_shares(
+    problem: SearchProblem, units: Units, choices: NDArray[np.integer], cut: int
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Returns a device's share in bytes of each of these tensors, and the axes along which devices
+    have the same."""
+    context, shares = problem.context, []
     for tensor, source in units.crossing(cut).items():
         port = problem.patterns[source].exits.index(tensor)
         layouts = problem.costs[source].exits[port].forward[choices[source]][None]
         whole = context.graph.tensors[tensor]
         elements = context.mesh.local_elements(whole.shape, layouts)
-        total += float(elements[0]) * DTYPE_BYTES[whole.dtype]
-    return total
+        same = tuple(np.flatnonzero(layouts[0] == REPLICATE).tolist())
+        shares.append((float(elements[0]) * DTYPE_BYTES[whole.dtype], same))
+    return shares
 
 
 def regular(problem: SearchProblem, choices: NDArray[np.uint32]) -> NDArray[np.int64]:

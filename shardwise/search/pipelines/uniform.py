@@ -8,9 +8,9 @@ those that are searched (`staged.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from shardwise.cost.options import Options, Progress
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
+from shardwise.pipeline.keeping import moments_of
 from shardwise.replay.stages import FEWEST, StageReplayer
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline
@@ -26,6 +27,7 @@ from shardwise.search.pipelines.subject import StagedSubject, Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Draft, Search, mesh_of
 from shardwise.sharding.segments import Blocks
+from shardwise.texts import counted
 
 Choices = NDArray[np.uint32]
 
@@ -43,14 +45,25 @@ class UniformStages:
     tied: Sequence[Tied]
     axes: StageAxes
     bounds: tuple[int, ...]
+    replayer_of: Callable[[], StageReplayer]
+    """Returns the replayer of stages, built when it is first called."""
+    stages_per_rank: int = 1
+    scattered: bool = False
+    """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
 
-    @cached_property
-    def _replayer(self) -> StageReplayer:
-        return StageReplayer(self.search.own_replayer, self.units.of_group)
+    @property
+    def ranks(self) -> int:
+        """The number of ranks, which have `stages_per_rank` stages each."""
+        return (len(self.bounds) - 1) // self.stages_per_rank
 
     def pipeline(self, schedule: str, choices: Choices, edge_choices: Choices) -> Pipeline:
         """Returns the pipeline of a strategy, (groups,) and (edges,) of `search.problem`, whether
-        or not it fits."""
+        or not it fits.
+
+        Raises `BadInput` where the schedule does not have these ranks, stages or micro-batches.
+        """
+        order = moments_of(schedule, self.ranks, self.search.micro_batches, self.stages_per_rank)[0]
+        placed = [order.placement.stages_of(rank) for rank in range(self.ranks)]
         return Pipeline(
             self.search,
             self.mesh,
@@ -61,19 +74,31 @@ class UniformStages:
             self.bounds,
             choices,
             edge_choices,
-            self._replayer.replay(choices, edge_choices, self.bounds),
+            self.replayer_of().replay(choices, edge_choices, self.bounds, placed),
+            self.stages_per_rank,
+            self.scattered,
         )
 
 
 class UniformModel:
     """A graph on a number of devices, to be cut into stages of equal layers."""
 
-    def __init__(self, graph: Graph, hardware: Hardware, gpus: int) -> None:
-        """Raises `Infeasible` as `mesh_of`."""
+    def __init__(
+        self,
+        graph: Graph,
+        hardware: Hardware,
+        gpus: int,
+        staged: StagedSubject | None = None,
+        *,
+        scattered: bool = False,
+    ) -> None:
+        """`staged` is the graph's, where the caller has it already; `scattered` as in
+        `UniformStages`. Raises `Infeasible` as `mesh_of`."""
+        self._scattered = scattered
         self._hardware = hardware
         self._gpus = gpus
         self._mesh = mesh_of(hardware, gpus)
-        self._staged = StagedSubject.of(graph)
+        self._staged = staged or StagedSubject.of(graph)
         self._units = Units.of(self._staged.subject.patterns)
 
     @property
@@ -94,68 +119,101 @@ class UniformModel:
                 first[label] = min(unit, first.get(label, unit))
         return tuple(sorted(first.values()))
 
-    def bounds(self, stages: int) -> tuple[int, ...]:
+    def bounds(self, ranks: int, stages_per_rank: int = 1) -> tuple[int, ...]:
         """Returns the units at which stages of equal layers begin, and the number of units.
 
         Raises `BadInput` where layers or devices are not divisible so.
         """
-        of, layers = f"{stages} stages", self.layers
-        if stages < 2 or self._gpus % stages or self._axes(stages) is None:
+        layers = self.layers
+        of = counted(ranks, "stage")
+        if stages_per_rank > 1:
+            of = f"{ranks} times {counted(stages_per_rank, 'stage')}"
+        if ranks < 2 or self._gpus % ranks or self._axes(ranks) is None:
             raise BadInput(
-                f"{of} do not divide {self._gpus} GPUs and their nodes evenly",
+                f"{counted(ranks, 'stage')} do not divide {self._gpus} GPUs and their nodes evenly",
                 field="stages",
                 expected=" or ".join(map(str, self.counts())) or "no pipeline is possible",
             )
-        if not layers or len(layers) % stages:
+        starts = self._starts(ranks * stages_per_rank)
+        if starts is None:
+            known = self.counts() if stages_per_rank == 1 else self.stages_per_rank(ranks)
             raise BadInput(
                 f"{len(layers)} layers do not divide into {of}",
-                field="stages",
-                expected=" or ".join(map(str, self.counts())) or "no pipeline is possible",
+                field="stages" if stages_per_rank == 1 else "stages per rank",
+                expected=" or ".join(map(str, known)) or "no pipeline is possible",
             )
+        return (0, *starts, len(self._units))
+
+    def _starts(self, stages: int) -> list[int] | None:
+        """Returns the units at which all stages but the first begin, None where layers cannot be
+        parted so."""
+        layers = self.layers
+        if not layers or stages < 1 or len(layers) % stages:
+            return None
         each = len(layers) // stages
-        starts = [layers[number] for number in range(each, len(layers), each)]
-        bounds = (0, *starts, len(self._units))
-        if any(layers[n - 1] == layers[n] for n in range(each, len(layers), each)):
-            raise BadInput(f"layers cannot be parted into {of}", field="stages")
-        return bounds
+        parted = all(layers[n - 1] < layers[n] for n in range(each, len(layers), each))
+        return [layers[n] for n in range(each, len(layers), each)] if parted else None
 
     def counts(self) -> list[int]:
-        """Returns the numbers of stages, from 2 on, that divide layers and devices."""
-        known, layers = [], self.layers
-        for stages in range(2, min(len(layers), self._gpus) + 1):
-            each = len(layers) // stages
-            if (
-                self._gpus % stages == 0
-                and len(layers) % stages == 0
-                and self._axes(stages) is not None
-                and all(layers[n - 1] < layers[n] for n in range(each, len(layers), each))
-            ):
-                known.append(stages)
-        return known
+        """Returns the numbers of ranks, from 2 on, that divide layers and devices."""
+        return [
+            ranks
+            for ranks in range(2, min(len(self.layers), self._gpus) + 1)
+            if self._gpus % ranks == 0
+            and self._axes(ranks) is not None
+            and self._starts(ranks) is not None
+        ]
 
-    def _axes(self, stages: int) -> StageAxes | None:
-        return StageAxes.of(self._hardware, self._mesh, stages)
+    def stages_per_rank(self, ranks: int) -> list[int]:
+        """Returns the numbers of stages, from 1 on, that each of these ranks can have."""
+        most = len(self.layers) // max(ranks, 1)
+        return [v for v in range(1, most + 1) if self._starts(ranks * v) is not None]
+
+    def _axes(self, ranks: int) -> StageAxes | None:
+        return StageAxes.of(self._hardware, self._mesh, ranks)
+
+    def recut(self, stages: UniformStages, stages_per_rank: int) -> UniformStages:
+        """Returns the same costs with another number of stages on each rank; raises as
+        `bounds`."""
+        bounds = self.bounds(stages.ranks, stages_per_rank)
+        return replace(stages, bounds=bounds, stages_per_rank=stages_per_rank)
 
     def costed(
-        self, stages: int, micro_batches: int, options: Options, progress: Progress
+        self,
+        ranks: int,
+        micro_batches: int,
+        options: Options,
+        progress: Progress,
+        stages_per_rank: int = 1,
+        mesh: Mesh | None = None,
     ) -> UniformStages:
-        """Returns the model in this many stages of equal layers, costed.
+        """Returns the model in stages of equal layers on this many ranks, costed; `mesh` is that of
+        the devices of one, where it has axes of its own.
 
         Raises `BadInput` as `bounds`, and for fewer than `FEWEST` micro-batches or a number that
         does not divide the batch.
         """
-        bounds = self.bounds(stages)
+        bounds = self.bounds(ranks, stages_per_rank)
         if micro_batches < FEWEST or (self.batch is not None and self.batch % micro_batches):
             raise BadInput(
                 f"{micro_batches} micro-batches of {self.batch} samples",
                 field="micro-batches",
                 expected=f"a divisor of the batch from {FEWEST} on in a pipeline",
             )
-        mesh = mesh_of(self._hardware, self._gpus // stages)
+        mesh = mesh or mesh_of(self._hardware, self._gpus // ranks)
         subject = self._staged.subject
         draft = Draft.of(subject, self._hardware, mesh, options, progress, micro_batches)
-        axes = self._axes(stages)
+        axes = self._axes(ranks)
         assert axes is not None
+        search = draft.joined(progress)
         return UniformStages(
-            draft.joined(progress), self._mesh, self._units, self._staged.tied, axes, bounds
+            search,
+            self._mesh,
+            self._units,
+            self._staged.tied,
+            axes,
+            bounds,
+            cache(lambda: StageReplayer(search.own_replayer, self._units.of_group)),
+            stages_per_rank,
+            self._scattered,
         )

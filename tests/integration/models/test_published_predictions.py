@@ -18,6 +18,7 @@ import msgspec  # noqa: E402
 from published.captures import Captures  # noqa: E402
 from published.compute import predict_runs, predicted  # noqa: E402
 from published.difference import difference  # noqa: E402
+from published.pipelined import PipelinePrediction, predict_pipeline  # noqa: E402
 from published.predict import (  # noqa: E402
     Prediction,
     even_share,
@@ -35,12 +36,16 @@ from published.stored import read_stored  # noqa: E402
 
 from harness.tiers import some  # noqa: E402
 from shardwise.cost.assemble import assemble  # noqa: E402
-from shardwise.cost.options import quiet  # noqa: E402
+from shardwise.cost.options import Options, quiet  # noqa: E402
 from shardwise.cost.step_settings import StepSettings  # noqa: E402
+from shardwise.documents.parallelism import Parallelism  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
 from shardwise.peers.evaluate import evaluate  # noqa: E402
+from shardwise.peers.pipelines import priced_in  # noqa: E402
 from shardwise.peers.restrict import least_time  # noqa: E402
 from shardwise.replay.replay import Replayer  # noqa: E402
+from shardwise.search.pipelines.subject import StagedSubject  # noqa: E402
+from shardwise.search.pipelines.uniform import UniformModel  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = read_published()
@@ -292,3 +297,63 @@ def test_a_model_that_cannot_be_parallelised_so_is_refused(folder: Path) -> None
     )
     with pytest.raises(BadInput):
         predict(run, Captures([RUNS[name]], folder).subject(RUNS[name]))
+
+
+PIPED = "mcore-12x512-a100-tp1-pp4x3-zero0"
+
+
+@cache
+def pipeline_of(name: str, folder: Path) -> PipelinePrediction:
+    return predict_pipeline(RUNS[name], captures(name, folder).staged(RUNS[name]))
+
+
+def test_stages_are_the_published_ones(folder: Path) -> None:
+    """Twelve layers on four ranks, three of one layer each; the last rank has the head."""
+    pipeline = pipeline_of(PIPED, folder).pipeline
+    assert (pipeline.schedule, pipeline.ranks, pipeline.stages_per_rank) == ("interleaved", 4, 3)
+    assert pipeline.micro_batches == 4 and pipeline.mesh.gpus == 8
+    names = [pipeline.units.names[first] for first in pipeline.bounds[1:-1]]
+    assert [name.split(".")[-1] for name in names] == [str(layer) for layer in range(1, 12)]
+    # Megatron-LM's first and last rank share the embedding.
+    assert [seconds > 0 for seconds in pipeline.tied_s] == [True, *[False] * 10, True]
+
+
+def test_a_pipeline_is_predicted_as_it_is_stored(folder: Path) -> None:
+    anew, stored = predicted(RUNS[PIPED], captures(PIPED, folder)), read_stored()[PIPED]
+    assert difference(PIPED, anew, stored) is None
+    assert anew.device_s < anew.time_s and anew.host_s < anew.time_s
+    assert 1 / 3 < anew.time_s / RUNS[PIPED].iteration_s < 3
+    interleaved = pipeline_of(PIPED, folder)
+    assert anew.peak_bytes == pytest.approx(interleaved.pipeline.peak_bytes.max())
+
+
+def test_one_device_a_stage_is_priced_as_a_trainers_pipeline(folder: Path) -> None:
+    """With nothing to split there is one strategy, which needs no pins."""
+    run = msgspec.structs.replace(RUNS[PIPED], gpus=4, data_parallel=1, batch=16)
+    staged = StagedSubject.of(Captures([run], folder).graph(run))
+    anew = predict_pipeline(run, staged).pipeline
+    options = Options(
+        optimizer="adam", zero=(0,), recompute="never", framework="megatron-core",
+        kernels=run.light_kernels, rerun=run.rerun_of_segments, step=run.step,
+    )  # fmt: skip
+    # On one device a stage nothing is scattered.
+    model = UniformModel(staged.subject.graph, run_hardware(run), 4, staged)
+    stages = model.costed(4, 4, options, quiet, 3)
+    own = priced_in(stages, "interleaved", Parallelism(micro_batches=4), quiet)
+    assert own is not None
+    assert anew.step_s == pytest.approx(own.pipeline.step_s)
+    assert anew.peak_bytes == pytest.approx(own.pipeline.peak_bytes)
+
+
+def test_stages_are_split_as_without_a_pipeline(folder: Path) -> None:
+    run = RUNS["mcore-12x512-a100-tp2-pp2-zero0"]
+    pipeline = predict_pipeline(run, captures(run.name, folder).staged(run)).pipeline
+    problem = pipeline.search.problem
+    axes = [axis.name for axis in problem.context.mesh.axes]
+    assert axes == ["data", "tensor"]
+    for layer in (0, 11):
+        for product, wanted in (("fc1", "out"), ("fc2", "in")):
+            group = problem.coarsened.group_of[f"biogpt.layers.{layer}.{product}.linear"]
+            row = problem.costs[group].assignment[pipeline.choices[group]]
+            variables = problem.coarsened.groups[group].variables
+            assert [variables[int(v)] for v in row] == ["batch", wanted]

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from harness.trainer_plans import plan_of
 from shardwise.advise import Options
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.advise.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.capture import shipped_graph
 from shardwise.cli.main import cli
 from shardwise.cost.options import quiet
 from shardwise.documents import Pipeline
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
-from shardwise.peers.pipelines import piped_practices
+from shardwise.peers.pipelines import cut_for, piped_practices
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
 from shardwise.trainers.formats import write_for
@@ -57,20 +57,21 @@ def strategy_of(pipeline: Pipeline) -> Parallelism:
 
 
 def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
-    trainer, model = name_of(planned), UniformModel(gpt2, MACHINE, 8)
+    trainer = name_of(planned)
+    model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
     space = space_of(trainer)
     steps = [
         one.pipeline.step_s
         for stages in (2, 4)
-        for schedule in SCHEDULES[trainer]
-        for one in piped_practices(
-            model.costed(stages, 8, OPTIONS, quiet), schedule, space.allows, quiet
+        for schedule, cut in cut_for(
+            model, model.costed(stages, 8, OPTIONS, quiet), SCHEDULES[trainer]
         )
+        for one in piped_practices(cut, schedule, space.allows, quiet)
         if one.pipeline.fits
     ]
     assert planned.predicted.step_s == min(steps)
     assert space.allows(strategy_of(planned))
-    assert strategy_of(planned).gpus * len(planned.stages) == 8
+    assert strategy_of(planned).gpus * planned.ranks == 8
 
 
 def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline) -> None:
@@ -78,7 +79,7 @@ def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline
     written = write_for(planned, name_of(planned))
     read = configuration_of(written.text, 8, "file")
     assert read.trainer == name_of(planned) and not [n for n in read.unread if "pipeline" in n]
-    assert (read.stages, read.schedule) == (len(planned.stages), planned.schedule)
+    assert (read.stages, read.schedule) == (planned.ranks, planned.schedule)
     assert read.parallelism == strategy_of(planned) and read.batch == gpt2.batch_size
     document = price_pipeline(gpt2, MACHINE, 8, read, OPTIONS, file="file")
     assert document.pipeline.predicted == planned.predicted
@@ -96,18 +97,44 @@ def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:
             assert planned.trainer is not UNSET
             changed = replace(
                 planned,
-                stages=planned.stages[:2],
+                stages=planned.stages[:1] * (6 if schedule == "interleaved" else 2),
+                stages_per_rank=3 if schedule == "interleaved" else UNSET,
                 schedule=schedule,
                 trainer=replace(planned.trainer, parallelism=given),
             )
             read = configuration_of(write_for(changed, trainer).text, 8, "file")
             assert (read.stages, read.schedule, read.parallelism) == (2, schedule, given)
+            if schedule == "interleaved":
+                # torchtitan says the layers of a stage, here 12 / (2 · 3).
+                of_file = read.stages_per_rank, read.layers_per_stage
+                assert of_file == ((3, None) if trainer == "megatron" else (1, 2))
 
 
 def test_megatron_flags_say_the_degree(gpt2: Graph) -> None:
     pipeline = pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(4,), options=OPTIONS)
     words = shlex.split(write_for(pipeline, "megatron").text, comments=True)
     assert words[words.index("--pipeline-model-parallel-size") + 1] == "4"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, trainer: str) -> None:
+    """Of two stages a rank, which torchtitan has anyway."""
+    model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
+    allowed = space_of(trainer).allows
+    cut = model.costed(4, 8, OPTIONS, quiet, 3)
+    one = next(iter(piped_practices(cut, "interleaved", allowed, quiet)))
+    planned = replace(
+        pipeline_document(one.pipeline, 0.0, 0.0),
+        trainer=PlannedTrainer(trainer, one.practice.parallelism, 1024, None, None, "float32"),
+    )
+    assert planned.ranks == 4 and planned.stages_per_rank == 3 and len(planned.stages) == 12
+    assert [stage.first_device for stage in planned.stages] == [0, 2, 4, 6] * 3
+    read = configuration_of(write_for(planned, trainer).text, 8, "file")
+    document = price_pipeline(gpt2, MACHINE, 8, read, OPTIONS, file="file")
+    assert document.pipeline.predicted == planned.predicted
+    assert (document.stages, document.stages_per_rank) == (4, 3)
+    with pytest.raises(BadInput, match="interleaved of 12 stages on 12 ranks"):
+        write_for(replace(planned, stages_per_rank=UNSET), trainer)
 
 
 def test_what_cannot_be_said_is_refused(gpt2: Graph, planned: Pipeline) -> None:
@@ -123,7 +150,8 @@ def test_what_cannot_be_said_is_refused(gpt2: Graph, planned: Pipeline) -> None:
         with pytest.raises(BadInput, match=f"not written for {trainer}"):
             write_for(planned, trainer)
     with pytest.raises(BadInput, match="devices in a plan for 8"):
-        write_for(replace(planned, stages=planned.stages[:1]), name_of(planned))
+        whole = replace(planned, schedule="1f1b", stages_per_rank=UNSET)
+        write_for(replace(whole, stages=planned.stages[:1]), name_of(planned))
     # Plans without stages are written as before.
     text = write_for(plan_of(Parallelism(shards=4, zero=1), trainer="megatron"), "megatron").text
     assert "--pipeline-model-parallel-size 1" in text

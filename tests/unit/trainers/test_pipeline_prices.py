@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec import UNSET
 
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
@@ -78,6 +79,72 @@ def test_what_is_read() -> None:
     assert configured(always).parallelism.zero == 3
 
 
+@pytest.mark.parametrize(
+    ("flags", "each", "layers"),
+    [
+        ("--num-layers-per-virtual-pipeline-stage 3", 1, 3),
+        ("--num-virtual-stages-per-pipeline-rank 2", 2, None),
+        ("--virtual-pipeline-model-parallel-size 2", 2, None),
+    ],
+)
+def test_interleaved_stages_of_megatron(flags: str, each: int, layers: int | None) -> None:
+    read = configured(f"{FLAGS} {flags}")
+    assert (read.schedule, read.stages, read.unread) == ("interleaved", 2, [])
+    assert (read.stages_per_rank, read.layers_per_stage) == (each, layers)
+    single = f"{FLAGS} {flags}".replace(
+        "model-parallel-size 2 --use", "model-parallel-size 1 --use"
+    )
+    assert configured(single).schedule == "1f1b"
+
+
+def test_interleaved_stages_of_torchtitan() -> None:
+    """Two on each rank, unless the layers of a stage are given."""
+    text = TOML.replace('"gpipe"', '"Interleaved1F1B"')
+    read = configured(text)
+    assert (read.schedule, read.stages_per_rank, read.layers_per_stage) == ("interleaved", 2, None)
+    given = configured(text.replace("[activation", "pipeline_parallel_layers_per_stage = 1\n[act"))
+    assert (given.schedule, given.layers_per_stage) == ("interleaved", 1)
+    for name in ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"):
+        with pytest.raises(BadInput, match="splits backward"):
+            configured(TOML.replace("gpipe", name))
+    with pytest.raises(BadInput, match="'LoopedBFS', which is not priced"):
+        configured(TOML.replace("gpipe", "LoopedBFS"))
+
+
+def test_interleaved_stages_are_priced_beside_others(gpt2: Graph) -> None:
+    """The layers of a stage and the stages of a rank say the same."""
+    document = priced(gpt2, f"{FLAGS} --num-layers-per-virtual-pipeline-stage 3")
+    same = priced(gpt2, f"{FLAGS} --num-virtual-stages-per-pipeline-rank 2")
+    assert document.alternatives == same.alternatives
+    assert document.pipeline.predicted == same.pipeline.predicted
+    assert document.stages_per_rank == document.pipeline.stages_per_rank == 2
+    assert document.stages == 2 and len(document.pipeline.stages) == 4
+    stages = UniformModel(gpt2, MACHINE, 8, scattered=True).costed(
+        2, 8, Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto"), quiet, 2
+    )
+    own = priced_in(stages, "interleaved", configured(FLAGS).parallelism, quiet)
+    assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
+    texts = {one.text: one for one in document.alternatives}
+    plain = priced(gpt2, FLAGS)
+    assert texts["1f1b instead of interleaved"].step_s == plain.pipeline.predicted.step_s
+    assert {"3 stages a rank instead of 2", "6 stages a rank instead of 2"} <= set(texts)
+    there = {one.text: one for one in plain.alternatives}
+    back = there["interleaved with 2 stages a rank instead of 1f1b"]
+    assert back.step_s == document.pipeline.predicted.step_s and back.stages_per_rank == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--num-layers-per-virtual-pipeline-stage 4", "12 layers do not divide into stages of 4"),
+        ("--num-virtual-stages-per-pipeline-rank 4", "12 layers do not divide into 2 times 4"),
+    ],
+)
+def test_interleaved_stages_that_cannot_be(gpt2: Graph, flags: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        priced(gpt2, f"{FLAGS} {flags}")
+
+
 def test_unequal_stages_of_torchtitan_are_noted() -> None:
     text = TOML.replace("last_stage_less_layers = 0", "last_stage_less_layers = 1")
     (note,) = configured(text).unread
@@ -90,7 +157,7 @@ def test_unequal_stages_of_torchtitan_are_noted() -> None:
 @pytest.mark.parametrize(("text", "zero"), [(FLAGS, 1), (TOML, 2)], ids=["megatron", "torchtitan"])
 def test_the_price_is_that_of_equal_stages(gpt2: Graph, text: str, zero: int) -> None:
     document, read = priced(gpt2, text), configured(text)
-    model = UniformModel(gpt2, MACHINE, 8)
+    model = UniformModel(gpt2, MACHINE, 8, scattered=read.trainer == "megatron")
     options = Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto")
     stages = model.costed(read.stages, 8, options, quiet)
     own = priced_in(stages, read.schedule, read.parallelism, quiet)
@@ -109,13 +176,14 @@ def test_alternatives_change_one_thing(of_flags: PipelinePricing) -> None:
     kinds = {change for one in of_flags.alternatives for change in one.changes}
     assert kinds == {
         "micro-batches", "recomputation", "tensor parallelism", "sequence parallelism",
-        "ZeRO stage", "stages",
+        "ZeRO stage", "stages", "schedule",
     }  # fmt: skip
     own_s = of_flags.pipeline.predicted.step_s
     for one in of_flags.alternatives:
         assert len(one.changes) == 1 and one.stages * one.parallelism.gpus == 8
         assert one.saves == pytest.approx(1 - one.step_s / own_s)
-        assert one.parallelism.zero in (0, 1) and one.schedule == "1f1b"
+        assert one.parallelism.zero in (0, 1)
+        assert (one.schedule == "1f1b") == (one.changes != ["schedule"])
         if one.stages != 2:
             assert one.stages == 4 and one.text == "4 stages instead of 2"
     fitting = [one.step_s for one in of_flags.alternatives if one.fits]
@@ -125,7 +193,9 @@ def test_alternatives_change_one_thing(of_flags: PipelinePricing) -> None:
 
 
 def test_torchtitan_has_another_schedule(gpt2: Graph) -> None:
-    (one,) = (o for o in priced(gpt2, TOML).alternatives if o.changes == ["schedule"])
+    changed = [o for o in priced(gpt2, TOML).alternatives if o.changes == ["schedule"]]
+    assert {one.stages_per_rank for one in changed} == {UNSET, 3}
+    (one,) = (o for o in changed if o.stages_per_rank is UNSET)
     assert one.schedule == "1f1b" and one.text == "1f1b instead of gpipe"
     assert one.peak_bytes < priced(gpt2, TOML).pipeline.predicted.peak_bytes
 
