@@ -83,7 +83,8 @@ def _lane(kind: str, passes: Sequence[_Pass]) -> Lane:
 
 def _held_bytes(pipeline: Pipeline, stage: int, held: Sequence[Held]) -> list[int]:
     """Returns the most that a device of a stage may hold in each of `STRETCHES` parts of the step:
-    (max(k, 1) - 1) further micro-batches on the peak of one, and the tensors that came in for k.
+    (max(k, 1) - 1) further micro-batches on the peak of one, the tensors that came in for k, and
+    what is on the way.
     """
     if not pipeline.step_s:
         return []
@@ -98,6 +99,7 @@ def _held_bytes(pipeline: Pipeline, stage: int, held: Sequence[Held]) -> list[in
     k = np.array(most)
     further = np.maximum(k - 1, 0) * pipeline.replayed.kept_bytes[stage]
     size = pipeline.replayed.peak_bytes[stage] + further + k * pipeline.incoming_bytes[stage]
+    size += pipeline.on_the_way_bytes[stage]
     return [round(one) for one in size.tolist()]
 
 

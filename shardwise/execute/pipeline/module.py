@@ -27,7 +27,6 @@ from shardwise.execute.pipeline.document import (
     strategy_of,
 )
 from shardwise.execute.pipeline.hops import Hops
-from shardwise.execute.pipeline.lists import forward_only, lists_of, require_end
 from shardwise.execute.pipeline.lost import naming_the_lost
 from shardwise.execute.pipeline.runner import Runner
 from shardwise.execute.pipeline.shared import shared_parameters, siblings_of, sum_gradients
@@ -36,6 +35,7 @@ from shardwise.execute.placement import Placement
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.program import Watch
 from shardwise.graph.graph import Graph
+from shardwise.pipeline.lists import forward_only, lists_of, require_end
 from shardwise.pipeline.schedules import schedule
 
 

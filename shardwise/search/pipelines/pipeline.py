@@ -14,6 +14,7 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.errors import BadInput
 from shardwise.hardware import Mesh
 from shardwise.pipeline.actions import Schedule
+from shardwise.pipeline.on_the_way import on_the_way
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
 from shardwise.replay.stages import ReplayedStages
@@ -102,10 +103,22 @@ class Pipeline:
     @cached_property
     def peak_bytes(self) -> NDArray[np.float64]:
         """The peak of a device of each stage, (stages,): that of one micro-batch at a time, what
-        the others keep, and the tensors that came in for all of them."""
-        kept_too = (np.array(self.kept) - 1) * self.replayed.kept_bytes
-        incoming = np.array(self.kept) * np.array(self.incoming_bytes)
-        return np.asarray(self.replayed.peak_bytes + kept_too + incoming)
+        the others keep, the tensors that came in for all of them, and what is on the way."""
+        of_stages = on_the_way(self.schedule, self.stages, self.micro_batches)
+        kept, before = self.replayed.kept_bytes, self.incoming_bytes
+        behind = (*before[1:], 0.0)
+        further = [
+            max(held.of(*sizes) for held in ways) - sizes[0]
+            for ways, *sizes in zip(of_stages, kept, before, behind, strict=True)
+        ]
+        return np.asarray(self.replayed.peak_bytes + np.array(further))
+
+    @cached_property
+    def on_the_way_bytes(self) -> NDArray[np.float64]:
+        """What each stage's peak has beside its micro-batches: tensors and gradients that have been
+        asked for and are not used yet, or have been sent, (stages,)."""
+        of_one = self.replayed.peak_bytes - self.replayed.kept_bytes
+        return np.asarray(self.peak_bytes - of_one - self.kept_bytes)
 
     @property
     def kept_bytes(self) -> NDArray[np.float64]:
