@@ -79,8 +79,7 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
     try:
         model = _model(captured, plan, world, device, options)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
-        # A stage of a pipeline may have no parameter, which torch's optimizers refuse.
-        optimizer = optimizer_of([*model.parameters()] or [torch.zeros(0)], plan.optimizer)
+        optimizer = optimizer_of(model.parameters(), plan.optimizer)
         waited_s: list[float] = []
 
         def step() -> None:
