@@ -2,15 +2,19 @@
 
 Every rank sends its share of a tensor to the rank at its place in the other stage. Transfers are
 asynchronous, and each is its own message (never `batch_isend_irecv`, which hangs on gloo:
-pytorch#132644). What was sent is kept until it has come (`sends.py`).
+pytorch#132644). Transports do not all say whether what was sent has come, other than by waiting. So
+it is kept until something arrives that the other side sent after it had asked for it, and that was
+not sent during the last action: then there is nothing left to wait for.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,8 +22,10 @@ import torch.distributed as dist
 from shardwise.execute.communication import CommunicationClock
 from shardwise.execute.pipeline.boundary import Boundary
 from shardwise.execute.pipeline.lost import RankLost, timed_out
-from shardwise.execute.pipeline.sends import Message, Sends, new_sends
 from shardwise.pipeline.lists import Transfer
+
+Message = tuple[Any, torch.Tensor]
+"""Torch's handle of what is under way, and its memory."""
 
 
 @dataclass
@@ -29,6 +35,15 @@ class _Asked:
     transfer: Transfer
     messages: list[Message]
     tensors: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A message of a transfer, sent after so many actions of this step."""
+
+    transfer: Transfer
+    actions: int
+    message: Message
 
 
 @dataclass
@@ -43,7 +58,8 @@ class Hops:
     counterparts: Sequence[int]
     device: torch.device
     waited_s: float = 0.0
-    _sent: dict[int, Sends] = field(default_factory=dict)
+    _sent: dict[int, deque[_Sent]] = field(default_factory=dict)
+    _actions: int = 0
     _asked: dict[tuple[bool, int], _Asked] = field(default_factory=dict)
 
     def of(self, transfer: Transfer) -> list[Boundary]:
@@ -62,9 +78,8 @@ class Hops:
                 )
             if tensor.numel():
                 work = dist.isend(_bytes(tensor), to, tag=self._tag(transfer, number))
-                if transfer.target not in self._sent:
-                    self._sent[transfer.target] = new_sends()
-                self._sent[transfer.target].add((work, tensor))
+                sent = self._sent.setdefault(transfer.target, deque())
+                sent.append(_Sent(transfer, self._actions, (work, tensor)))
 
     def ask(self, transfer: Transfer) -> None:
         """Begins to receive."""
@@ -85,25 +100,41 @@ class Hops:
 
         Nothing, if none was asked for. Raises `RankLost` if it does not come in time.
         """
+        self._actions += 1
         asked = self._asked.pop((forward, micro_batch), None)
         if asked is None:
             return {}
         with self._waiting(f"{asked.transfer}", asked.transfer.source):
             for work, _ in asked.messages:
                 work.wait()
+        self._let_go(asked.transfer)
         return asked.tensors
+
+    def _let_go(self, come: Transfer) -> None:
+        """Lets go of what the other side had asked for before it sent this."""
+        sent = self._sent.get(come.source, deque())
+        with self._waiting("a message", come.source):
+            # Both sides begin the transfers over a cut in the order of their numbers.
+            while (
+                sent
+                and sent[0].transfer.number < come.number
+                and sent[0].actions < self._actions - 1
+            ):
+                sent.popleft().message[0].wait()
 
     def finish(self) -> None:
         """Waits until all that was sent has come."""
         for stage, sent in self._sent.items():
             with self._waiting("a message", stage):
-                sent.finish()
+                while sent:
+                    sent.popleft().message[0].wait()
+        self._actions = 0
 
     def forget(self) -> None:
         """Forgets what is under way, after an error."""
-        for sent in self._sent.values():
-            sent.forget()
+        self._sent.clear()
         self._asked.clear()
+        self._actions = 0
 
     @contextmanager
     def _waiting(self, what: str, stage: int) -> Iterator[None]:
