@@ -67,7 +67,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "documents": ("unit/test_documents.py",),
     "execute": (
-        "integration/execute/*", "unit/test_agreement.py", "unit/test_block_mesh.py",
+        "integration/execute/*", "unit/test_accumulate.py", "unit/test_agreement.py",
+        "unit/test_block_mesh.py",
         "unit/test_cross_entropy_rows.py",
         "unit/test_execution_order.py", "unit/test_extremes.py",
         "unit/test_kept_memory.py", "unit/test_run_launcher.py", "unit/test_saved_tensors.py",

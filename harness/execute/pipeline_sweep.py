@@ -41,8 +41,7 @@ def compare(rank: int, name: str, pipeline: dict[str, Any], steps: int) -> tuple
     document = documents.read(pipeline, documents.Pipeline)
     with case.computing():
         model = PipelineModule(case.captured, document, "cpu")
-    # A stage may have no parameter, which torch's optimizers refuse.
-    optimizer = torch.optim.Adam([*model.parameters()] or [torch.zeros(1)], **ADAM)
+    optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     wanted = equality.reference(case, document.micro_batches, steps)
     errors = Errors()
     parameters = model.store.parameters()

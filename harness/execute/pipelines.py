@@ -7,6 +7,7 @@ made there, and the reader's edge moves it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -42,7 +43,12 @@ class Pipelines:
     @property
     def units(self) -> int:
         """The number of units: the most stages."""
-        return len(Units.of(self._staged.subject.patterns))
+        return len(self.unit_names)
+
+    @property
+    def unit_names(self) -> Sequence[str]:
+        """What the units are called, in their order."""
+        return Units.of(self._staged.subject.patterns).names
 
     def pipeline(
         self,

@@ -114,7 +114,8 @@ def _held_bytes(pipeline: Pipeline, rank: int) -> list[int]:
         running += [number] * (len(at_s) - len(running))
     sizes, at, runs = np.zeros(len(at_s)), np.array(states), np.array(running)
     for number, stage in enumerate(own):
-        sizes[runs == number] = pipeline.held_bytes(stage, at[runs == number])
+        held = pipeline.held_bytes(stage, at[runs == number])
+        sizes[runs == number] = held + pipeline.on_the_way_bytes[stage]
     times, edges = np.array(at_s), np.linspace(0.0, pipeline.step_s, STRETCHES + 1)
     most = []
     for left, right in pairwise(edges):

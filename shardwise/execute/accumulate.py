@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, ShardwiseError
 
 
 def accumulate(
@@ -66,8 +66,14 @@ class _Deposit(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        for p, grad in zip(ctx.parameters, ctx.accumulated, strict=True):
+        if ctx.accumulated is None:
+            raise ShardwiseError("backward has run already; it runs once for each step")
+        accumulated, ctx.accumulated = ctx.accumulated[::-1], None
+        for p in ctx.parameters:
+            grad = accumulated.pop()
             if grad is not None:
                 scaled = grad * gradients[0].to(grad.dtype)
-                p.grad = scaled if p.grad is None else p.grad + scaled
+                p.grad = scaled if p.grad is None else p.grad.add_(scaled)
+            # Not kept while the next is scaled.
+            del grad
         return None, torch.zeros_like(gradients[0], dtype=torch.float32), None, None

@@ -70,15 +70,16 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    # All captures before the ranks meet: one that refuses would cut off one still connecting.
+    # Before the ranks meet: one that refuses would cut off one still connecting.
+    if isinstance(plan, Pipeline):
+        _require_plain(options)
     captured = _captured(strategy_of(plan) if isinstance(plan, Pipeline) else plan, options)
     smaller(captured, plan.micro_batches)
     meet(dist, world, backend, device if backend == "nccl" else None)
     try:
         model = _model(captured, plan, world, device, options)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
-        # A stage of a pipeline may have no parameter, which torch's optimizers refuse.
-        optimizer = optimizer_of([*model.parameters()] or [torch.zeros(0)], plan.optimizer)
+        optimizer = optimizer_of(model.parameters(), plan.optimizer)
         waited_s: list[float] = []
 
         def step() -> None:
@@ -141,6 +142,14 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
         dist.destroy_process_group()
 
 
+def _require_plain(options: RunOptions) -> None:
+    """Raises `BadInput` for what is done with plans only."""
+    if options.compile:
+        raise BadInput("pipelines are not compiled", field="compile", expected="--no-compile")
+    if options.label.slowed.times > 1:
+        raise BadInput("ranks of pipelines are not slowed", field="slowed", expected="a plan")
+
+
 def _model(
     captured: Captured,
     plan: Plan | Pipeline,
@@ -149,10 +158,6 @@ def _model(
     options: RunOptions,
 ) -> ParallelModule:
     if isinstance(plan, Pipeline):
-        if options.compile:
-            raise BadInput("pipelines are not compiled", field="compile", expected="--no-compile")
-        if options.label.slowed.times > 1:
-            raise BadInput("ranks of pipelines are not slowed", field="slowed", expected="a plan")
         return PipelineModule(captured, plan, device)
     mesh = mesh_of(plan, world.rank)
     if plan.cluster is not UNSET:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from shardwise.errors import ShardwiseError
-from shardwise.execute.pipeline.lists import Item, forward_only, lists_of, require_end
 from shardwise.pipeline.actions import Kind
+from shardwise.pipeline.lists import Item, forward_only, lists_of, require_end
 from shardwise.pipeline.schedules import schedule
 
 NAMES = ("gpipe", "1f1b", "1f1b-eager")

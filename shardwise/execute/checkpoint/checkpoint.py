@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def _state_to_save(
     parts = []
     for group in optimizer.param_groups:
         names = [holdings.name_of(parameter) for parameter in group["params"]]
-        contents["groups"].append(hyperparameters.written(group, names))
+        contents["groups"].append(hyperparameters.written(group, [n for n in names if n]))
         for name, parameter in zip(names, group["params"], strict=True):
             if name not in holdings.written:
                 continue
@@ -191,9 +192,14 @@ def _give(
     given = optimizer.state_dict()
     order = [holdings.name_of(p) for group in optimizer.param_groups for p in group["params"]]
     given["state"] = {n: state[name] for n, name in enumerate(order) if state.get(name)}
-    for group in given["param_groups"]:
+    for group, of_all in zip_longest(given["param_groups"], contents["groups"]):
+        if group is None:
+            break
         known = [names[order[n]] for n in group["params"] if order[n] in names]
         options = hyperparameters.options_for(known, contents["groups"])
+        if options is None and of_all is not None and not any(order):
+            # A stage without parameters goes by the group at the same place.
+            options = of_all["options"]
         if options is not None:
             hyperparameters.restored(group, options)
     optimizer.load_state_dict(given)

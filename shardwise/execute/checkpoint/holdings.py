@@ -87,7 +87,12 @@ class Holdings:
         return self.store.named_buffers() if self.store is not None else iter(())
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        """Returns the name of an optimizer's parameter; raises BadInput if the model lacks it."""
+        """Returns the name of an optimizer's parameter; raises BadInput if the model lacks it.
+
+        That of a stage's empty parameter, which is in no checkpoint, is empty.
+        """
+        if self.is_stage and not self.parameters and parameter.numel() == 0:
+            return ""
         for name, known in self.parameters.items():
             if known is parameter:
                 return name

@@ -2,13 +2,16 @@
 
 Every rank sends its share of a tensor to the rank at its place in the other stage. Transfers are
 asynchronous, and each is its own message (never `batch_isend_irecv`, which hangs on gloo:
-pytorch#132644). What was sent is kept until it is known to have come: when something arrives that
-the other side sent later.
+pytorch#132644). Transports do not all say whether what was sent has come, other than by waiting. So
+it is kept until something arrives that the other side sent after it had asked for it, and that was
+not sent during the last action: then there is nothing left to wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -18,8 +21,8 @@ import torch.distributed as dist
 
 from shardwise.execute.communication import CommunicationClock
 from shardwise.execute.pipeline.boundary import Boundary
-from shardwise.execute.pipeline.lists import Transfer
 from shardwise.execute.pipeline.lost import RankLost, timed_out
+from shardwise.pipeline.lists import Transfer
 
 Message = tuple[Any, torch.Tensor]
 """Torch's handle of what is under way, and its memory."""
@@ -27,12 +30,20 @@ Message = tuple[Any, torch.Tensor]
 
 @dataclass
 class _Asked:
-    """What one transfer will bring, and what had been sent to the same stage before."""
+    """What one transfer will bring."""
 
     transfer: Transfer
     messages: list[Message]
     tensors: dict[str, torch.Tensor]
-    earlier: list[Message]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A message of a transfer, sent after so many actions of this step."""
+
+    transfer: Transfer
+    actions: int
+    message: Message
 
 
 @dataclass
@@ -47,7 +58,8 @@ class Hops:
     counterparts: Sequence[int]
     device: torch.device
     waited_s: float = 0.0
-    _sent: dict[int, list[Message]] = field(default_factory=dict)
+    _sent: dict[int, deque[_Sent]] = field(default_factory=dict)
+    _actions: int = 0
     _asked: dict[tuple[bool, int], _Asked] = field(default_factory=dict)
 
     def of(self, transfer: Transfer) -> list[Boundary]:
@@ -66,7 +78,8 @@ class Hops:
                 )
             if tensor.numel():
                 work = dist.isend(_bytes(tensor), to, tag=self._tag(transfer, number))
-                self._sent.setdefault(transfer.target, []).append((work, tensor))
+                sent = self._sent.setdefault(transfer.target, deque())
+                sent.append(_Sent(transfer, self._actions, (work, tensor)))
 
     def ask(self, transfer: Transfer) -> None:
         """Begins to receive."""
@@ -80,45 +93,62 @@ class Hops:
                 work = dist.irecv(_bytes(tensor), source, tag=self._tag(transfer, number))
                 messages.append((work, tensor))
         key = (transfer.is_forward, transfer.micro_batch)
-        earlier = self._sent.pop(transfer.source, [])
-        self._asked[key] = _Asked(transfer, messages, tensors, earlier)
+        self._asked[key] = _Asked(transfer, messages, tensors)
 
     def got(self, forward: bool, micro_batch: int) -> dict[str, torch.Tensor]:
         """Returns what a micro-batch's transfer brought, by name; waits for it.
 
         Nothing, if none was asked for. Raises `RankLost` if it does not come in time.
         """
+        self._actions += 1
         asked = self._asked.pop((forward, micro_batch), None)
         if asked is None:
             return {}
-        self._wait(asked.messages, f"{asked.transfer}", asked.transfer.source)
-        # The other side had asked for what was sent before, so these have come, or are coming.
-        self._wait(asked.earlier, "a message", asked.transfer.source)
+        with self._waiting(f"{asked.transfer}", asked.transfer.source):
+            for work, _ in asked.messages:
+                work.wait()
+        self._let_go(asked.transfer)
         return asked.tensors
+
+    def _let_go(self, come: Transfer) -> None:
+        """Lets go of what the other side had asked for before it sent this."""
+        sent = self._sent.get(come.source, deque())
+        with self._waiting("a message", come.source):
+            # Both sides begin the transfers over a cut in the order of their numbers.
+            while (
+                sent
+                and sent[0].transfer.number < come.number
+                and sent[0].actions < self._actions - 1
+            ):
+                sent.popleft().message[0].wait()
 
     def finish(self) -> None:
         """Waits until all that was sent has come."""
-        for stage, messages in self._sent.items():
-            self._wait(messages, "a message", stage)
-        self._sent.clear()
+        for stage, sent in self._sent.items():
+            with self._waiting("a message", stage):
+                while sent:
+                    sent.popleft().message[0].wait()
+        self._actions = 0
 
     def forget(self) -> None:
         """Forgets what is under way, after an error."""
         self._sent.clear()
         self._asked.clear()
+        self._actions = 0
 
-    def _wait(self, messages: Sequence[Message], what: str, stage: int) -> None:
+    @contextmanager
+    def _waiting(self, what: str, stage: int) -> Iterator[None]:
+        """Counts the seconds inside; raises `RankLost` where the time-out ends them."""
         began = perf_counter()
-        for work, _ in messages:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                if timed_out(error):
-                    rank = self.counterparts[stage]
-                    raise RankLost(
-                        f"rank {rank} (stage {stage}) did not exchange {what} in time"
-                    ) from error
-                raise
+        try:
+            yield
+        except RuntimeError as error:
+            if timed_out(error):
+                rank = self.counterparts[stage]
+                raise RankLost(
+                    f"rank {rank} (stage {stage}) did not exchange {what} in time"
+                ) from error
+            raise
         waited = perf_counter() - began
         self.waited_s += waited
         clock = CommunicationClock.running

@@ -27,7 +27,6 @@ from shardwise.execute.pipeline.document import (
     strategy_of,
 )
 from shardwise.execute.pipeline.hops import Hops
-from shardwise.execute.pipeline.lists import forward_only, lists_of, require_end
 from shardwise.execute.pipeline.lost import naming_the_lost
 from shardwise.execute.pipeline.runner import Runner
 from shardwise.execute.pipeline.shared import shared_parameters, siblings_of, sum_gradients
@@ -36,7 +35,11 @@ from shardwise.execute.placement import Placement
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.program import Watch
 from shardwise.graph.graph import Graph
+from shardwise.pipeline.lists import forward_only, lists_of, require_end
 from shardwise.pipeline.schedules import schedule
+
+NO_PARAMETERS = "no_parameters"
+"""The name of the empty parameter of a stage that has none. It is in no checkpoint."""
 
 
 def pipelined(
@@ -98,6 +101,7 @@ class PipelineModule(ParallelModule):
         number = mesh.first // mesh.world_size
         cuts = _cuts(captured, small, strategy, stages, mesh)
         super().__init__(captured, strategy, mesh, device, stage=stages.stages[number])
+        self._register_nothing()
         self.plan = document
         self.stage = number
         self._stages = stages
@@ -123,6 +127,14 @@ class PipelineModule(ParallelModule):
             self._forward_of,
             self._store.begin,
         )
+
+    def _register_nothing(self) -> None:
+        """Gives a stage without parameters an empty one: torch's optimizers refuse none, and its
+        gradient scaler refuses an optimizer without gradients."""
+        if next(self.parameters(), None) is None:
+            self.register_parameter(
+                NO_PARAMETERS, torch.nn.Parameter(torch.empty(0, device=self.device))
+            )
 
     def _share(self, stages: Stages, mesh: StageMesh) -> None:
         """Finds what parameters this stage has in common with others; collective."""
@@ -162,7 +174,7 @@ class PipelineModule(ParallelModule):
         try:
             with naming_the_lost(lambda rank: rank // self._stage_mesh.world_size):
                 if torch.is_grad_enabled():
-                    parameters = list(self._store.parameters().values())
+                    parameters = [*self._store.parameters().values()] or [*self.parameters()]
                     loss = with_backward(self._train, parameters)
                 else:
                     loss = self._whole_loss(
@@ -177,6 +189,9 @@ class PipelineModule(ParallelModule):
         total = self._runner.run(self._lists[0][self.stage], self._parts)
         self._runs += self._parts
         sum_gradients(self._shared, self._store)
+        nothing = self._parameters.get(NO_PARAMETERS)
+        if nothing is not None:
+            nothing.grad = torch.empty_like(nothing)
         return self._whole_loss(total)
 
     def _forward_of(

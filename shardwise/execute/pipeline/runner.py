@@ -3,7 +3,7 @@
 Tensors that come in are leaves of the stage's own autograd graph. Backward begins from what the
 stage made for others, with the gradients that come back, or from the loss; then the gradients of
 the leaves go to the stage before. Of what was sent only its place in the graph is kept, not its
-memory.
+memory, and a gradient that came back is freed by the first that reads it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 from shardwise.errors import ShardwiseError
 from shardwise.execute.pipeline.boundary import Boundary
 from shardwise.execute.pipeline.hops import Hops
-from shardwise.execute.pipeline.lists import Item, Transfer
 from shardwise.execute.stage import Stage
 from shardwise.pipeline.actions import Action, Kind
+from shardwise.pipeline.lists import Item, Transfer
 
 Forward = Callable[[int, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]
 """Runs a stage's program on a micro-batch, given what came in; returns what it made, by name."""
@@ -31,11 +30,16 @@ Begin = Callable[[int], None]
 
 @dataclass
 class _Kept:
-    """What backward of a micro-batch needs: what came in with a gradient, and where its own results
-    begin."""
+    """What backward of a micro-batch needs: what came in with a gradient, and where it begins.
+
+    `begin` hands out the gradients of what was sent, those of `names`, once they are in
+    `gradients`.
+    """
 
     came: Mapping[str, torch.Tensor]
-    roots: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    gradients: list[torch.Tensor] = field(default_factory=list)
+    begin: torch.Tensor | None = None
     loss: torch.Tensor | None = None
 
 
@@ -110,11 +114,11 @@ class Runner:
         if sent:
             self._outbox[True, action.micro_batch] = {n: t.detach() for n, t in sent.items()}
         for boundary in self._behind:
-            tensor = sent[boundary.name]
-            if tensor.requires_grad and not boundary.differentiable:
+            if sent[boundary.name].requires_grad and not boundary.differentiable:
                 raise ShardwiseError(f"{boundary.name} has a gradient, but none is sent back")
-            if tensor.requires_grad and boundary.name in made:
-                kept.roots[boundary.name] = get_gradient_edge(tensor)
+        kept.names = tuple(n for n, t in sent.items() if t.requires_grad and n in made)
+        if kept.names:
+            kept.begin = _Begin.apply(kept.gradients, *(sent[name] for name in kept.names))
         loss = None
         if self._loss is not None:
             part = made[self._loss] / parts
@@ -128,14 +132,11 @@ class Runner:
     def _run_backward(self, action: Action) -> None:
         kept = self._kept.pop(action.micro_batch)
         came_back = self._hops.got(False, action.micro_batch)
-        roots: list[Any] = [*kept.roots.values()]
-        gradients: list[torch.Tensor | None] = [came_back[name] for name in kept.roots]
-        if kept.loss is not None and kept.loss.requires_grad:
-            roots.append(kept.loss)
-            gradients.append(None)
+        kept.gradients += [came_back.pop(name) for name in kept.names]
+        roots = [t for t in (kept.begin, kept.loss) if t is not None and t.requires_grad]
         if roots:
-            torch.autograd.backward(roots, gradients)
-        kept.roots.clear()
+            torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+        kept.begin = kept.loss = None
         back: dict[str, torch.Tensor] = {}
         for boundary in self._before:
             if boundary.differentiable:
@@ -144,6 +145,21 @@ class Runner:
                 back[boundary.name] = _sum(own, passed, kept.came[boundary.name])
         if back:
             self._outbox[False, action.micro_batch] = back
+
+
+class _Begin(torch.autograd.Function):  # type: ignore[misc]
+    """Where backward of what was sent begins: it hands out `gradients`, and keeps none of them."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[torch.Tensor], *sent: torch.Tensor) -> torch.Tensor:
+        ctx.handed_out = gradients
+        return sent[0].new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        gradients = tuple(ctx.handed_out)
+        ctx.handed_out.clear()
+        return None, *gradients
 
 
 def _sum(own: torch.Tensor | None, passed: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:

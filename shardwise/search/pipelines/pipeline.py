@@ -15,6 +15,7 @@ from shardwise.errors import BadInput
 from shardwise.hardware import Mesh
 from shardwise.pipeline.actions import Schedule
 from shardwise.pipeline.keeping import Moments, moments_of
+from shardwise.pipeline.on_the_way import on_the_way
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
 from shardwise.replay.stages import ReplayedStages
@@ -177,9 +178,25 @@ class Pipeline:
 
     @cached_property
     def peak_bytes(self) -> NDArray[np.float64]:
-        """The peak of a device of each stage, (stages,); stages of one rank have that of the
-        rank."""
-        return np.asarray(self.rank_peak_bytes[self.rank_of])
+        """The peak of a device of each stage, (stages,), with what is on the way; stages of one rank
+        have that of the rank."""
+        return np.asarray(self.rank_peak_bytes[self.rank_of] + self.on_the_way_bytes)
+
+    @cached_property
+    def on_the_way_bytes(self) -> NDArray[np.float64]:
+        """What each stage's peak has beside its micro-batches: tensors and gradients that have been
+        asked for and are not used yet, or have been sent, (stages,); 0 where a rank has several
+        stages, which is too little."""
+        if self.stages_per_rank > 1:
+            return np.zeros(self.stages)
+        of_stages = on_the_way(self.schedule, self.stages, self.micro_batches)
+        kept, before = self.replayed.kept_bytes, self.incoming_bytes
+        behind = (*before[1:], 0.0)
+        held = [
+            max(of.of(*sizes) for of in ways)
+            for ways, *sizes in zip(of_stages, kept, before, behind, strict=True)
+        ]
+        return np.asarray(np.array(held) - self.kept_bytes)
 
     @property
     def kept_bytes(self) -> NDArray[np.float64]:

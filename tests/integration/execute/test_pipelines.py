@@ -32,6 +32,7 @@ from harness.execute.ranks import Ranks, free_port  # noqa: E402
 from harness.execute.swept import ROOT  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
+from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.parameters import clip_grad_norm_  # noqa: E402
 from shardwise.execute.pipeline import module as pipeline_module  # noqa: E402
 from shardwise.execute.pipeline import runner  # noqa: E402
@@ -156,6 +157,51 @@ def test_a_rank_keeps_its_own_stage_only(four: Ranks, random_pipelines: Pipeline
     names = [name for _, of_rank in of_ranks for name in of_rank]
     # The tied weight is in two stages, everything else in one.
     assert sorted(names) == sorted([*(n for n, _ in a_module().named_parameters()), "first.weight"])
+
+
+def _as_ever(rank: int, pipeline: dict[str, Any], path: str) -> dict[str, Any]:
+    """Trains as a script for one device does: a scaler, an optimizer of all parameters, clipping,
+    a checkpoint in between; beside one device."""
+    module, batch = a_module(), a_batch()
+    model = shardwise.parallelize(module, batch, pipeline)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    alone = torch.optim.Adam(module.parameters(), lr=1e-2)
+    off = 0.0
+    for step in range(4):
+        optimizer.zero_grad()
+        alone.zero_grad()
+        loss, wanted = model(*batch), module(*batch)
+        scaler.scale(loss).backward()
+        wanted.backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 0.1)
+        clip_grad_norm_(model.store, 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        alone.step()
+        off = max(off, abs(float(loss.detach() / wanted.detach()) - 1))
+        if step == 1:
+            save(model, optimizer, path)
+            optimizer = torch.optim.Adam(model.parameters(), lr=9.0)
+            load(model, optimizer, path)
+    lr = optimizer.param_groups[0]["lr"]
+    return {"off": off, "names": list(model.store.names), "lr": lr}
+
+
+def test_a_stage_without_parameters_trains_as_ever(
+    four: Ranks, random_pipelines: Pipelines, tmp_path: Path
+) -> None:
+    pipeline = copy.deepcopy(random_pipelines.pipeline(4, 2, 1))
+    first, last = pipeline["stages"]
+    # The last group is the loss.
+    first["groups"] += last["groups"][:-1]
+    last["groups"] = last["groups"][-1:]
+    of_ranks = four(_as_ever, pipeline, str(tmp_path / "checkpoint"))
+    assert of_ranks[0]["names"] and not of_ranks[-1]["names"]
+    for of_rank in of_ranks:
+        assert of_rank["off"] < 1e-5
+        assert of_rank["lr"] == 1e-2
 
 
 def _said(rank: int, pipeline: dict[str, Any], on_rank: int | None = None) -> tuple[str, str]:

@@ -211,10 +211,12 @@ def test_launchers_that_do_not_meet_are_one_line(folder: Path) -> None:
     assert "shardwise: error: torchrun lost its store" in alone.stderr
 
 
-def test_a_pipeline_is_measured_beside_its_prediction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stages", [2, 4])
+def test_a_pipeline_is_measured_beside_its_prediction(tmp_path: Path, stages: int) -> None:
     source = "zoo:mlp:layers=4,inputs=256,hidden=256,classes=8,batch=2048"
     call("capture", source, "-o", "graph.json", cwd=tmp_path)
-    asked = ("--hardware", "l4", "--gpus", "4", "--stages", "2", "--micro-batches", "4")
+    asked = ("--hardware", "l4", "--gpus", "4", "--stages", str(stages))
+    asked += ("--micro-batches", "4")
     call("plan", "graph.json", *asked, "-o", "pipeline.json", cwd=tmp_path)
     given = ("--steps", "3", "--warm-up", "1", "-o", "measured.json")
     done = call("run", "pipeline.json", "--graph", "graph.json", *given, cwd=tmp_path)
@@ -228,8 +230,7 @@ def test_a_pipeline_is_measured_beside_its_prediction(tmp_path: Path) -> None:
     ):
         assert stage["stage"] == number
         assert stage["predicted_peak_bytes"] == planned["peak_bytes"]
-        # Tensors that have come before they are needed are not predicted (docs/pipelines.md).
-        assert -0.05 < stage["peak_error"] < 0.5
+        assert -0.3 < stage["peak_error"] < 0.1
         assert 0 <= stage["idle"] < 1
     refused = call(
         "run", "pipeline.json", "--graph", "graph.json", "--compile", cwd=tmp_path, code=2

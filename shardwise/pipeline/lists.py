@@ -72,14 +72,16 @@ def lists_of(
     `carries` says of each cut whether tensors go over it, `returns` whether gradients come back.
     Raises `BadInput` for a schedule whose stages wait for each other for ever.
     """
-    transfers = _transfers(schedule, carries, returns)
+    over_cut: dict[int, list[Transfer]] = defaultdict(list)
+    for transfer in _transfers(schedule, carries, returns):
+        over_cut[transfer.cut].append(transfer)
     lists = []
     for stage, actions in enumerate(schedule.ranks):
         place = {(a.kind is Kind.FORWARD, a.micro_batch): n for n, a in enumerate(actions)}
         before: dict[int, list[Transfer]] = defaultdict(list)
         after: dict[int, list[Transfer]] = defaultdict(list)
         for cut in (stage - 1, stage):
-            over = [t for t in transfers if t.cut == cut]
+            over = over_cut[cut]
             for transfer, position in zip(over, _positions(over, stage, place), strict=True):
                 (after if transfer.source == stage else before)[position].append(transfer)
         items: list[Item] = []
