@@ -21,6 +21,9 @@ from shardwise.cost.named_options import (
 )
 from shardwise.errors import BadInput
 
+MEMBERS = ("stages",)
+"""Members of a question that are no options, and that checks of options name."""
+
 
 def check_replayed(check: Callable[[Options], None], options: Options) -> None:
     """Raises `BadInput` as a check of options that have to be replayed does, naming the member of
@@ -31,7 +34,7 @@ def check_replayed(check: Callable[[Options], None], options: Options) -> None:
         if not options.replays:
             field = "options.overlap"
             raise BadInput(error.problem, field=field, expected="true") from None
-        raise of_request(error) from None
+        raise (error if error.field in MEMBERS else of_request(error)) from None
 
 
 def options_from_query(values: Mapping[str, Sequence[str]]) -> Options:
