@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from service.questions.search_options import check_replayed
 from shardwise import documents
 from shardwise.advise import Options, pipeline_or_plan
 from shardwise.advise.pipeline_points import check_pipelines
+from shardwise.cost.named_options import check_replayed
 from shardwise.cost.options import Progress
 from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from shardwise.errors import BadInput

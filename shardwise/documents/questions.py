@@ -124,11 +124,12 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     schedules: Schedules = []
 
 
-class UnstagedPlanRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A question whose answer is a plan.
+class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective.
 
-    `point`: the `plan_id` of a frontier's point, instead of an objective. `space` is `any`, or the
-    trainer whose strategies alone are searched.
+    `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
+    is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
+    micro-batches, 1f1b and 1f1b-eager where they are left out.
     """
 
     graph: str
@@ -139,16 +140,6 @@ class UnstagedPlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     options: SearchOptions = {}
     priority: int = 0
     space: str = "any"
-
-
-class PlanRequest(UnstagedPlanRequest, forbid_unknown_fields=True):
-    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective.
-
-    `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
-    is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
-    micro-batches, 1f1b and 1f1b-eager where they are left out.
-    """
-
     stages: Stages | None = None
     schedules: Schedules = []
 
