@@ -383,7 +383,8 @@ class Client(LaunchMethods, AdministrationMethods):
         """Returns how to share GPUs among jobs, `shardwise.allocation/1`.
 
         A job has `name`, `weight`, `steps`, `deadline_s`, and either its `curve` or the `graph`,
-        `hardware` and `options` to compute it from. `timeout_s` is for each curve.
+        `hardware` and `options` to compute it from, with `stages` (numbers, or `auto`) and
+        `schedules` of pipelines too. `timeout_s` is for each curve.
         """
         return self._run(self._calls.allocate(jobs, gpus, objective, progress, timeout_s))
 

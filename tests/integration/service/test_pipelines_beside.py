@@ -198,6 +198,27 @@ def test_more_stages_than_units_are_refused_by_the_answer(client: Client) -> Non
             ask()
 
 
+def test_allocations_and_watches_count_pipelines(system: System, client: Client) -> None:
+    job = {"name": "chain", "graph": CHAIN, "hardware": L4, "options": OPTIONS}
+    shared = client.allocate([{**job, "stages": [4], "schedules": ["gpipe"]}], 4)
+    curve = client.curve(CHAIN, L4, 4, OPTIONS, stages=[4], schedules=["gpipe"])
+    pipeline = curve.points[3].pipeline
+    assert pipeline is not UNSET
+    assert (shared.jobs[0].gpus, shared.jobs[0].time_s) == (4, pipeline.step_s)
+    assert client.allocate([{"name": "x", "curve": curve}], 4).jobs[0].time_s == pipeline.step_s
+    assert client.allocate([job], 4).gpus_used == 0
+    with pytest.raises(BadInput, match=r"jobs\[0\]\.stages"):
+        client.allocate([{**job, "stages": [5]}], 4)
+    body = bodies()["curves"] | {"max_gpus": 4, "stages": [4], "schedules": ["gpipe"]}
+    made = system.client.post("/v1/watches", json={**body, "name": "piped"})
+    assert made.status_code == 201 and made.json()["job"]["state"] == "done", made.text
+    text = system.client.get("/v1/watches/metrics").text
+    step = 'shardwise_watch_iteration_time_seconds{gpus="4",watch="piped"} '
+    (line,) = (line for line in text.splitlines() if line.startswith(step))
+    assert float(line.removeprefix(step)) == pipeline.step_s
+    assert 'shardwise_watch_fewest_gpus{watch="piped"} 4.0' in text
+
+
 COMMANDS: list[tuple[str, ...]] = [
     ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "5"),
     ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "2"),
