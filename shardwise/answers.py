@@ -27,6 +27,7 @@ from shardwise.peers import compare as compare_systems
 from shardwise.pictures.bars import plan_picture, quote_picture
 from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.trainers.plan import check_point, plan_for
 from shardwise.trainers.spaces import ANY
 
@@ -190,6 +191,8 @@ def frontier(
     gpus: int | str,
     options: Options | None = None,
     *,
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Frontier:
@@ -197,11 +200,19 @@ def frontier(
     `v100=2,1080ti=4`.
 
     `graph` is a `Graph`, a file or `shipped:NAME`, `hardware` a `Hardware`, a built-in name or a
-    file, and `choices` are fields of `Options` (`zero=(0,)`, `recompute="auto"`). Raises as
-    `shardwise.advise.frontier` does.
+    file, and `choices` are fields of `Options` (`zero=(0,)`, `recompute="auto"`). With numbers of
+    pipeline `stages`, None for all that are possible, pipelines are searched too
+    (docs/pipelines.md). Raises as `shardwise.advise.frontier` does.
     """
+    given = _options(options, choices)
     answer = advise.frontier(
-        _graph(graph), _hardware(hardware), gpus, _options(options, choices), progress
+        _graph(graph),
+        _hardware(hardware),
+        gpus,
+        given,
+        progress,
+        stages=stages,
+        schedules=schedules,
     )
     return _with_views(answer, Frontier)
 
@@ -213,6 +224,8 @@ def curve(
     options: Options | None = None,
     *,
     bundles: Sequence[str] = (),
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Curve:
@@ -228,6 +241,8 @@ def curve(
         _options(options, choices),
         progress,
         bundles=bundles,
+        stages=stages,
+        schedules=schedules,
     )
     return _with_views(answer, Curve)
 
@@ -285,14 +300,15 @@ def quote(
     combine: int = 1,
     hardware: Hardware | str | None = None,
     prices: Mapping[str, float] | None = None,
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Quote:
     """Returns the offers on which a job fits, cheapest first.
 
     `offers` are `Offer`s, a CSV file or `skypilot?cloud=aws` (docs/how-to/cloud.md), by default the
-    built-in catalogue; the other arguments are
-    those of `frontier` and of `shardwise.advise.quote`.
+    built-in catalogue; the other arguments are those of `frontier` and of `shardwise.advise.quote`.
     """
     rows: Sequence[Offer]
     rows = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
@@ -306,6 +322,8 @@ def quote(
         combine=combine,
         hardware=None if hardware is None else _hardware(hardware),
         prices=prices,
+        stages=stages,
+        schedules=schedules,
         options=_options(options, choices),
         progress=progress,
     )

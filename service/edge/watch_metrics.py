@@ -75,9 +75,16 @@ def watched_metrics(session: Session, tenant: str, watches: Iterable[Watched]) -
 
 
 def points_of(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the counts that fit, each with the time that ranks them."""
+    """Returns the counts that fit, each with the time that ranks them; where a pipeline is faster
+    with its step, throughput and peak."""
     _, time = axes_of(bool(curve.get("overlap")))
-    return [{**p, STEP: p[time]} for p in curve.get("points", ()) if p["feasible"]]
+    points = []
+    for point in curve.get("points", ()):
+        if pipeline := point.get("pipeline"):
+            points.append({**point, **{key: pipeline[key] for _, key, _ in CURVES}})
+        elif point["feasible"]:
+            points.append({**point, STEP: point[time]})
+    return points
 
 
 class _Curves(Collector):

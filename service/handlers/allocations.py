@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -21,7 +22,7 @@ from shardwise.advise import AllocationJob, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
 from shardwise.documents import CurveRequest
 from shardwise.documents.frontier import axes_of
-from shardwise.documents.questions import SearchOptions
+from shardwise.documents.questions import Schedules, SearchOptions, StagesBeside
 from shardwise.errors import BadInput
 from shardwise.validation import convert
 
@@ -32,6 +33,13 @@ MOST_LEARNT = 4
 """Jobs whose rules on operators are checked here; workers check those of the others."""
 
 
+class PipelineGiven(msgspec.Struct):
+    """The pipeline of a count of a curve in the request; other members are ignored."""
+
+    step_s: float
+    samples_per_s: float | None = None
+
+
 class PointRequest(msgspec.Struct):
     """One count of a curve in the request; other members of a curve are ignored."""
 
@@ -40,12 +48,14 @@ class PointRequest(msgspec.Struct):
     time_s: float | None = None
     samples_per_s: float | None = None
     replayed_time_s: float | None = None
+    pipeline: PipelineGiven | None = None
 
 
 class CurveGiven(msgspec.Struct):
     """A curve in the request: `shardwise.curve/1`, or its points alone.
 
-    With `overlap` a step takes the `replayed_time_s` of its points, else their `time_s`.
+    With `overlap` a step takes the `replayed_time_s` of its points, else their `time_s`; where a
+    point has a `pipeline`, the `step_s` of that.
     """
 
     points: list[PointRequest]
@@ -58,12 +68,18 @@ class CurveGiven(msgspec.Struct):
 
     def counts(self) -> tuple[CurvePoint, ...]:
         """Returns the counts that fit, once their numbers are checked."""
-        steps = [(p, getattr(p, self.time)) for p in self.points if p.feasible]
-        return tuple(CurvePoint(p.gpus, s, p.samples_per_s or 1.0 / s) for p, s in steps)
+        steps = []
+        for point in self.points:
+            if point.pipeline is not None:
+                steps.append((point.gpus, point.pipeline.step_s, point.pipeline.samples_per_s))
+            elif point.feasible:
+                steps.append((point.gpus, getattr(point, self.time), point.samples_per_s))
+        return tuple(CurvePoint(gpus, s, samples or 1.0 / s) for gpus, s, samples in steps)
 
 
 class JobRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A job: with its curve, or with the graph and the hardware to compute it from."""
+    """A job: with its curve, or with the graph and the hardware to compute it from, and then the
+    pipelines that it may be run as."""
 
     name: str = ""
     curve: CurveGiven | None = None
@@ -73,6 +89,8 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True):
     weight: float = 1.0
     steps: int | None = None
     deadline_s: float | None = None
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 class AllocationRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,6 +135,9 @@ def _check_job(job: JobRequest, at: str) -> None:
     if job.deadline_s is not None and not 0 < job.deadline_s <= 1e12:
         raise BadInput(f"{job.deadline_s}", field=f"{at}.deadline_s", expected="above 0, to 1e12")
     if job.curve is not None:
+        for name in ("stages", "schedules"):
+            if getattr(job, name):
+                raise BadInput("of a curve that is given", field=f"{at}.{name}", expected="none")
         _check_curve(job.curve, f"{at}.curve")
 
 
@@ -129,10 +150,15 @@ def _check_curve(curve: CurveGiven, at: str) -> None:
         where = f"{at}.points[{p}]"
         if not 1 <= point.gpus <= 10**6:
             raise BadInput(f"{point.gpus}", field=f"{where}.gpus", expected="1 to 1000000")
-        if not point.feasible:
+        if point.pipeline is not None:
+            of_step: Any = point.pipeline
+            where, time = f"{where}.pipeline", "step_s"
+        elif point.feasible:
+            of_step, time = point, curve.time
+        else:
             continue
-        for name in (curve.time, "samples_per_s"):
-            number = getattr(point, name)
+        for name in (time, "samples_per_s"):
+            number = getattr(of_step, name)
             if number is None and name == "samples_per_s":
                 continue
             if number is None or not 1e-15 <= number <= 1e15:
@@ -173,7 +199,14 @@ def _question(
     try:
         hardware = find_hardware(context.session, context.tenant, job.hardware)
         most = min(gpus, hardware.per_node * hardware.max_nodes)
-        ask = CurveRequest(job.graph, job.hardware, most, job.options)
+        ask = CurveRequest(
+            job.graph,
+            job.hardware,
+            most,
+            job.options,
+            stages=job.stages,
+            schedules=job.schedules,
+        )
         graph = resolve_graph(context, job.graph, keep=keep)
         return curve_question(ask, graph, hardware, limits_of(context))
     except BadInput as error:

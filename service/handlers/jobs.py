@@ -11,7 +11,7 @@ import msgspec
 from service.base.json_body import read_object
 from service.base.problems import Problem
 from service.edge.context import RequestContext, Result
-from service.edge.curve_forms import BUNDLES
+from service.edge.curve_forms import BUNDLES, SCHEDULES, STAGES
 from service.edge.curve_forms import NAMES as FORM_NAMES
 from service.handlers.graphs import learn_names, paging, resolve_graph
 from service.questions.possible import require_possible
@@ -54,6 +54,7 @@ from shardwise.documents import (
 )
 from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput
+from shardwise.pipeline.asked import AUTO, stages_from
 from shardwise.validation import convert
 
 RETRY_AFTER_S = "1"
@@ -135,8 +136,9 @@ def ask_curve(context: RequestContext) -> Result:
 def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
     """Returns the question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
 
-    With groups of devices each bundle is one `bundles`, instead of `max_gpus`. The format of the
-    answer is not part of it (service/edge/curve_forms.py).
+    `stages` and `schedules` are texts as on the command line. With groups of devices each bundle is
+    one `bundles`, instead of `max_gpus`. The format of the answer is not part of it
+    (service/edge/curve_forms.py).
     """
     values: dict[str, Any] = {}
     options: dict[str, list[str]] = {}
@@ -147,6 +149,10 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
             values[name] = value
         elif name == BUNDLES:
             values.setdefault(name, []).append(value)
+        elif name == STAGES:
+            values[name] = stages_from(value) or AUTO
+        elif name == SCHEDULES:
+            values[name] = [part.strip() for part in value.split(",")]
         elif name == "priority":
             if not _PRIORITY.fullmatch(value):
                 raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number")

@@ -33,7 +33,13 @@ from service.store.watches import (
     watches_of,
 )
 from shardwise.documents import CurveRequest
-from shardwise.documents.questions import MOST_BUNDLES, BundleText, SearchOptions
+from shardwise.documents.questions import (
+    MOST_BUNDLES,
+    BundleText,
+    Schedules,
+    SearchOptions,
+    StagesBeside,
+)
 from shardwise.errors import BadInput
 from shardwise.hardware import Bundle, Hardware
 from shardwise.validation import convert
@@ -46,7 +52,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
 class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/watches`: a curve up to `max_gpus`, or with groups of devices of `bundles`."""
+    """`POST /v1/watches`: a curve up to `max_gpus`, or with groups of devices of `bundles`.
+
+    With `stages` the metrics of a count are those of a pipeline where one is faster.
+    """
 
     name: str
     graph: str
@@ -54,6 +63,8 @@ class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     max_gpus: int | None = None
     options: SearchOptions = {}
     bundles: Annotated[list[BundleText], msgspec.Meta(max_length=MOST_BUNDLES)] = []
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 def parse_watch(context: RequestContext) -> WatchRequest:
@@ -77,7 +88,15 @@ def post_watch(context: RequestContext) -> Result:
     ask: WatchRequest = context.parsed
     hardware = find_hardware(context.session, context.tenant, ask.hardware)
     graph = resolve_graph(context, ask.graph)
-    curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options, bundles=ask.bundles)
+    curve = CurveRequest(
+        graph,
+        ask.hardware,
+        ask.max_gpus,
+        ask.options,
+        bundles=ask.bundles,
+        stages=ask.stages,
+        schedules=ask.schedules,
+    )
     question = curve_question(curve, graph, hardware, limits_of(context))
     headers = {"Location": f"/v1/watches/{ask.name}"}
     # Retention, which takes this lock too, either sees the watch or runs before it.

@@ -25,6 +25,7 @@ from service.edge.events import follow_job
 from service.edge.http import caller_of
 from service.edge.state import State
 from service.handlers.jobs import get_job, parse_request, remove_job
+from service.questions.pipelines import PIPELINE_SCHEMA
 from service.questions.question import INFEASIBLE_SCHEMA
 from service.store.jobs import has_ended
 from service.store.tables import Job
@@ -139,7 +140,10 @@ def _replace_by_answer(result: Result) -> None:
     answer = msgspec.json.decode(result.document["result"])
     if answer["schema"] == INFEASIBLE_SCHEMA:
         raise Infeasible(answer["reason"])
-    result.document = documents.read(answer, documents.DOCUMENTS[result.document["kind"]])
+    kind: type[msgspec.Struct] = documents.DOCUMENTS[result.document["kind"]]
+    if answer["schema"] == PIPELINE_SCHEMA:
+        kind = documents.Pipeline
+    result.document = documents.read(answer, kind)
 
 
 class _Given:

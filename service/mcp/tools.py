@@ -26,7 +26,7 @@ from service.mcp.asking import Answer, Asking, Question
 from shardwise import advise, validation
 from shardwise.advise.curve import require_some_fit
 from shardwise.documents import Curve, Explanation, Export
-from shardwise.documents.questions import QUESTIONS, UnstagedPlanRequest
+from shardwise.documents.questions import QUESTIONS
 from shardwise.documents.stored import GraphSummary, HardwarePage
 from shardwise.mcp.arguments import CONFIGURATION, FILE, Arguments, ExportArguments, PlanId
 from shardwise.mcp.lists import GraphsPage, shipped_graphs
@@ -146,7 +146,7 @@ def _offered(
 TOOLS: Mapping[str, Tool[Answer]] = {
     tool.name: tool
     for tool in (
-        _offered("plan", UnstagedPlanRequest, Question("plan", ask_plan)),
+        _offered("plan", QUESTIONS["plan"], Question("plan", ask_plan)),
         _offered("curve", QUESTIONS["curve"], make_curve),
         _offered("quote", QUESTIONS["quote"], Question("quote", ask_quote)),
         _offered("frontier", QUESTIONS["frontier"], Question("frontier", ask_frontier)),

@@ -21,7 +21,7 @@ from service.cluster.reports import (
     ReportsRequest,
     TokenRequest,
 )
-from service.edge.curve_forms import BUNDLES, CURVE, MOST_GPU_TYPE
+from service.edge.curve_forms import BUNDLES, CURVE, MOST_GPU_TYPE, SCHEDULES, STAGES
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
 from service.handlers.keys import KeyRequest, RotateRequest
@@ -291,6 +291,18 @@ get_curve = route(
             "For hardware with groups of devices, instead of `max_gpus`: devices by group such as "
             "`v100=2,1080ti=4`, one per parameter. `usual` stands for each group alone, the "
             "fastest together and everything.",
+        ),
+        query(
+            STAGES,
+            TEXT_TYPE,
+            "Numbers of pipeline stages to search too, separated by commas, or `auto`: all that "
+            "are possible. A point has its `pipeline` where one is faster.",
+        ),
+        query(
+            SCHEDULES,
+            TEXT_TYPE,
+            "How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, separated "
+            "by commas. Left out, the first two.",
         ),
         query(
             "priority",

@@ -49,13 +49,16 @@ from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,80}")
 _MEMBERS = {
-    "frontier": ("gpus",),
-    "curve": ("max_gpus", "bundles"),
+    "frontier": ("gpus", "stages", "schedules"),
+    "curve": ("max_gpus", "bundles", "stages", "schedules"),
     "plan": ("gpus", "objective", "space", "stages", "schedules"),
     "pricing": ("gpus",),
     "compare": ("gpus", "proposals", "seed"),
-    "quote": ("steps", "deadline_s", "budget_usd", "max_instances", "combine", "prices"),
-}
+    "quote": (
+        "steps", "deadline_s", "budget_usd", "max_instances", "combine", "prices", "stages",
+        "schedules",
+    ),
+}  # fmt: skip
 """What questions of a kind ask besides the graph, the hardware and options."""
 
 

@@ -101,11 +101,12 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
         if kind == "plan":
             body["objective"] = values.get("objective", "mini-time")
             body["space"] = values.get("space", ANY)
-            set_if(body, values, "stages", _stages)
-            set_if(body, values, "schedules", _words)
         if kind == "compare":
             set_if(body, values, "proposals", whole)
             set_if(body, values, "seed", whole)
+    if kind != "compare":
+        set_if(body, values, "stages", _stages)
+        set_if(body, values, "schedules", _words)
     body["options"] = options_of(values)
     return json.dumps(body).encode()
 

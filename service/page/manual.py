@@ -24,23 +24,26 @@ POLICY = (
 _CONCEPTS = ("concepts", "Concepts")
 _CERTIFICATES = ("certificates", "Certificates and confidence")
 _PAGE = ("page", "The page")
+_PIPELINES = ("pipelines", "Pipelines")
 
 TOPICS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ask.html": (_PAGE, _CONCEPTS, ("strategies", "Strategies"), ("presets", "Presets")),
-    "frontier.html": (_CONCEPTS, _CERTIFICATES, ("replay", "Replay")),
-    "curve.html": (_CONCEPTS, ("how-to/scheduler", "Share a cluster"), _CERTIFICATES),
+    "frontier.html": (_CONCEPTS, _CERTIFICATES, ("replay", "Replay"), _PIPELINES),
+    "curve.html": (
+        _CONCEPTS, ("how-to/scheduler", "Share a cluster"), _CERTIFICATES, _PIPELINES,
+    ),
     "plan.html": (
         ("strategies", "Strategies"), _CERTIFICATES,
         ("how-to/trainers", "From a plan to a trainer"),
         ("replay", "Replay"),
     ),
     "pipeline.html": (
-        ("pipelines", "Pipelines"), _CERTIFICATES, ("replay", "Replay"),
+        _PIPELINES, _CERTIFICATES, ("replay", "Replay"),
     ),
     "pricing.html": (
         ("how-to/price", "Price my configuration"), ("trainers", "Plans for trainers"),
     ),
-    "quote.html": (("how-to/cloud", "Find the cheapest machines"), _CERTIFICATES),
+    "quote.html": (("how-to/cloud", "Find the cheapest machines"), _CERTIFICATES, _PIPELINES),
     "comparison.html": (("compare", "Compare"), _CERTIFICATES, ("methods", "Methods")),
     "infeasible.html": (_CONCEPTS, ("limits", "Limits")),
     "job.html": (("service", "The service"),),

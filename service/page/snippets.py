@@ -111,11 +111,11 @@ def _flags(asked: Asked) -> list[list[str]] | None:
 
 
 def python_of(asked: Asked, server: str, *, key: bool) -> str:
-    """Returns lines of Python that ask this: the library, or for a configuration and a pipeline
-    the service."""
+    """Returns lines of Python that ask this: the library, or for a configuration and the plan of a
+    pipeline the service."""
     if asked.kind == "pricing":
         return _python_client(asked, server, "pricing", key=key)
-    if "stages" in asked.members:
+    if asked.kind == "plan" and "stages" in asked.members:
         return _python_client(asked, server, "pipeline_or_plan", key=key)
     imports = ["import shardwise"]
     first = [_python(asked.graph)]
@@ -127,7 +127,9 @@ def python_of(asked: Asked, server: str, *, key: bool) -> str:
             named.append(("hardware", _python(asked.hardware)))
     else:
         first.append(_python(asked.hardware))
-    named += [(name, _python(value)) for name, value in asked.members.items()]
+    named += [
+        (name, "None" if value == AUTO else _python(value)) for name, value in asked.members.items()
+    ]
     named += _python_options(asked.options, imports)
     arguments = first + [f"{name}={value}" for name, value in named]
     answer = COLLECTIONS[asked.kind].removesuffix("s")

@@ -8,7 +8,7 @@ of the number of GPUs, and is why 16 GPUs cost more than 13. `recomputation` is 
 group may recompute, `counts` the numbers of micro-batches that are searched to their end. The terms
 were fitted to the shipped graphs on one core of 2024, those of replayed times in 2026; the rest,
 how hard a graph is and how fast a host, is corrected by the times of past jobs
-(service/store/estimates.py).
+(service/store/estimates.py). Pipelines are further searches, of their stages.
 
 Devices of several kinds are computed once for each of their groups, with the proportions of their
 shares as further choices, and no longer than their time limit; each group alone is searched too.
@@ -16,7 +16,7 @@ shares as further choices, and no longer than their time limit; each group alone
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -97,6 +97,10 @@ PIPELINED = 1.5
 COUNTS_PIPELINED = 3
 """Numbers of micro-batches for each number of stages, at most: others are proven to be slower."""
 
+PIPELINES: Mapping[str, float] = {"plan": 1.0, "frontier": 1.5, "curve": 0.3, "quote": 0.3}
+"""Factor on the time of the pipelines of an answer: a frontier has them at many memories; a curve
+and a quote give up those that are slower than a strategy without."""
+
 MOST_STAGES = 128
 """Stages of a pipeline that are estimated: few models have more blocks."""
 
@@ -116,21 +120,20 @@ def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
             for bundle in parts_of(hardware)
         )
     if question["kind"] == "quote":
-        searches = _of_offers(question, graph, terms)
+        searches = _of_offers(question, lambda alone, gpus: _of_count(alone, graph, gpus, terms))
     elif "bundles" in question:
         return START_S + sum(
             _of_bundle(question, graph, hardware_of(question), text, terms)
             for text in question["bundles"]
         )
     elif question["kind"] == "curve":
-        searches = _of_counts(question, graph, terms)
+        searches = _of_counts(question, lambda gpus: _of_count(question, graph, gpus, terms))
     elif isinstance(question["gpus"], str):
         one = _of_bundle(question, graph, hardware_of(question), question["gpus"], terms)
         others = OTHERS_OF_SEVERAL_KINDS if question["kind"] == "compare" else 0.0
         return START_S + one * (1 + others) + _proposals_s(question)
-    elif "stages" in question:
-        searches = _of_stages(question, graph, terms, options)
-        return START_S + searches
+    elif question["kind"] == "plan" and not _has_plain(question.get("stages", AUTO)):
+        searches = 0.0
     else:
         searches = _of_count(question, graph, question["gpus"], terms)
         if question["kind"] == "pricing":
@@ -140,7 +143,26 @@ def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
         elif question["kind"] == "compare":
             searches *= 1 + OTHER_SYSTEMS[options.replays]
     whole = searches * _factor(options, graph.get(BATCH_SIZE), near)
-    return START_S + whole + _proposals_s(question)
+    return START_S + whole + _pipelines_s(question, graph, options) + _proposals_s(question)
+
+
+def _has_plain(stages: list[int] | str) -> bool:
+    """Returns whether the strategies without a pipeline are among what a plan asks for."""
+    return stages == AUTO or 1 in stages
+
+
+def _pipelines_s(question: Mapping[str, Any], graph: Mapping[str, Any], options: Options) -> float:
+    """Returns the seconds of the searches of pipelines that a question asks for."""
+    if "stages" not in question:
+        return 0.0
+    kind = question["kind"]
+    if kind == "quote":
+        every = _of_offers(question, lambda alone, gpus: _of_stages(alone, graph, gpus, options))
+    elif kind == "curve":
+        every = _of_counts(question, lambda gpus: _of_stages(question, graph, gpus, options))
+    else:
+        every = _of_stages(question, graph, question["gpus"], options)
+    return PIPELINES[kind] * every
 
 
 def _proposals_s(question: Mapping[str, Any]) -> float:
@@ -186,22 +208,19 @@ def _of_count(
 
 
 def _of_stages(
-    question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms, options: Options
+    question: Mapping[str, Any], graph: Mapping[str, Any], gpus: int, options: Options
 ) -> float:
-    """Returns the seconds of the searches of pipelines: for each number of stages and micro-batches
-    one on the devices of a stage, and with one stage that of the plan."""
-    gpus, stages = question["gpus"], question["stages"]
+    """Returns the seconds of the searches of pipelines on `gpus` GPUs: for each number of stages
+    and micro-batches one on the devices of a stage."""
+    stages = question["stages"]
     possible = [p for p in range(2, min(gpus, MOST_STAGES) + 1) if gpus % p == 0]
     counts = options.counts(graph.get(BATCH_SIZE))
     recomputation = RECOMPUTATION if options.recomputation == AUTO else 1.0
     searches = 0.0
     for p in possible if stages == AUTO else set(stages) & set(possible):
         batches = sum(count >= max(FEWEST, p) for count in counts)
-        one = _of_count(question, graph, gpus // p, terms)
+        one = _of_count(question, graph, gpus // p, NEAR_REPLAYED)
         searches += PIPELINED * min(batches, COUNTS_PIPELINED) * recomputation * one
-    if stages == AUTO or 1 in stages:
-        one = _of_count(question, graph, gpus, terms)
-        searches += one * _factor(options, graph.get(BATCH_SIZE), True)
     return searches
 
 
@@ -230,21 +249,24 @@ def _of_bundle(
     return min(together + alone, limit_s)
 
 
-def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms) -> float:
-    """Returns the seconds of a curve: one search for each count that the hardware has."""
+def _of_counts(question: Mapping[str, Any], of_count: Callable[[int], float]) -> float:
+    """Returns the seconds of a curve: those of each count that the hardware has."""
     per_node, nodes = _node(question)
     counts = range(1, min(question["max_gpus"], per_node * nodes) + 1)
     if len(counts) == 0:
         return 0.0
     # The step is odd: an even one would leave out all even counts, or all odd ones.
     some = counts[:: (len(counts) // SAMPLES) | 1]
-    mean = sum(_of_count(question, graph, gpus, terms) for gpus in some) / len(some)
+    mean = sum(map(of_count, some)) / len(some)
     return mean * len(counts)
 
 
-def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms) -> float:
-    """Returns the seconds of a quote: one search for each of the instance counts 1, 2, 4 of a
-    profile."""
+def _of_offers(
+    question: Mapping[str, Any], of_count: Callable[[Mapping[str, Any], int], float]
+) -> float:
+    """Returns the seconds of a quote: those of each of the instance counts 1, 2, 4 of a profile.
+
+    `of_count` is asked with the question on one profile."""
     offers = {}
     for offer in question["offers"]:
         per_node = int(offer["gpus_per_instance"])
@@ -252,9 +274,7 @@ def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Ter
             continue
         alone = {**question, "hardware": {"devices": [{"count": per_node}]}}
         counts = [n for n in (1, 2, 4) if n <= question["max_instances"]]
-        offers[offer["hardware"], per_node] = sum(
-            _of_count(alone, graph, n * per_node, terms) for n in counts
-        )
+        offers[offer["hardware"], per_node] = sum(of_count(alone, n * per_node) for n in counts)
     # Most questions combine nothing that is not enough alone: one search more stands for them.
     combined = SEVERAL_KINDS * max(offers.values(), default=0.0) if "combine" in question else 0.0
     return sum(offers.values()) + combined

@@ -1,42 +1,42 @@
-"""Questions on pipelines: plans that ask for stages."""
+"""Questions on pipelines: those that ask for stages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
-from service.questions.search_options import check_replayed
 from shardwise import documents
 from shardwise.advise import Options, pipeline_or_plan
 from shardwise.advise.pipeline_points import check_pipelines
+from shardwise.cost.named_options import check_replayed
 from shardwise.cost.options import Progress
-from shardwise.documents import PlanRequest
+from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
-from shardwise.pipeline.asked import AUTO, DEFAULT_SCHEDULES, check_asked
+from shardwise.pipeline.asked import AUTO, DEFAULT_SCHEDULES, NO_STAGES, check_asked
 from shardwise.search.pipelines.pipeline import SCHEDULES, check_schedules
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
+
+StagedRequest: TypeAlias = FrontierRequest | CurveRequest | PlanRequest | QuoteRequest
+"""A question that may ask for stages."""
 
 
 def check_staged(ask: PlanRequest, gpus: int | str) -> None:
     """Raises `BadInput`, naming the field, for what is not asked about pipelines, and for schedules
     without stages."""
-    if ask.schedules:
-        check_schedules(ask.schedules)
-        if ask.stages is None:
-            raise BadInput("of no pipeline", field="schedules", expected="none without stages")
+    _check_schedules(ask)
     if is_staged(ask):
         check_asked(gpus=gpus, objective=ask.objective, space=ask.space, point=ask.point)
 
 
-def is_staged(ask: PlanRequest) -> bool:
+def is_staged(ask: StagedRequest) -> bool:
     """Returns whether a pipeline is asked for: one stage is none."""
-    return ask.stages is not None and (ask.stages == AUTO or set(ask.stages) != {1})
+    return ask.stages is not None and (ask.stages == AUTO or set(ask.stages) != set(NO_STAGES))
 
 
-def staged(ask: PlanRequest, options: Options, most: int) -> dict[str, Any]:
+def staged(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
     """Returns the members of a question that `is_staged`, the same for every order of its numbers.
 
     Raises `BadInput` for more than `most` stages and for options that pipelines do not have.
@@ -51,6 +51,40 @@ def staged(ask: PlanRequest, options: Options, most: int) -> dict[str, Any]:
     return {"stages": stages, "schedules": [name for name in SCHEDULES if name in wanted]}
 
 
+def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
+    """Returns the members of a question whose answer has the strategies without a pipeline anyway:
+    none where it asks for no pipeline, else as `staged`, but that 1 among the numbers is nothing.
+
+    Raises `BadInput` as `staged`, and for schedules without stages.
+    """
+    _check_schedules(ask)
+    if not is_staged(ask):
+        return {}
+    members = staged(ask, options, most)
+    if members["stages"] != AUTO:
+        members["stages"] = [count for count in members["stages"] if count > 1]
+    return members
+
+
+def arguments_of(q: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of the library's function for a question's document; none of one
+    without stages."""
+    return {"stages": counts_of(q), "schedules": q["schedules"]} if "stages" in q else {}
+
+
+def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:
+    """Returns the numbers of stages of a document that has them; None for all that are possible."""
+    stages: Sequence[int] | str = q["stages"]
+    return None if isinstance(stages, str) else stages
+
+
+def _check_schedules(ask: StagedRequest) -> None:
+    if ask.schedules:
+        check_schedules(ask.schedules)
+        if ask.stages is None:
+            raise BadInput("of no pipeline", field="schedules", expected="none without stages")
+
+
 def pipelined(
     q: Mapping[str, Any], graph: Graph, hardware: Hardware, options: Options, progress: Progress
 ) -> documents.Pipeline | documents.Plan:
@@ -59,8 +93,7 @@ def pipelined(
         graph,
         hardware,
         q["gpus"],
-        stages=None if q["stages"] == AUTO else q["stages"],
-        schedules=q["schedules"],
         options=options,
         progress=progress,
+        **arguments_of(q),
     )

@@ -21,12 +21,21 @@ from msgspec import UNSET
 from service.questions.comparisons import check_comparison, compared
 from service.questions.fair_order import PRIORITIES
 from service.questions.offers import offers_from_csv
-from service.questions.pipelines import check_staged, is_staged, pipelined, staged
+from service.questions.pipelines import (
+    arguments_of,
+    check_staged,
+    counts_of,
+    is_staged,
+    pipelined,
+    staged,
+    staged_beside,
+)
 from service.questions.search_options import options_document, options_from_document
 from service.questions.trainers import check_pricing, check_space, planned, priced
 from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
-from shardwise.advise.curve import curve_takes_count
+from shardwise.advise.curve import check_stages_of_curve, curve_takes_count
+from shardwise.advise.pipeline_points import check_one_kind
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds, require_steps
 from shardwise.cost.named_options import options_from_request
@@ -51,6 +60,7 @@ from shardwise.hardware import (
     hardware_from_document,
     parse_bundles,
 )
+from shardwise.pipeline.asked import FASTEST, check_asked
 from shardwise.trainers.spaces import ANY
 
 KINDS = tuple(documents.QUESTIONS)
@@ -106,7 +116,10 @@ def frontier_question(
 ) -> Question:
     """Raises BadInput with the field."""
     gpus = _devices(ask.gpus, hardware, limits)
-    return _question("frontier", graph_id, hardware, ask.options, ask.priority, gpus=gpus)
+    options = options_from_request(ask.options)
+    if more := staged_beside(ask, options, limits.max_gpus):
+        check_asked(gpus=gpus, objective=FASTEST[0], space=ANY)
+    return _question("frontier", graph_id, hardware, options, ask.priority, gpus=gpus, **more)
 
 
 def curve_question(
@@ -117,7 +130,9 @@ def curve_question(
     options: Options | None = None,
 ) -> Question:
     """Raises BadInput with the field; `options` replace the request's."""
-    chosen = ask.options if options is None else options
+    chosen = options_from_request(ask.options) if options is None else options
+    if more := staged_beside(ask, chosen, limits.max_gpus):
+        check_one_kind(hardware)
     if not curve_takes_count(hardware, ask.max_gpus, ask.bundles):
         bundles = parse_bundles(ask.bundles, hardware)
         for bundle in bundles:
@@ -126,7 +141,11 @@ def curve_question(
         return _question("curve", graph_id, hardware, chosen, ask.priority, bundles=texts)
     assert ask.max_gpus is not None
     _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
-    return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus)
+    if more:
+        check_stages_of_curve(counts_of(more), ask.max_gpus)
+    return _question(
+        "curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus, **more
+    )
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
@@ -184,7 +203,10 @@ def quote_question(
         _count(ask.steps, "steps", 10**12)
     _count(ask.max_instances, "max_instances", limits.max_gpus)
     offers = offers_from_csv(ask.offers_csv)
+    options = options_from_request(ask.options)
     several: dict[str, Any] = {"combine": ask.combine} if ask.combine > 1 else {}
+    if more := staged_beside(ask, options, limits.max_gpus):
+        check_one_kind(hardware, ask.combine)
     if hardware is not None:
         require_prices(hardware, offers, ask.prices)
         several["prices"] = ask.prices
@@ -199,7 +221,7 @@ def quote_question(
         "quote",
         graph_id,
         hardware,
-        ask.options,
+        options,
         ask.priority,
         offers=[msgspec.to_builtins(offer) for offer in offers],
         steps=ask.steps,
@@ -208,6 +230,7 @@ def quote_question(
         max_instances=ask.max_instances,
         today=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         **several,
+        **more,
     )
 
 
@@ -256,14 +279,20 @@ def gpus_of(document: Mapping[str, Any]) -> int | None:
 def _frontier(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Frontier:
-    return advise.frontier(graph, _hardware(q), q["gpus"], options, progress)
+    return advise.frontier(graph, _hardware(q), q["gpus"], options, progress, **arguments_of(q))
 
 
 def _curve(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Curve:
     return advise.curve(
-        graph, _hardware(q), q.get("max_gpus"), options, progress, bundles=q.get("bundles", ())
+        graph,
+        _hardware(q),
+        q.get("max_gpus"),
+        options,
+        progress,
+        bundles=q.get("bundles", ()),
+        **arguments_of(q),
     )
 
 
@@ -309,6 +338,7 @@ def _quote(
         options=options,
         progress=progress,
         today=datetime.date.fromisoformat(q["today"]),
+        **arguments_of(q),
     )
 
 

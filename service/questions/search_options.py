@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,23 +15,9 @@ from shardwise.cost.named_options import (
     PINS,
     SEVERAL,
     STEP,
-    of_request,
     options_from_request,
     pins_from_rules,
 )
-from shardwise.errors import BadInput
-
-
-def check_replayed(check: Callable[[Options], None], options: Options) -> None:
-    """Raises `BadInput` as a check of options that have to be replayed does, naming the member of
-    the request."""
-    try:
-        check(options)
-    except BadInput as error:
-        if not options.replays:
-            field = "options.overlap"
-            raise BadInput(error.problem, field=field, expected="true") from None
-        raise of_request(error) from None
 
 
 def options_from_query(values: Mapping[str, Sequence[str]]) -> Options:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.questions.search_options import check_replayed
 from shardwise.advise import Options
+from shardwise.cost.named_options import check_replayed
 from shardwise.cost.options import Progress
 from shardwise.documents import Plan, PlanRequest, Pricing, PricingRequest
 from shardwise.documents.questions import MOST_CONFIGURATION_BYTES

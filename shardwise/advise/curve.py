@@ -16,7 +16,7 @@ from shardwise.advise.curve_points import (
     point_progress,
 )
 from shardwise.advise.frontier import confidence
-from shardwise.advise.pipeline_points import NO_STAGES, PipelinePoints, check_one_kind
+from shardwise.advise.pipeline_points import PipelinePoints, check_one_kind
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
@@ -25,7 +25,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import USUAL, Bundle, Hardware, usual_bundles
 from shardwise.hardware.groups import groups_in_words
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
@@ -73,12 +73,7 @@ def curve(
     if not curve_takes_count(hardware, max_gpus, bundles):
         return bundle_curve(graph, hardware, bundles, options, progress)
     assert max_gpus is not None
-    if stages is not None and max(stages, default=1) > max_gpus:
-        raise BadInput(
-            f"{max(stages)} stages of up to {max_gpus} devices",
-            field="stages",
-            expected=f"1 to {max_gpus}",
-        )
+    check_stages_of_curve(stages, max_gpus)
     subject = Subject.of(graph)
     points: list[CurvePoint] = []
     searches = SearchesOfCurve(_PER_COUNT)
@@ -137,6 +132,16 @@ def curve_takes_count(
             expected="a whole number from 1",
         )
     return True
+
+
+def check_stages_of_curve(stages: Sequence[int] | None, max_gpus: int) -> None:
+    """Raises `BadInput` for more stages than any count of a curve has devices."""
+    if stages is not None and max(stages, default=1) > max_gpus:
+        raise BadInput(
+            f"{max(stages)} stages of up to {max_gpus} devices",
+            field="stages",
+            expected=f"1 to {max_gpus}",
+        )
 
 
 def limit_bytes(hardware: Hardware, options: Options) -> float:

@@ -17,7 +17,7 @@ from shardwise.advise.communication_basis import (
 )
 from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.outline import outlines
-from shardwise.advise.pipeline_points import NO_STAGES, PipelinePoints
+from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.precision_note import float32_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
@@ -38,7 +38,7 @@ from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import (
     Chosen,

@@ -18,14 +18,12 @@ from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware
+from shardwise.pipeline.asked import NO_STAGES
 from shardwise.search.pipelines.pipeline import Pipeline, check_schedules
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Infeasible
-
-NO_STAGES = (1,)
-"""The numbers of stages of a question that is not about pipelines."""
 
 
 @dataclass
@@ -64,7 +62,7 @@ class PipelinePoints:
         schedules: Sequence[str],
     ) -> PipelinePoints | None:
         """Returns the pipelines that a question asks for, None where it asks for none."""
-        if stages is not None and set(stages) == {1}:
+        if stages is not None and set(stages) == set(NO_STAGES):
             return None
         return cls(graph, options, stages, schedules)
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from shardwise.advise.combined_offers import Known, combined_rows
 from shardwise.advise.curve import curve_point, limit_bytes
 from shardwise.advise.curve_points import point_progress
-from shardwise.advise.pipeline_points import NO_STAGES, PipelinePoints, check_one_kind
+from shardwise.advise.pipeline_points import PipelinePoints, check_one_kind
 from shardwise.advise.profile_quote import profile_quote
 from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
@@ -24,7 +24,7 @@ from shardwise.documents.quote import NO_PROFILE, Combinations, NotOffered, Offe
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Offer
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.search import Subject
 
 

@@ -37,7 +37,6 @@ from shardwise.schedulers.formats import FORMS, export
 from shardwise.texts import counted, gib, seconds
 
 MOST_ROWS = 24
-NO_PIPELINES = "a service answers this without pipelines"
 CURVE_FORMATS = ("json", "csv", *FORMS)
 
 
@@ -73,7 +72,6 @@ def frontier(
         check_output(plot, "plot")
     asked = Stages.of(stages, schedules)
     asked.check(gpus=gpus, objective=_objective(search))
-    asked.only_here(server, NO_PIPELINES)
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,
@@ -229,7 +227,6 @@ def curve(
         check_output(plot, "plot")
     asked = Stages.of(stages, schedules)
     asked.check(gpus=max_gpus or 1, objective=_objective(search))
-    asked.only_here(server, NO_PIPELINES)
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -311,7 +308,6 @@ def quote(
     require_steps(steps, deadline, budget)
     asked = Stages.of(stages, schedules)
     asked.check(gpus=1, objective=_objective(search))
-    asked.only_here(server, NO_PIPELINES)
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,

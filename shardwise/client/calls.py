@@ -26,7 +26,7 @@ from shardwise.client.exchange import (
 )
 from shardwise.client.job import Job, job_from, read_answer, require_kind
 from shardwise.client.preset import capture_instead
-from shardwise.client.questions import curve_query, job_to_share
+from shardwise.client.questions import curve_query, job_to_share, staged
 from shardwise.client.questions import question as question_body
 from shardwise.client.request import REQUEST_ID, path_of, post_json
 from shardwise.client.uploads import (
@@ -55,7 +55,6 @@ from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
-from shardwise.pipeline.asked import AUTO
 
 PAGE = "200"
 MOST_CURVES = 256
@@ -174,15 +173,12 @@ class Calls:
     ) -> Flow[Pipeline | Plan]:
         """Returns the fastest pipeline of these numbers of stages, None for all of them, or the
         plan without one."""
-        plain = stages is not None and set(stages) == {1}
-        more = {} if plain else {
-            "stages": AUTO if stages is None else sorted(stages), "schedules": list(schedules)
-        }  # fmt: skip
         return (
             yield from self.answer(
-                Plan, graph, hardware, progress, timeout_s, options=options, gpus=gpus, **more
+                Plan, graph, hardware, progress, timeout_s,
+                options=options, gpus=gpus, **staged(stages, schedules),
             )
-        )
+        )  # fmt: skip
 
     def curve(
         self,
@@ -192,7 +188,8 @@ class Calls:
         options: Options | None,
         progress: Progress | None,
         timeout_s: float | None,
-        bundles: Sequence[str] = (),
+        bundles: Sequence[str],
+        pipelines: Mapping[str, Any],
     ) -> Flow[Curve]:
         """Returns the curve by `GET`, which a service answers from memory.
 
@@ -200,7 +197,9 @@ class Calls:
         """
 
         def ask(source: GraphSource) -> Flow[tuple[Reply, str]]:
-            query = curve_query(source, hardware, max_gpus, options, self.priority, bundles)
+            query = curve_query(
+                source, hardware, max_gpus, options, self.priority, bundles, pipelines
+            )
             once = partial(self._ask_curve, query)
             return self._with_uploads(once, (source, hardware))
 

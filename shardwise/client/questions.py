@@ -17,6 +17,7 @@ from shardwise.documents import QUESTIONS, Curve, request_body
 from shardwise.errors import BadInput
 from shardwise.hardware import Bundle, Offer
 from shardwise.hardware.offers import UNDATED
+from shardwise.pipeline.asked import AUTO, NO_STAGES
 
 THREADS, POLICY = "threads", "policy"
 OFFER_COLUMNS = (
@@ -68,6 +69,15 @@ def devices_text(gpus: int | str | Bundle) -> int | str:
     return str(gpus) if isinstance(gpus, Bundle) else gpus
 
 
+def staged(stages: Sequence[int] | None, schedules: Sequence[str]) -> dict[str, Any]:
+    """Returns the members of a question that asks for these numbers of pipeline stages, None for
+    all of them; none where it asks for no pipeline."""
+    if stages is not None and set(stages) == set(NO_STAGES):
+        return {}
+    counts = AUTO if stages is None else sorted(set(stages))
+    return {"stages": counts, "schedules": list(schedules)}
+
+
 def question(
     kind: str,
     graph: GraphSource,
@@ -89,16 +99,22 @@ def curve_query(
     options: Options | None,
     priority: int = 0,
     bundles: Sequence[str] = (),
+    pipelines: Mapping[str, Any] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Returns the query of `GET /v1/curves`.
+    """Returns the query of `GET /v1/curves`; `pipelines` are the members that `staged` returns.
 
     A priority of 0 is left out, since older services do not know it.
     """
+    asked = [
+        (name, value if isinstance(value, str) else ",".join(map(str, value)))
+        for name, value in (pipelines or {}).items()
+    ]
     return (
         ("graph", graph_name(graph)),
         ("hardware", hardware_name(hardware)),
         *([("max_gpus", str(max_gpus))] if max_gpus is not None else []),
         *(("bundles", str(bundle)) for bundle in bundles),
+        *asked,
         *options_query(options),
         *([("priority", str(priority))] if priority else []),
     )

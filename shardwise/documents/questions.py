@@ -50,14 +50,59 @@ Devices: TypeAlias = int | BundleText
 """What a question takes: a number of like devices, or devices by group."""
 
 
+MOST_COUNTS = 64
+"""Numbers of stages, and schedules, of one question."""
+MOST_SCHEDULE_NAME = 40
+
+_Stages: TypeAlias = (
+    Annotated[
+        list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1, max_length=MOST_COUNTS)
+    ]
+    | Literal["auto"]
+)
+
+Stages: TypeAlias = Annotated[
+    _Stages,
+    msgspec.Meta(
+        description="Numbers of pipeline stages, of which the fastest is the answer, "
+        "`shardwise.pipeline/1`; with 1 among them also the plan without a pipeline. `auto`: every "
+        "number that the model and the devices allow, and none.",
+        examples=[[2, 4], "auto"],
+    ),
+]
+"""How many stages the pipeline of a plan may have."""
+
+StagesBeside: TypeAlias = Annotated[
+    _Stages,
+    msgspec.Meta(
+        description="Numbers of pipeline stages to search beside the strategies without a "
+        "pipeline. `auto`: every number that the model and the devices allow.",
+        examples=[[2, 4], "auto"],
+    ),
+]
+"""How many stages the pipelines of a frontier, a curve or a quote may have."""
+
+Schedules: TypeAlias = Annotated[
+    list[Annotated[str, msgspec.Meta(max_length=MOST_SCHEDULE_NAME)]],
+    msgspec.Meta(
+        max_length=MOST_COUNTS,
+        description="How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`; the "
+        "first two where they are left out.",
+    ),
+]
+"""How the stages of a pipeline may run micro-batches."""
+
+
 class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/frontiers`."""
+    """`POST /v1/frontiers`. With `stages` the answer has `pipelines` beside its points."""
 
     graph: str
     hardware: str
     gpus: Devices
     options: SearchOptions = {}
     priority: int = 0
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,7 +110,8 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     It has either `max_gpus`, or for hardware with groups of devices `bundles`: texts such as
     `v100=2,1080ti=4`, of which `usual` stands for each group alone, the fastest groups together and
-    everything.
+    everything. With `stages` a point has its `pipeline` where one is faster than every strategy
+    without.
     """
 
     graph: str
@@ -74,31 +120,16 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     options: SearchOptions = {}
     priority: int = 0
     bundles: Annotated[list[BundleText], msgspec.Meta(max_length=MOST_BUNDLES)] = []
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
-MOST_COUNTS = 64
-"""Numbers of stages, and schedules, of one question."""
+class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective.
 
-Stages: TypeAlias = Annotated[
-    Annotated[
-        list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1, max_length=MOST_COUNTS)
-    ]
-    | Literal["auto"],
-    msgspec.Meta(
-        description="Numbers of pipeline stages, of which the fastest is the answer, "
-        "`shardwise.pipeline/1`; with 1 among them also the plan without a pipeline. `auto`: every "
-        "number that the model and the devices allow, and none.",
-        examples=[[2, 4], "auto"],
-    ),
-]
-"""How many stages a pipeline may have."""
-
-
-class UnstagedPlanRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A question whose answer is a plan.
-
-    `point`: the `plan_id` of a frontier's point, instead of an objective. `space` is `any`, or the
-    trainer whose strategies alone are searched.
+    `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
+    is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
+    micro-batches, 1f1b and 1f1b-eager where they are left out.
     """
 
     graph: str
@@ -109,20 +140,8 @@ class UnstagedPlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     options: SearchOptions = {}
     priority: int = 0
     space: str = "any"
-
-
-class PlanRequest(UnstagedPlanRequest, forbid_unknown_fields=True):
-    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective.
-
-    `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
-    is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
-    micro-batches, 1f1b and 1f1b-eager where they are left out.
-    """
-
     stages: Stages | None = None
-    schedules: Annotated[
-        list[Annotated[str, msgspec.Meta(max_length=40)]], msgspec.Meta(max_length=MOST_COUNTS)
-    ] = []
+    schedules: Schedules = []
 
 
 class PricingRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -149,7 +168,8 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     `combine` is how many kinds of instances one answer may have together. With `hardware`, which
     has groups of devices, its parts are quoted instead of offers: `prices` are USD per hour of one
-    device by group, where they are left out those of the cheapest offers with its kind.
+    device by group, where they are left out those of the cheapest offers with its kind. With
+    `stages` a row is that of a pipeline where one is faster than every strategy without.
     """
 
     graph: str
@@ -163,6 +183,8 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     combine: int = 1
     hardware: str | None = None
     prices: dict[str, float] = {}
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -20,6 +20,9 @@ from shardwise.documents.questions import (
     MOST_FILE_NAME,
     MOST_PROPOSALS,
     MOST_SEED,
+    Schedules,
+    Stages,
+    StagesBeside,
 )
 from shardwise.documents.schemas import without_indentation
 from shardwise.schedulers.formats import PLAN_FORMS
@@ -94,7 +97,7 @@ class ListArguments(Arguments, frozen=True):
     """A list takes no arguments."""
 
 
-class FrontierArguments(Arguments, frozen=True):
+class JobArguments(Arguments, frozen=True):
     """A graph on a number of GPUs."""
 
     graph: GraphName
@@ -103,8 +106,15 @@ class FrontierArguments(Arguments, frozen=True):
     options: OptionsObject = {}
 
 
-class PlanArguments(FrontierArguments, frozen=True):
-    """As of a frontier, and which of its points."""
+class FrontierArguments(JobArguments, frozen=True):
+    """A graph on a number of GPUs, and which pipelines to search too."""
+
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
+
+
+class PlanArguments(JobArguments, frozen=True):
+    """A graph on a number of GPUs, and which point of its frontier, or which pipelines."""
 
     objective: Objective = OBJECTIVES[0]
     point: Annotated[
@@ -118,6 +128,8 @@ class PlanArguments(FrontierArguments, frozen=True):
             description="A trainer: only the strategies that it can run; any: all strategies.",
         ),
     ] = ANY
+    stages: Stages | None = None
+    schedules: Schedules = []
 
 
 class PricingArguments(Arguments, frozen=True):
@@ -151,6 +163,8 @@ class CurveArguments(Arguments, frozen=True):
         ),
     ] = []
     options: OptionsObject = {}
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 class QuoteArguments(Arguments, frozen=True):
@@ -187,10 +201,12 @@ class QuoteArguments(Arguments, frozen=True):
         ),
     ] = {}
     options: OptionsObject = {}
+    stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
-class CompareArguments(FrontierArguments, frozen=True):
-    """As of a frontier, and the random searches of the other systems."""
+class CompareArguments(JobArguments, frozen=True):
+    """A graph on a number of GPUs, and the random searches of the other systems."""
 
     proposals: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=MOST_PROPOSALS)] | None,
@@ -260,8 +276,10 @@ def input_schema(
 
 def object_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Returns a schema whose root is the object itself, which the protocol asks for, in place of a
-    reference to it."""
+    reference to it; of several kinds of objects it says that it is one."""
     schema = without_indentation(schema)
+    if "anyOf" in schema:
+        return {"type": "object", **schema}
     root = schema.pop("$ref").removeprefix("#/$defs/")
     others = {name: of for name, of in schema["$defs"].items() if name != root}
     assert f'"#/$defs/{root}"' not in msgspec.json.encode(schema["$defs"]).decode()

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from shardwise import advise, documents
 from shardwise.advise import Options
 from shardwise.advise.curve import curve_takes_count, require_some_fit
+from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.quote import require_steps
 from shardwise.capture.shipped import load_graph
-from shardwise.cost.named_options import options_from_request
+from shardwise.cost.named_options import check_replayed, options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
     Comparison,
@@ -21,6 +22,7 @@ from shardwise.documents import (
     Explanation,
     Export,
     Frontier,
+    Pipeline,
     Plan,
     Pricing,
     Quote,
@@ -39,7 +41,9 @@ from shardwise.mcp.arguments import (
     QuoteArguments,
 )
 from shardwise.mcp.lists import Graphs, Profiles, built_in_profiles, shipped_graphs
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, NO_STAGES, check_asked
 from shardwise.schedulers.exported import exported
+from shardwise.search.pipelines.pipeline import check_schedules
 from shardwise.trainers.plan import check_point, plan_for
 from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of
@@ -51,16 +55,17 @@ PLAN_ID = "sha256:"
 
 
 class Desk:
-    """The plans that one session made. Threads may share it."""
+    """The plans and pipelines that one session made. Threads may share it."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: OrderedDict[str, Pipeline | Plan] = OrderedDict()
         self._lock = threading.Lock()
 
     def given(self, plan: str | dict[str, Any]) -> Plan:
         """Returns a plan of this session, of a file, or the one that is given.
 
-        Raises `NotFound` for an id that is not among the last `MOST_PLANS`.
+        Raises `NotFound` for an id that is not among the last `MOST_PLANS`, and `BadInput` for that
+        of a pipeline.
         """
         if isinstance(plan, dict):
             try:
@@ -75,10 +80,13 @@ class Desk:
                     f"plan: this session has made no plan {plan[:80]} (expected the id of one of "
                     f"its last {MOST_PLANS} plans, a file, or the document)"
                 )
-            return self._plans[plan]
+            kept = self._plans[plan]
+        if not isinstance(kept, Plan):
+            raise BadInput("is a pipeline", field="plan", expected="a plan without stages")
+        return kept
 
-    def keep(self, plan: Plan) -> None:
-        """Keeps a plan, and forgets the oldest beyond `MOST_PLANS`."""
+    def keep(self, plan: Pipeline | Plan) -> None:
+        """Keeps a plan or a pipeline, and forgets the oldest beyond `MOST_PLANS`."""
         with self._lock:
             self._plans[plan.id] = plan
             self._plans.move_to_end(plan.id)
@@ -109,14 +117,25 @@ def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Fro
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
-    return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress)
+    staged = _staged(ask, options)
+    if staged:
+        check_asked(gpus=ask.gpus, objective=FASTEST[0], space=ANY)
+    return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
 
 
-def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Plan:
-    """Returns a plan; the session keeps it."""
+def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | Plan:
+    """Returns a plan, or where stages are asked for a pipeline; the session keeps it."""
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
+    if staged := _staged(ask, options):
+        check_asked(gpus=ask.gpus, objective=ask.objective, space=ask.space, point=ask.point)
+        graph = load_graph(ask.graph)
+        pipeline = advise.pipeline_or_plan(
+            graph, hardware, int(ask.gpus), options=options, progress=progress, **staged
+        )
+        desk.keep(pipeline)
+        return pipeline
     make: Callable[..., Plan]
     if ask.space == ANY:
         make = partial(advise.plan, point=ask.point)
@@ -133,6 +152,25 @@ def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Plan:
     )
     desk.keep(plan)
     return plan
+
+
+def _staged(
+    ask: FrontierArguments | PlanArguments | CurveArguments | QuoteArguments, options: Options
+) -> dict[str, Any]:
+    """Returns the arguments of a question about pipelines, none of one that asks for none.
+
+    Raises `BadInput` as a service does, for schedules without stages and for options that pipelines
+    do not have.
+    """
+    if ask.schedules:
+        check_schedules(ask.schedules)
+        if ask.stages is None:
+            raise BadInput("of no pipeline", field="schedules", expected="none without stages")
+    if ask.stages is None or set(ask.stages) == set(NO_STAGES):
+        return {}
+    check_replayed(check_pipelines, options)
+    counts = None if isinstance(ask.stages, str) else ask.stages
+    return {"stages": counts, "schedules": ask.schedules or DEFAULT_SCHEDULES}
 
 
 def price_given(desk: Desk, ask: PricingArguments, progress: Progress) -> Pricing:
@@ -156,8 +194,15 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
     curve_takes_count(hardware, ask.max_gpus, ask.bundles)
+    staged = _staged(ask, options)
     curve = advise.curve(
-        load_graph(ask.graph), hardware, ask.max_gpus, options, progress, bundles=ask.bundles
+        load_graph(ask.graph),
+        hardware,
+        ask.max_gpus,
+        options,
+        progress,
+        bundles=ask.bundles,
+        **staged,
     )
     require_some_fit(curve)
     return curve
@@ -167,6 +212,7 @@ def make_quote(desk: Desk, ask: QuoteArguments, progress: Progress) -> Quote:
     """Returns offers by price."""
     require_steps(ask.steps, ask.deadline_s, ask.budget_usd)
     options: Options = options_from_request(ask.options)
+    staged = _staged(ask, options)
     offers = read_offers() if ask.offers_csv is None else parse_offers(ask.offers_csv, "offers_csv")
     return advise.quote(
         load_graph(ask.graph),
@@ -180,6 +226,7 @@ def make_quote(desk: Desk, ask: QuoteArguments, progress: Progress) -> Quote:
         prices=ask.prices,
         options=options,
         progress=progress,
+        **staged,
     )
 
 
@@ -213,7 +260,9 @@ def explain_plan(desk: Desk, ask: ExplainArguments, progress: Progress) -> Expla
         objective=ask.objective,
         options=ask.options,
     )
-    return advise.explain(make_plan(desk, asked, progress))
+    plan = make_plan(desk, asked, progress)
+    assert isinstance(plan, Plan), "no stages were asked for"
+    return advise.explain(plan)
 
 
 def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:

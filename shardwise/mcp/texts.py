@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from shardwise.advise import explain
+from shardwise.advise.explain_pipeline import explain_pipeline
 from shardwise.advise.ranges import range_text
 from shardwise.documents import (
     Comparison,
@@ -15,13 +16,21 @@ from shardwise.documents import (
     Explanation,
     Export,
     Frontier,
+    Pipeline,
     Plan,
     Pricing,
     Quote,
 )
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import ranked, strategy_of
+from shardwise.documents.curve import (
+    fastest_peak_bytes,
+    fastest_s,
+    fastest_samples_per_s,
+    fits,
+)
 from shardwise.documents.parallelism import text_of as strategy_text
+from shardwise.documents.pipeline_point import PipelinePoint, pipeline_text
 from shardwise.documents.quote import step_s
 from shardwise.documents.stored import HardwarePage
 from shardwise.mcp.lists import Graphs, GraphsPage, Profiles
@@ -40,6 +49,10 @@ def text_of(document: Any) -> str:
 
 def _plan(document: Plan) -> list[str]:
     return [*explain(document).text, f"Plan {document.id}."]
+
+
+def _pipeline(document: Pipeline) -> list[str]:
+    return [*explain_pipeline(document).text, f"Pipeline {document.id}."]
 
 
 def _explanation(document: Explanation) -> list[str]:
@@ -68,21 +81,36 @@ def _frontier(document: Frontier) -> list[str]:
             )
             label = f": {point.label}" if point.label is not UNSET else ""
             lines.append(f"{what}: {seconds(step)} a step, {gib_with_unit(peak)}{label}.")
+    if document.pipelines:
+        lines.append(f"Pipelines that none of these beats: {len(document.pipelines)}.")
+        fastest = document.pipelines[-1]
+        lines.append(
+            f"The fastest of them: {seconds(fastest.step_s)} a step, "
+            f"{gib_with_unit(fastest.peak_bytes)}: {pipeline_text(fastest)} micro-batches."
+        )
+    elif document.pipelines is not UNSET:
+        lines.append("Every pipeline that was asked for is beaten, or does not fit.")
     return [*lines, _proof(document.certificate)]
 
 
 def _curve(document: Curve) -> list[str]:
-    fitting = [point for point in document.points if point.feasible]
+    fitting = [point for point in document.points if fits(point)]
     rows = []
     for point in fitting:
         where = point.bundle if point.bundle is not UNSET else counted(point.gpus, "GPU")
-        step = point.replayed_time_s if document.overlap else point.time_s
-        rate = "" if point.samples_per_s is None else f", {point.samples_per_s:,.1f} samples/s"
-        rows.append(f"{where}: {seconds(step)} a step{rate}, {gib_with_unit(point.peak_bytes)}")
+        step, samples = fastest_s(point, document.overlap is True), fastest_samples_per_s(point)
+        rate = "" if samples is None else f", {samples:,.1f} samples/s"
+        peak = gib_with_unit(fastest_peak_bytes(point))
+        rows.append(f"{where}: {seconds(step)} a step{rate}, {peak}{_piped(point.pipeline)}")
     misses = [range_text(run) for run in document.does_not_fit or ()]
     name, hardware = document.graph_name or "The job", document.hardware or "this hardware"
-    fits = f"fits on {len(fitting)} of {len(document.points)} counts."
-    return [f"{name} on {hardware}: {fits}", *_few(misses), *_few(rows)]
+    counts = f"fits on {len(fitting)} of {len(document.points)} counts."
+    return [f"{name} on {hardware}: {counts}", *_few(misses), *_few(rows)]
+
+
+def _piped(pipeline: PipelinePoint | UnsetType) -> str:
+    """Returns which pipeline is the fastest, as the end of a line; no text where none is."""
+    return "" if pipeline is UNSET else f", {pipeline_text(pipeline)} micro-batches"
 
 
 def _quote(document: Quote) -> list[str]:
@@ -97,7 +125,7 @@ def _quote(document: Quote) -> list[str]:
         rows.append(
             f"{row.instances} x {row.provider} {row.instance_type} ({row.region}): "
             f"{row.usd_per_hour:.2f} USD/h, {seconds(step_s(row, document.overlap))} a step"
-            f"{total}{late}, price of {row.price_as_of}"
+            f"{_piped(row.pipeline)}{total}{late}, price of {row.price_as_of}"
         )
     stale = ["Some prices are older than 90 days."] if document.stale else []
     left_out = [f"Not offered: {row.instance_type}: {row.reason}" for row in document.not_offered]
@@ -201,6 +229,7 @@ _TEXTS: Mapping[type, Callable[[Any], list[str]]] = {
     Graphs: _graphs,
     GraphsPage: _graphs_page,
     HardwarePage: _hardware_page,
+    Pipeline: _pipeline,
     Plan: _plan,
     Pricing: _pricing,
     Profiles: _profiles,

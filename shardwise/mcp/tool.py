@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,8 +18,8 @@ A_co = TypeVar("A_co", covariant=True)
 @dataclass(frozen=True)
 class Tool(Generic[A_co]):
     """A tool: its name, a title, a description for the model that chooses among tools, the type of
-    its arguments, its document, by the word of `shardwise.documents` or as a type, and `answer`,
-    which returns the document.
+    its arguments, its document, by the word of `shardwise.documents`, as a type or as several, and
+    `answer`, which returns the document.
 
     `searches` says that it may take long: it reports progress and can be cancelled. `about`
     describes arguments whose types do not.
@@ -28,7 +29,7 @@ class Tool(Generic[A_co]):
     title: str
     description: str
     arguments: type[msgspec.Struct]
-    document: str | type[msgspec.Struct]
+    document: str | type[msgspec.Struct] | UnionType
     answer: A_co
     searches: bool = True
     about: Mapping[str, str] = field(default_factory=dict)

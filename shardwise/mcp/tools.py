@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardwise.documents import Pipeline, Plan
 from shardwise.mcp.arguments import (
     CompareArguments,
     CurveArguments,
@@ -41,16 +42,17 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "which a model trains fastest on a number of GPUs within their memory: its step time "
             "and peak memory, with a proven gap. The document has every operator; the text is "
             "short. Its `id` names the plan for explain and export. With a trainer as `space`, "
-            "the fastest that the trainer can run, and what that costs.",
+            "the fastest that the trainer can run, and what that costs. With `stages` the fastest "
+            "pipeline, or the plan without one where that is as fast.",
             PlanArguments,
-            "plan",
+            Pipeline | Plan,
             make_plan,
         ),
         Tool(
             "curve",
             "Curve",
             "The shortest step time for every number of GPUs from 1 to max_gpus: how well a job "
-            "scales, and the fewest GPUs on which it fits.",
+            "scales, and the fewest GPUs on which it fits. With `stages` pipelines count too.",
             CurveArguments,
             "curve",
             make_curve,
@@ -59,7 +61,8 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "quote",
             "Quote",
             "Cloud instances on which a job fits, cheapest first, with step times, prices and "
-            "their dates; for a whole job give steps, and a deadline or a budget.",
+            "their dates; for a whole job give steps, and a deadline or a budget. With `stages` "
+            "pipelines count too.",
             QuoteArguments,
             "quote",
             make_quote,
@@ -68,7 +71,7 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "frontier",
             "Frontier",
             "Every strategy that no other beats in both peak memory and step time on a number of "
-            "GPUs.",
+            "GPUs, and with `stages` the pipelines that none of them beats.",
             FrontierArguments,
             "frontier",
             make_frontier,

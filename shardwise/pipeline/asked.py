@@ -9,6 +9,8 @@ from shardwise.errors import BadInput
 AUTO = "auto"
 """Every number of stages that the model and the devices allow, and none."""
 DEFAULT_SCHEDULES = ("1f1b", "1f1b-eager")
+NO_STAGES = (1,)
+"""The numbers of stages of a question that is not about pipelines."""
 FASTEST = ("mini-time", "mini-cost")
 """Objectives that pipelines are searched for."""
 

@@ -21,7 +21,10 @@ from mcp_types import CallToolResult, Tool
 
 import shardwise
 from harness.assistant import document_of, text_of
-from shardwise.documents import Plan, json_schema, read
+from shardwise.advise import Options, pipeline_or_plan
+from shardwise.capture.shipped import load_graph
+from shardwise.documents import Pipeline, Plan, json_schema, read
+from shardwise.hardware import load_hardware
 from shardwise.schedulers.formats import export_plan
 from shardwise.trainers.formats import write_for
 
@@ -81,6 +84,12 @@ def test_tools_are_listed_with_the_schemas_of_the_documents(tools: dict[str, Too
         published = json_schema(kind)
         root = published["$ref"].removeprefix("#/$defs/")
         schema = tools[name].output_schema
+        assert schema is not None
+        if name == "plan":
+            kinds = (published, json_schema("pipeline"))
+            assert {one["$ref"] for one in schema["anyOf"]} == {one["$ref"] for one in kinds}
+            assert schema["$defs"] == {**kinds[0]["$defs"], **kinds[1]["$defs"]}
+            continue
         assert schema["properties"] == published["$defs"].pop(root)["properties"]
         assert schema.get("$defs", {}) == published["$defs"]
     options = tools["plan"].input_schema["properties"]["options"]["properties"]
@@ -93,6 +102,8 @@ def test_input_schemas_take_what_the_tools_take_and_no_more(tools: dict[str, Too
     check = jsonschema.Draft202012Validator(tools["plan"].input_schema)
     assert check.is_valid(VGG)
     assert check.is_valid({**VGG, "gpus": "v100=2,1080ti=4", "objective": "mini-memory"})
+    assert check.is_valid({**VGG, "stages": [1, 2], "schedules": ["gpipe"]})
+    assert "stages" not in tools["compare"].input_schema["properties"]
     for wrong in (
         {"gpus": 0},
         {"gpus": 2**40},
@@ -101,8 +112,46 @@ def test_input_schemas_take_what_the_tools_take_and_no_more(tools: dict[str, Too
         {"options": {"zero": [9]}},
         {"options": {"threads": 1}},
         {"priority": 1},
+        {"stages": [0]},
+        {"stages": "two"},
     ):
         assert not check.is_valid({**VGG, **wrong}), wrong
+
+
+PIPED = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
+
+
+def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
+    async def talk(client: Client) -> Any:
+        made = await client.call_tool("plan", {**PIPED, "gpus": 4, "stages": [2]})
+        pipeline = made.structured_content
+        assert not made.is_error and pipeline is not None, text_of(made)
+        curve = await client.call_tool("curve", {**PIPED, "max_gpus": 3, "stages": [3]})
+        plan = {**PIPED, "gpus": 2}
+        refused = [
+            await client.call_tool(tool, arguments)
+            for tool, arguments in (
+                ("explain", {"plan": pipeline["id"]}),
+                ("plan", {**plan, "stages": [2], "objective": "mini-memory"}),
+                ("plan", {**plan, "schedules": ["gpipe"]}),
+                ("plan", {**plan, "stages": [2], "schedules": ["zbv"]}),
+                ("frontier", {**plan, "stages": [2], "options": {"overlap": False}}),
+                ("quote", {"graph": "shipped:gpt2", "stages": [2], "combine": 2}),
+            )
+        ]
+        return made, curve, refused
+
+    made, curve, refused = with_client(talk)
+    jsonschema.validate(made.structured_content, tools["plan"].output_schema)
+    pipeline = read(made.structured_content, Pipeline)
+    graph, l4 = load_graph("shipped:gpt2"), load_hardware("l4")
+    here = pipeline_or_plan(graph, l4, 4, stages=[2], options=Options(micro_batches=(8,)))
+    assert pipeline.id == here.id and pipeline.id in text_of(made)
+    point = curve.structured_content["points"][2]["pipeline"]
+    assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
+    parts = ("is a pipeline", "objective", "schedules", "zbv", "options.overlap", "combine")
+    for result, part in zip(refused, parts, strict=True):
+        assert result.is_error and part in text_of(result), text_of(result)
 
 
 def test_a_plan_is_the_library_s_and_can_be_explained_and_exported_by_its_id() -> None:

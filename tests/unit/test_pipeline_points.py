@@ -322,11 +322,6 @@ CURVE = ("--hardware", "l4", "--max-gpus", "4")
             ("--hardware", "heterog-8", "--gpus", "v100=2,1080ti=2", "--stages", "2"),
             "pipelines are not searched for this",
         ),
-        (
-            frontier_command,
-            (*FRONTIER, "--stages", "2", "--server", "http://127.0.0.1:1"),
-            "a service answers this without pipelines",
-        ),
         (curve_command, (*CURVE, "--stages", "8"), "8 stages of up to 4 devices"),
         (
             curve_command,
@@ -339,11 +334,6 @@ CURVE = ("--hardware", "l4", "--max-gpus", "4")
             quote_command,
             ("--stages", "2", "--hardware", "heterog-8"),
             "has several kinds of devices",
-        ),
-        (
-            quote_command,
-            ("--stages", "2", "--server", "http://127.0.0.1:1"),
-            "a service answers this without pipelines",
         ),
     ],
 )

@@ -14,19 +14,26 @@
   const gpus = (indices) => indices.map((i) => (bundles ? points[i].bundle : points[i].gpus));
   const words = (i) =>
     `${name(i)}<br>${seconds(time(i))} a step<br>${size(points[i].peak_bytes)} of one GPU`
+    + (points[i].piped ? `<br>${points[i].piped}` : "")
     + (points[i].samples_per_s ? `<br>${points[i].samples_per_s.toPrecision(3)} samples a second` : "");
   const wrapped = (text) => text.replace(/(.{1,44})(\s|$)/g, "$1<br>");
   const figure = () => {
     const marker = { color: colour("accent"), size: 8 };
-    const dots = { mode: "markers", x: gpus(fits), customdata: fits, hoverinfo: "text", text: fits.map(words) };
+    const dots = (of) => ({ mode: "markers", x: gpus(of), customdata: of, hoverinfo: "text", text: of.map(words) });
+    const plain = fits.filter((i) => !points[i].piped);
+    const piped = fits.filter((i) => points[i].piped);
     const best = fits.filter((i) => points[i].best_time_s !== null && points[i].best_time_s !== undefined);
     // They have no time: they stand just above the axis, where a pointer can reach them.
     const low = 0.04 * Math.max(...fits.map(time), 0) || 0.04;
     const traces = [
       { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most n GPUs",
         line: { shape: "hv", color: colour("accent"), width: 1.5 }, hoverinfo: "skip" },
-      { ...dots, y: fits.map(time), name: bundles ? "time of a step" : "exactly n GPUs", marker },
+      { ...dots(plain), y: plain.map(time), name: bundles ? "time of a step" : "exactly n GPUs", marker },
     ].slice(bundles ? 1 : 0);
+    if (piped.length) {
+      traces.push({ ...dots(piped), y: piped.map(time), name: "by a pipeline",
+        marker: { color: colour("p2"), size: 9, symbol: "diamond" } });
+    }
     if (not.length) {
       traces.push({
         x: gpus(not), y: not.map(() => low), mode: "markers", name: "infeasible", customdata: not, meta: "no value",
@@ -42,7 +49,7 @@
       yaxis: { title: { text: "time of a step (s)" }, rangemode: "tozero" },
     };
     if (samples) {
-      traces.push({ ...dots, y: fits.map((i) => points[i].samples_per_s), name: "samples per second",
+      traces.push({ ...dots(fits), y: fits.map((i) => points[i].samples_per_s), name: "samples per second",
         marker: { color: colour("p1"), size: 8, symbol: "diamond" }, xaxis: "x2", yaxis: "y2" });
       layout.grid = { rows: 2, columns: 1, pattern: "independent", ygap: 0.3 };
       layout.xaxis2 = { ...layout.xaxis };

@@ -1,23 +1,25 @@
-// The frontier: time against memory; a point's details on hover, its plan on click.
+// The frontier: time against memory; a point's details on hover, its plan on click. Pipelines are
+// numbered after the points.
 "use strict";
 (() => {
   const { data, colour, seconds, size, GIB } = Plots;
-  const { points, replayed } = data;
+  const { points, pipelines, replayed } = data;
   const place = document.getElementById("plot");
   const details = document.getElementById("details");
   const slider = document.getElementById("at");
   let at = data.start;
 
   // The axes: the replayed peak (the sum where an answer has no peak), the time that was searched.
-  const bytes = points.map((point) => point[data.memory]);
+  const bytes = [...points.map((point) => point[data.memory]), ...pipelines.map((one) => one.peak_bytes)];
   const memory = bytes.map((value) => value / GIB);
-  const time = points.map((point) => point[data.time]);
+  const time = [...points.map((point) => point[data.time]), ...pipelines.map((one) => one.step_s)];
+  const title = (i) => (i < points.length ? `point ${i + 1}` : pipelines[i - points.length].words);
   const known = (value) => value !== null && value !== undefined;
   const only = (keep) => points.map((point, i) => (keep(point, i) ? i : -1)).filter((i) => i >= 0);
   const marks = (name, indices, marker) => ({
     x: indices.map((i) => memory[i]), y: indices.map((i) => time[i]), customdata: indices,
     mode: "markers", name, marker, hoverinfo: "text",
-    text: indices.map((i) => `point ${i + 1}<br>${size(bytes[i])}<br>${seconds(time[i])}`),
+    text: indices.map((i) => `${title(i)}<br>${size(bytes[i])}<br>${seconds(time[i])}`),
   });
   const figure = () => {
     const fits = only((point) => point.feasible !== false);
@@ -43,6 +45,10 @@
     }
     if (data.knee !== null) {
       traces.push(marks("turning point", [data.knee], { color: colour("bad"), size: 12, symbol: "star" }));
+    }
+    if (pipelines.length) {
+      const every = pipelines.map((_, i) => points.length + i);
+      traces.push(marks("pipelines", every, { color: colour("p2"), size: 9, symbol: "diamond" }));
     }
     traces.push({
       ...marks("shown", [at], {
@@ -116,15 +122,28 @@
       say(point.replayed_peak_bytes ? `${words}, ${size(point.replayed_peak_bytes)} at the peak` : words);
     }
   };
+  const ofPipeline = (one) => {
+    say(one.words);
+    say(`fits the memory, ${size(one.peak_bytes)} at the peak, ${seconds(one.step_s)} a step`);
+    say(`GPUs wait for ${(100 * one.idle).toFixed(1)} % of the step`);
+    details.appendChild(document.createElement("h3")).textContent = "Its stages";
+    list(one.labels.map((label, stage) => `${stage}, from ${one.first_units[stage]}: ${label}`));
+  };
   const show = (index) => {
     at = index;
-    const point = points[index];
+    const piped = index >= points.length;
     slider.value = index;
-    slider.setAttribute("aria-valuetext",
-      `point ${index + 1}: ${size(bytes[index])}, ${seconds(time[index])}`);
-    document.getElementById("number").textContent = index + 1;
+    slider.setAttribute("aria-valuetext", `${title(index)}: ${size(bytes[index])}, ${seconds(time[index])}`);
+    document.getElementById("what").textContent = piped ? "Pipeline" : "Point";
+    document.getElementById("number").textContent = piped ? index - points.length + 1 : index + 1;
+    document.getElementById("many").textContent = piped ? pipelines.length : points.length;
     document.getElementById("chosen").value = index;
     details.replaceChildren();
+    if (piped) ofPipeline(pipelines[index - points.length]);
+    else ofPoint(index);
+  };
+  const ofPoint = (index) => {
+    const point = points[index];
     if (point.label) say(point.label);
     const words = [];
     if (data.names[index]) words.push(data.names[index]);

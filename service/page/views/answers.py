@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from service.page.views.compared import compare_context
+from service.page.views.piped import piped, words
 from service.page.views.pipelined import pipeline_context
 from service.page.views.plan_table import plan_context
 from service.page.views.priced import pricing_context
@@ -59,9 +60,11 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
         if index is not None:
             names.setdefault(index, []).append(name)
     start = fastest if fastest is not None else (knee or 0)
+    pipelines = [{**one, "words": words(one)} for one in result.get("pipelines", [])]
     return {
         **axes,
         "points": points,
+        "pipelines": pipelines,
         "names": {index: ", ".join(labels) for index, labels in names.items()},
         "start": start,
         "fitting": len(fitting),
@@ -75,6 +78,7 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
         "data": {
             **axes,
             "points": points,
+            "pipelines": pipelines,
             "knee": knee,
             "line": _staircase([(point[memory], point[time]) for point in points]),
             "start": start,
@@ -110,14 +114,14 @@ def _staircase(costs: list[tuple[float, float]]) -> list[int]:
 
 def curve_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the points, and the counts worth mentioning."""
-    points = result["points"]
-    fitting = [point for point in points if point["feasible"]]
     _, time = axes_of(bool(result.get("overlap")))
+    points = [piped(point, time) for point in result["points"]]
+    fitting = [point for point in points if point["feasible"]]
     if any(point.get(time) is None for point in fitting):  # a curve of an earlier version
         _, time = SUMS
     return {
         "points": points,
-        "rows": _curve_rows(result),
+        "rows": _curve_rows(points, result.get("does_not_fit")),
         "time": time,
         "fewest": fitting[0] if fitting else None,
         "fastest": min(fitting, key=lambda point: float(point[time])) if fitting else None,
@@ -129,10 +133,10 @@ def curve_context(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _curve_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+def _curve_rows(
+    points: list[dict[str, Any]], ranges: list[dict[str, Any]] | None
+) -> list[dict[str, Any]]:
     """Returns a row for each point that fits, with its position, and for each range of others."""
-    points = result["points"]
-    ranges = result.get("does_not_fit")
     if ranges is None:  # a curve of an earlier version
         ranges = [
             {"first": p["gpus"], "last": p["gpus"], "nearest_gpus": None, "least_bytes": None,

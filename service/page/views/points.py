@@ -1,7 +1,9 @@
 """From a point of a frontier, a curve or a quote to its plan.
 
 The plan of a frontier's point is requested by its id: the same search finds it again. A count of a
-curve and an offer of a quote gave the shortest time within the memory, so that is asked again.
+curve and an offer of a quote gave the shortest time within the memory, so that is asked again; of a
+pipeline with its number of stages, its schedule and its micro-batches. The pipelines of a frontier
+are numbered after its points, and all but the fastest are asked for within their own peak.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from service.handlers.jobs import job_answer, limits_of
 from service.page.forms import read_form, texts
 from service.page.inner import send
 from service.page.render import redirect
+from service.page.views.piped import questions
 from service.questions.question import Question, plan_question
 from service.store.jobs import find_job
 from service.store.question_blobs import whole_question
@@ -44,28 +47,38 @@ async def take(request: Request, job_id: str) -> Response:
 def _ask(context: RequestContext, job_id: str, point: int) -> Result:
     job = find_job(context.session, context.tenant, job_id[:80])
     stored = result_of(context.session, context.tenant, job.content_id)
-    points = msgspec.json.decode(stored.content).get(_POINTS.get(job.kind, "")) if stored else None
-    if not points or point >= len(points):
+    points = _points(job.kind, msgspec.json.decode(stored.content)) if stored else []
+    if point >= len(points):
         raise not_found("point", f"{point} of {job_id[:80]}")
     return job_answer(context, _question(context, job, points[point]))
 
 
-_POINTS = {"frontier": "points", "curve": "points", "quote": "offers"}
+def _points(kind: str, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the points of an answer in the order of their numbers."""
+    if kind == "frontier":
+        pipelines = result.get("pipelines", [])
+        last = len(pipelines) - 1
+        of_pipelines = [
+            {"pipeline": one, "limit_bytes": None if i == last else one["peak_bytes"] + 1}
+            for i, one in enumerate(pipelines)
+        ]
+        return [*result["points"], *of_pipelines]
+    return [*result.get({"curve": "points", "quote": "offers"}.get(kind, ""), [])]
 
 
 def _question(context: RequestContext, job: Job, point: dict[str, Any]) -> Question:
     asked = whole_question(context.session, job)
-    if point.get("feasible") is False and job.kind == "curve":
+    pipeline = point.get("pipeline")
+    if pipeline is None and point.get("feasible") is False and job.kind == "curve":
         raise Problem("invalid", f"{point['gpus']} GPUs: {point.get('reason', 'nothing fits')}")
     gpus, hardware = devices_of_point(job.kind, asked, point)
+    of_point: dict[str, Any] = {"options": asked["options"]}
+    if pipeline is not None:
+        of_point = questions(pipeline, asked["options"], point.get("limit_bytes"))
+    elif job.kind == "frontier":
+        of_point["point"] = point["plan_id"]
     return plan_question(
-        PlanRequest(
-            job.graph_id,
-            "",
-            gpus,
-            point=point["plan_id"] if job.kind == "frontier" else None,
-            options=asked["options"],
-        ),
+        PlanRequest(job.graph_id, "", gpus, **of_point),
         job.graph_id,
         hardware,
         limits_of(context),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.page.views.piped import piped
 from shardwise.advise.profile_quote import GIVEN
 from shardwise.documents.frontier import axes_of
 
 
 def quote_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the offers, which columns they have, and what a quote over parts has besides."""
-    offers = result["offers"]
     _, time = axes_of(bool(result.get("overlap")))
+    offers = [piped(row, time) for row in result["offers"]]
     return {
         "offers": offers,
         "time": time,
@@ -21,7 +22,13 @@ def quote_context(result: dict[str, Any]) -> dict[str, Any]:
         "not_offered": _same_reasons(result.get("not_offered", [])),
         "columns": {
             name: any(row.get(name) is not None for row in offers)
-            for name in ("usd_total", "usd_per_million_samples", "meets_deadline", "total_s")
+            for name in (
+                "usd_total",
+                "usd_per_million_samples",
+                "meets_deadline",
+                "total_s",
+                "piped",
+            )
         },
     }
 

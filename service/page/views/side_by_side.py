@@ -15,6 +15,7 @@ from service.page import units
 from service.page.inner import read
 from service.page.render import in_thread, respond
 from service.page.views.job_rows import about, graph_names, rows_of
+from service.page.views.piped import figures, piped
 from service.questions.pipelines import PIPELINE_SCHEMA
 from service.questions.question import INFEASIBLE_SCHEMA
 from shardwise import validation
@@ -135,20 +136,22 @@ def _of_pipeline(result: dict[str, Any]) -> Strategy:
 
 def _of_frontier(result: dict[str, Any]) -> Strategy | None:
     _, time = axes_of(bool(result.get("overlap")))
-    return _of_point(_fastest(result, time), time, _devices(result))
+    pipelines = [{**figures(one), time: one["step_s"]} for one in result.get("pipelines", ())]
+    fastest = _fastest([*result["points"], *pipelines], time)
+    return _of_point(fastest, time, _devices(result))
 
 
 def _of_curve(result: dict[str, Any]) -> Strategy | None:
     time = "replayed_time_s" if result.get("overlap") else "time_s"
-    point = _fastest(result, time)
+    point = _fastest([piped(one, time) for one in result["points"]], time)
     return point and _of_point(point, time, point.get("bundle", point["gpus"]))
 
 
 def _of_quote(result: dict[str, Any]) -> Strategy | None:
     if not result["offers"]:
         return None
-    offer = result["offers"][0]
     time = "replayed_time_s" if result.get("overlap") else "time_s"
+    offer = piped(result["offers"][0], time)
     devices = offer.get("bundle") or f"{offer['gpus']} × {offer.get('gpu_kind', 'GPU')}"
     return _of_point(offer, time, devices)
 
@@ -172,8 +175,8 @@ def _of_point(point: dict[str, Any] | None, time: str, devices: object) -> Strat
     return {**point, "step_s": step_s, "peak_bytes": peak, "exposed_s": exposed, "gpus": devices}
 
 
-def _fastest(result: dict[str, Any], time: str) -> dict[str, Any] | None:
-    fitting = [point for point in result["points"] if point.get("feasible", True)]
+def _fastest(points: list[dict[str, Any]], time: str) -> dict[str, Any] | None:
+    fitting = [point for point in points if point.get("feasible", True)]
     fastest: dict[str, Any] | None = min(
         fitting, key=lambda point: float(point.get(time) or point["time_s"]), default=None
     )

@@ -19,6 +19,7 @@ from service.handlers.jobs import job_answer, limits_of
 from service.page.forms import read_form
 from service.page.inner import send
 from service.page.render import redirect
+from service.page.views.piped import piped
 from service.page.views.points import devices_of_point
 from service.questions.question import Question, compare_question
 from service.store.jobs import find_job
@@ -68,7 +69,8 @@ def _stands(kind: str, result: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "quote":
         return next(iter(result.get("offers", ())), None)
     _, time = axes_of(bool(result.get("overlap")))
-    fitting = [point for point in result.get("points", ()) if point["feasible"]]
+    points = [piped(point, time) for point in result.get("points", ())]
+    fitting = [point for point in points if point["feasible"]]
     return min(fitting, key=lambda point: float(point.get(time) or point["time_s"]), default=None)
 
 

@@ -33,7 +33,7 @@ from shardwise.client.exchange import (
 )
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
-from shardwise.client.questions import devices_text, offers_csv
+from shardwise.client.questions import devices_text, offers_csv, staged
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
@@ -44,7 +44,7 @@ from shardwise.documents.jobs import Allocation
 from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Offer
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.trainers.spaces import ANY
 
 
@@ -174,16 +174,19 @@ class Client(LaunchMethods, AdministrationMethods):
         options: Options | None = None,
         progress: Progress | None = None,
         *,
+        stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Frontier:
         """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it.
 
-        `gpus` is a number, or devices by group such as `v100=2,1080ti=4`.
+        `gpus` is a number, or devices by group such as `v100=2,1080ti=4`. With numbers of `stages`
+        (None: all that are possible) it has `pipelines` too.
         """
         return self._run(
             self._calls.answer(
                 Frontier, graph, hardware, progress, timeout_s,
-                options=options, gpus=devices_text(gpus),
+                options=options, gpus=devices_text(gpus), **staged(stages, schedules),
             )
         )  # fmt: skip
 
@@ -196,12 +199,15 @@ class Client(LaunchMethods, AdministrationMethods):
         progress: Progress | None = None,
         *,
         bundles: Sequence[str | Bundle] = (),
+        stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Curve:
         """Returns the curve, `shardwise.curve/1`: up to `max_gpus`, or with groups of devices of
         the `bundles`, texts such as `v100=2,1080ti=4`, or `usual`.
 
-        Asking again costs a 304: its ETag is remembered.
+        With numbers of `stages` (None: all that are possible) points have pipelines too. Asking
+        again costs a 304: its ETag is remembered.
         """
         return self._run(
             self._calls.curve(
@@ -212,6 +218,7 @@ class Client(LaunchMethods, AdministrationMethods):
                 progress,
                 timeout_s,
                 [str(bundle) for bundle in bundles],
+                staged(stages, schedules),
             )
         )
 
@@ -322,19 +329,21 @@ class Client(LaunchMethods, AdministrationMethods):
         prices: Mapping[str, float] | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
+        stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Quote:
         """Returns the quote, `shardwise.quote/1`.
 
-        Without `offers` it uses those that the service ships. `combine`, `hardware` and `prices`
-        are as in `shardwise.advise.quote`.
+        Without `offers` it uses those that the service ships. `combine`, `hardware`, `prices`,
+        `stages` and `schedules` are as in `shardwise.advise.quote`.
         """
         return self._run(
             self._calls.answer(
                 Quote, graph, hardware, progress, timeout_s,
                 options=options, offers_csv=offers_csv(offers), deadline_s=deadline_s,
                 budget_usd=budget_usd, steps=steps, max_instances=max_instances,
-                combine=combine, prices=dict(prices or {}),
+                combine=combine, prices=dict(prices or {}), **staged(stages, schedules),
             )
         )  # fmt: skip
 
@@ -374,7 +383,8 @@ class Client(LaunchMethods, AdministrationMethods):
         """Returns how to share GPUs among jobs, `shardwise.allocation/1`.
 
         A job has `name`, `weight`, `steps`, `deadline_s`, and either its `curve` or the `graph`,
-        `hardware` and `options` to compute it from. `timeout_s` is for each curve.
+        `hardware` and `options` to compute it from, with `stages` (numbers, or `auto`) and
+        `schedules` of pipelines too. `timeout_s` is for each curve.
         """
         return self._run(self._calls.allocate(jobs, gpus, objective, progress, timeout_s))
 

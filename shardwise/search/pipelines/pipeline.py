@@ -178,8 +178,8 @@ class Pipeline:
 
     @cached_property
     def peak_bytes(self) -> NDArray[np.float64]:
-        """The peak of a device of each stage, (stages,), with what is on the way; stages of one rank
-        have that of the rank."""
+        """The peak of a device of each stage, (stages,), with what is on the way between stages;
+        stages of one rank have that of the rank."""
         return np.asarray(self.rank_peak_bytes[self.rank_of] + self.on_the_way_bytes)
 
     @cached_property

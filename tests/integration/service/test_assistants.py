@@ -154,6 +154,28 @@ def test_tools_are_listed_with_schemas_that_their_answers_meet(guarded: Guarded)
     assert HARDWARE in {one["name"] for one in answers["list_hardware"]["builtin"]}
 
 
+def test_a_pipeline_is_a_plan_s_answer_and_beside_others(guarded: Guarded) -> None:
+    ask = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
+    offers = "InstanceType,AcceleratorName,AcceleratorCount,Price,Region,Provider\nx,L4,3,1,a,b\n"
+    quote = {"graph": ask["graph"], "options": ask["options"], "offers_csv": offers}
+
+    async def talk(client: Client) -> Any:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        pipeline = await document_of(client, "plan", gpus=3, stages=[3], **ask)
+        curve = await document_of(client, "curve", max_gpus=3, stages=[3], **ask)
+        quoted = await document_of(client, "quote", max_instances=1, stages="auto", **quote)
+        for name, answer in (("plan", pipeline), ("curve", curve), ("quote", quoted)):
+            jsonschema.Draft202012Validator(tools[name].output_schema).validate(answer)
+        refused = await refusal_of(client, "explain", plan=pipeline["id"])
+        return pipeline, curve, quoted, refused
+
+    pipeline, curve, quoted, refused = guarded.talk("alpha", talk)
+    assert pipeline["schema"] == "shardwise.pipeline/1"
+    assert curve["points"][2]["pipeline"]["id"] == pipeline["id"]
+    assert quoted["offers"][0]["pipeline"]["stages"] == 3
+    assert "shardwise.pipeline/1" in refused and "defect" not in refused
+
+
 def test_a_plan_for_a_trainer_is_exported(guarded: Guarded) -> None:
     ask = {"graph": graph_id(guarded.graph), "hardware": HARDWARE, "gpus": 2, "options": QUICK}
     body = {**ask, "space": "deepspeed"}
@@ -248,13 +270,14 @@ def test_what_is_refused_says_which_argument(guarded: Guarded) -> None:
         return [
             await refusal_of(client, "plan", **{**ask, "gpus": 0}),
             await refusal_of(client, "plan", **ask, colour=1),
-            await refusal_of(client, "plan", **ask, stages=[2]),
+            await refusal_of(client, "plan", **ask, stages=[2], point=f"sha256:{'0' * 64}"),
+            await refusal_of(client, "curve", graph="shipped:gpt2", hardware=HARDWARE, stages=[0]),
             await refusal_of(client, "plan", **ask, options={"memory_limit_bytes": 1.0}),
             await refusal_of(client, "quote", graph="shipped:gpt2", deadline_s=5.0),
             await refusal_of(client, "curve", graph="shipped:gpt2", hardware=HARDWARE),
         ]
 
-    parts = ("gpus", "colour", "stages", "needs", "steps", "max_gpus")
+    parts = ("gpus", "colour", "point", "stages", "needs", "steps", "max_gpus")
     for text, part in zip(guarded.talk("alpha", talk), parts, strict=True):
         assert part in text and "\n" not in text and "defect" not in text, text
 

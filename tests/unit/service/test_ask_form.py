@@ -246,16 +246,26 @@ def test_a_stored_plan_for_a_trainer_fills_the_form_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "schedules"),
-    [([2, 4], ["1f1b", "1f1b-eager"]), ("auto", ["gpipe"])],
+    ("kind", "stages", "schedules"),
+    [
+        ("plan", [2, 4], ["1f1b", "1f1b-eager"]),
+        ("plan", "auto", ["gpipe"]),
+        ("frontier", [2, 4], ["gpipe"]),
+        ("curve", "auto", ["1f1b", "1f1b-eager"]),
+        ("quote", [2], ["1f1b"]),
+    ],
 )
-def test_a_stored_pipeline_fills_the_form_in(stages: list[int] | str, schedules: list[str]) -> None:
-    asked = {"graph": "shipped:gpt2", "hardware": "l4", "gpus": 4, "objective": "mini-time",
-             "stages": stages, "schedules": schedules}  # fmt: skip
-    query = dict(parse_qsl(urlsplit(form_address({"kind": "plan", "question": asked})).query))
+def test_a_stored_pipeline_fills_the_form_in(
+    kind: str, stages: list[int] | str, schedules: list[str]
+) -> None:
+    devices = {} if kind == "quote" else {"hardware": "l4", "gpus": 4}
+    asked = {"graph": "shipped:gpt2", **devices, "stages": stages, "schedules": schedules}
+    query = dict(parse_qsl(urlsplit(form_address({"kind": kind, "question": asked})).query))
     body = json.loads(question_body(sent(query), None))
     assert body["stages"] == stages
     assert body.get("schedules", ["1f1b", "1f1b-eager"]) == schedules
+    compared = json.loads(question_body({**sent(query), "kind": "compare"}, None))
+    assert not {"stages", "schedules"} & compared.keys()
 
 
 def test_groups_say_what_the_shipped_offers_take() -> None:

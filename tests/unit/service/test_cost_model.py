@@ -94,6 +94,35 @@ def test_estimates_of_pipelines_are_near_too(
         assert seconds_of(asked, summary) > seconds_of(plain, summary)
 
 
+@pytest.mark.parametrize(
+    ("kind", "graph", "gpus", "stages", "options", "took_s"),
+    [
+        ("frontier", "gpt2", 8, [2], {}, 13.1),
+        ("frontier", "gpt2", 8, "auto", {}, 16.4),
+        ("frontier", "gpt2", 8, [2], {"micro_batches": [8]}, 5.7),
+        ("frontier", "llama-8b", 64, [4], {"micro_batches": [16]}, 47.7),
+        ("curve", "gpt2", 8, "auto", {"micro_batches": [8]}, 7.5),
+        ("curve", "gpt2", 8, [2], {}, 7.6),
+        ("quote", "gpt2", 4, "auto", {"micro_batches": [8]}, 7.6),
+    ],
+)
+def test_estimates_of_answers_with_pipelines_are_near(
+    kind: str, graph: str, gpus: int, stages: list[int] | str, options: Any, took_s: float
+) -> None:
+    """Of a quote `gpus` are the instances, at most, of one offer."""
+    summary = upload_of(load_graph(f"shipped:{graph}")).summary
+    asked: dict[str, Any] = question(load_hardware("dgx-h100"), gpus, kind, options)
+    if kind == "curve":
+        asked["max_gpus"] = asked.pop("gpus")
+    elif kind == "quote":
+        del asked["hardware"], asked["gpus"]
+        offer = {"hardware": "dgx-h100", "gpus_per_instance": 8}
+        asked |= {"offers": [offer], "max_instances": gpus}
+    staged = {**asked, "stages": stages, "schedules": ["1f1b", "1f1b-eager"]}
+    assert seconds_of(staged, summary) > seconds_of(asked, summary)
+    assert took_s / 2.5 < seconds_of(staged, summary) < 2.5 * took_s
+
+
 def test_what_makes_a_search_longer() -> None:
     """By options, on 8 GPUs."""
 

@@ -65,6 +65,54 @@ def test_allocations(overlap: bool) -> None:
         assert [point.time_s for point in points] == STEPS_S[overlap]
 
 
+def with_pipelines() -> dict[str, Any]:
+    """Returns a curve of which one count is faster as a pipeline, and one fits as nothing else."""
+    document = curve(overlap=True)
+    first, second, third = document["points"]
+    pipeline = {
+        "id": "sha256:0", "stages": 2, "schedule": "1f1b", "micro_batches": 8, "step_s": 0.25,
+        "samples_per_s": 44.0, "peak_bytes": 7, "idle": 0.1, "labels": ["x"], "first_units": ["y"],
+    }  # fmt: skip
+    unfit = {**third, "feasible": False, "time_s": None, "replayed_time_s": None, "pipeline": {
+        **pipeline, "step_s": 0.2, "samples_per_s": None,
+    }}  # fmt: skip
+    return {**document, "points": [first, {**second, "pipeline": pipeline}, unfit]}
+
+
+def test_a_faster_pipeline_is_the_step_everywhere() -> None:
+    watched = points_of(with_pipelines())
+    assert [point[STEP] for point in watched] == [1.0, 0.25, 0.2]
+    assert (watched[1]["samples_per_s"], watched[1]["peak_bytes"]) == (44.0, 7)
+    given = allocation(with_pipelines()).jobs[0].curve
+    assert given is not None
+    read = documents.read(with_pipelines(), documents.Curve)
+    assert given.counts() == job_from_curve(read, "x").points
+    assert [(p.time_s, p.samples_per_s) for p in given.counts()][1:] == [(0.25, 44.0), (0.2, 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"step_s": 0.0}, "jobs[0].curve.points[0].pipeline.step_s"),
+        ({"step_s": "fast"}, "jobs[0].curve.points[0].pipeline.step_s"),
+        ({"step_s": 1.0, "samples_per_s": 1e40}, "jobs[0].curve.points[0].pipeline.samples_per_s"),
+        ({}, "jobs[0].curve.points[0].pipeline.step_s"),
+        (7, "jobs[0].curve.points[0].pipeline"),
+    ],
+)
+def test_a_malformed_pipeline_is_refused_by_field(wrong: object, field: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        allocation({"points": [{"gpus": 1, "time_s": 1.0, "pipeline": wrong}]})
+    assert refused.value.field == field
+
+
+def test_a_given_curve_has_its_pipelines_already() -> None:
+    body = {"gpus": 4, "jobs": [{"curve": with_pipelines(), "stages": [2]}]}
+    with pytest.raises(BadInput) as refused:
+        parse_allocation(Asked(body))  # type: ignore[arg-type]
+    assert refused.value.field == "jobs[0].stages"
+
+
 def test_an_allocations_curve_has_the_times_that_rank() -> None:
     points = [{"gpus": 1, "time_s": 1.0}, {"gpus": 2, "feasible": False}]
     given = allocation({"points": points}).jobs[0].curve

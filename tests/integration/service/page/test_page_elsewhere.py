@@ -48,6 +48,7 @@ def questions(service: Service, graph: Path) -> dict[str, tuple[str, dict[str, A
     tiny = {"graph": own.json()["id"], "hardware": f"{profile}*2"}
     mixed = {"graph": own.json()["id"], "hardware": "l40s-4+a100-4"}
     one, eight = {"micro_batches": [1]}, {"micro_batches": [8]}
+    staged = {**gpt2, "hardware": "l4", "options": eight}
     few = {**one, "recompute": "never"}
     rules = {"pins": ["layer[01]*:zero=0", "split=batch"], "step": {"state": "captured"}}
     sums = {"overlap": False, "zero": [0, 3]}
@@ -68,6 +69,15 @@ def questions(service: Service, graph: Path) -> dict[str, tuple[str, dict[str, A
             {**gpt2, "hardware": "dgx-a100-80gb", "gpus": 4, "space": "fsdp2", "options": one},
         ),
         "stages": ("plans", {**gpt2, "hardware": "l4", "gpus": 4, "stages": [2], "options": eight}),
+        "frontier-stages": ("frontiers", {**staged, "gpus": 2, "stages": "auto"}),
+        "curve-stages": (
+            "curves",
+            {**staged, "max_gpus": 2, "stages": [2], "schedules": ["gpipe"]},
+        ),
+        "quote-stages": (
+            "quotes",
+            {"graph": "shipped:gpt2", "stages": [2], **offered, "options": eight},
+        ),
         "bundle": ("plans", {**mixed, "gpus": "l40s=1,a100=1"}),
         "pricing": ("pricings", {**gpt2, "gpus": 4, "options": one, **configured}),
         "quote": ("quotes", {"graph": own.json()["id"], **offered}),
@@ -79,7 +89,7 @@ def questions(service: Service, graph: Path) -> dict[str, tuple[str, dict[str, A
 
 KINDS = (
     "frontier", "curve", "plan", "rules", "trainer", "stages", "bundle", "pricing", "quote",
-    "parts", "compare",
+    "parts", "compare", "frontier-stages", "curve-stages", "quote-stages",
 )  # fmt: skip
 
 
