@@ -168,19 +168,21 @@ class Pipeline:
     def rank_peak_bytes(self) -> NDArray[np.float64]:
         """The peak of a device of each rank, (ranks,): at some moment of its list what lasts, what
         its stages keep with the tensors that came in, and what the stage that runs needs besides;
-        or the end of the step."""
+        or the end of the step. What is on the way between stages comes on top."""
         peaks = self.replayed.rank_peak_bytes.copy()
         for rank, of_rank in enumerate(self._lists[1]):
             for place, stage in enumerate(self.placement.stages_of(rank)):
                 moments = of_rank[of_rank[:, 0] == place, 1:]
                 peaks[rank] = max(peaks[rank], self.held_bytes(stage, moments).max())
+        if self.stages_per_rank == 1:
+            peaks += self.on_the_way_bytes
         return np.asarray(peaks)
 
     @cached_property
     def peak_bytes(self) -> NDArray[np.float64]:
-        """The peak of a device of each stage, (stages,), with what is on the way between stages;
-        stages of one rank have that of the rank."""
-        return np.asarray(self.rank_peak_bytes[self.rank_of] + self.on_the_way_bytes)
+        """The peak of a device of each stage, (stages,); stages of one rank have that of the
+        rank."""
+        return np.asarray(self.rank_peak_bytes[self.rank_of])
 
     @cached_property
     def on_the_way_bytes(self) -> NDArray[np.float64]:
