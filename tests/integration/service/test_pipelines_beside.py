@@ -90,7 +90,7 @@ def test_the_answers_are_the_librarys(system: System, client: Client) -> None:
     here = advise.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"])
     assert timeless(curve) == timeless(here)
     last = curve.points[-1]
-    assert last.pipeline is not UNSET and (last.best_gpus, last.pipeline.schedule) == (4, "gpipe")
+    assert last.pipeline is not UNSET and last.pipeline.schedule == "gpipe"
     assert client.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"]) == curve
     assert client.curve(CHAIN, L4, 5, OPTIONS).points[-1].best_gpus is None
     quoted: dict[str, Any] = {"max_instances": 1, "options": OPTIONS}
