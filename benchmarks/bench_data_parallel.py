@@ -8,22 +8,22 @@ the median step of each and the median ratio of neighbours, over gloo on this ma
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn import functional
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.execute.ranks import Ranks
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.rank_mesh import RankMesh
-from shardwise.measure.cores import settle_on_cpu
 from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 CASES = {
@@ -32,6 +32,7 @@ CASES = {
     "2 layers of 2048, batch 32": (2, 2048, 32),
 }
 ROUNDS = 40
+WARM_UP = 5
 
 
 def network(layers: int, width: int) -> torch.nn.Sequential:
@@ -85,48 +86,44 @@ def with_store(layers: int, width: int, x: torch.Tensor) -> Callable[[], None]:
     return step
 
 
-def _rank(rank: int, ranks: int, port: int) -> None:
-    torch.set_num_threads(1)
-    settle_on_cpu(rank, ranks)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+def measured(rank: int, ranks: int) -> dict[str, list[list[float]]]:
+    """Returns the seconds of every step of each case, of DDP and of the store, on one rank."""
+    figures = {}
     for name, (layers, width, batch) in CASES.items():
         x = torch.randn(batch, width)
         steps = [with_ddp(layers, width, x), with_store(layers, width, x)]
         times: list[list[float]] = [[], []]
-        for round_ in range(ROUNDS + 5):
-            for which in (0, 1) if round_ % 2 else (1, 0):
+        for number in range(ROUNDS + WARM_UP):
+            for which in (0, 1) if number % 2 else (1, 0):
                 dist.barrier()
                 start = time.perf_counter()
                 steps[which]()
                 dist.barrier()
                 times[which].append(time.perf_counter() - start)
-        if rank == 0:
-            ddp, ours = (series[5:] for series in times)
+        figures[name] = [series[WARM_UP:] for series in times]
+    return figures
+
+
+def run(ranks: Sequence[int] = (2, 4)) -> dict[str, Any]:
+    """Prints a line for each case and number of ranks; returns the figures."""
+    figures: dict[str, Any] = {}
+    for count in ranks:
+        group = Ranks(count, spawn=True)
+        first = group(measured, count)[0]
+        group.stop()
+        of_count = figures[str(count)] = {}
+        for name, (ddp, ours) in first.items():
             ratio = statistics.median(b / a for a, b in zip(ddp, ours, strict=True))
             medians = statistics.median(ddp), statistics.median(ours)
+            of_count[name] = {"ddp_s": medians[0], "store_s": medians[1], "ratio": ratio}
             print(
-                f"{ranks} ranks, {name}: DDP {medians[0] * 1e3:.2f} ms, store"
+                f"{count} ranks, {name}: DDP {medians[0] * 1e3:.2f} ms, store"
                 f" {medians[1] * 1e3:.2f} ms, ratio of medians {medians[1] / medians[0]:.3f},"
                 f" median ratio {ratio:.3f}",
                 flush=True,
             )
-    dist.destroy_process_group()
-
-
-def main(arguments: list[str]) -> None:
-    """Prints a line per case."""
-    context: Any = multiprocessing.get_context("fork")
-    for ranks in [int(a) for a in arguments] or [2, 4]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        started = [context.Process(target=_rank, args=(r, ranks, port)) for r in range(ranks)]
-        for process in started:
-            process.start()
-        for process in started:
-            process.join()
+    return figures
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run([int(a) for a in sys.argv[1:]] or (2, 4))

@@ -29,6 +29,7 @@ from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.search.pipelines.pipeline import Pipeline
+from shardwise.search.pipelines.rules import divided
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.search import Infeasible
 
@@ -46,8 +47,9 @@ def pipeline_or_plan(
     """Returns the fastest pipeline of one of these numbers of stages that fits.
 
     Of one stage, or with `stages` left out, the strategy without a pipeline is searched too, and
-    returned where it is as fast. Raises `Infeasible` where nothing fits, `BadInput` for numbers of
-    stages that the model or the devices do not allow and for options that pipelines do not have.
+    returned where it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing
+    fits, `BadInput` for numbers of stages that the model, the devices or pins do not allow and for
+    options that pipelines do not have.
     """
     options = options or Options()
     progress = progress or quiet
@@ -55,13 +57,21 @@ def pipeline_or_plan(
     started = monotonic()
     search = PipelineSearch(graph, hardware, gpus, options, progress, schedules)
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
+    ruled = bool(divided(options.pins)[0])
+    if ruled and not asked:
+        raise BadInput(
+            "no number of stages from 2 on allows the rules on stages",
+            field="pin",
+            expected="rules that leave every unit a stage",
+        )
     fastest = search.fastest(asked)
     best = fastest.pipeline
     seconds = monotonic() - started
-    if stages is not None and 1 not in stages:
+    if ruled or (stages is not None and 1 not in stages):
         if best is None:
             raise Infeasible(
                 f"no pipeline of {' or '.join(map(str, asked))} stages fits on {gpus} GPUs"
+                + (" and follows the rules on stages" if ruled else "")
             )
         return pipeline_document(best, seconds, fastest.least_s)
     try:

@@ -17,6 +17,10 @@ configuration.
     reuse        before, after, both: the copy kept of a re-scheduled tensor that the operator makes
     partial      all_reduce, reduce_scatter: how partial sums that the operator makes are resolved
     precision    captured: the operator keeps the dtypes of the graph (with `precision` set)
+    stage        0, 1, …, last: the stages of a pipeline that may have the operator
+    cut          before, after: where a stage of a pipeline begins or ends
+
+The last two are rules of pipelines (`search/pipelines/rules.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +41,14 @@ _VALUES = {
     "reuse": ("before", "after", "both"),
     "partial": ("all_reduce", "reduce_scatter"),
     "precision": ("captured",),
+    "cut": ("before", "after"),
 }
-KEYS = ("split", *_VALUES, *LEVELS)
+STAGE = "stage"
+LAST = "last"
+PIPELINE_KEYS = (STAGE, "cut")
+"""Keys of rules that are for pipelines alone."""
+
+KEYS = ("split", *_VALUES, STAGE, *LEVELS)
 _EXPECTED = "[PATTERN:]KEY=VALUE[,VALUE…] or KEY!=VALUE, such as 'layers.*:zero=3' or 'm0=batch'"
 
 
@@ -79,6 +89,12 @@ def parse_pin(rule: str) -> Pin:
     if known is not None and not values <= set(known):
         wrong = ", ".join(sorted(values - set(known)))
         raise BadInput(f"{rule!r}: unknown {key} {wrong}", field="pin", expected=", ".join(known))
+    if key == STAGE and not all(value == LAST or value.isdecimal() for value in values):
+        raise BadInput(f"{rule!r}: stages are numbers", field="pin", expected=f"0, 1, … or {LAST}")
+    if key in PIPELINE_KEYS and (pattern or "*") == "*":
+        raise BadInput(
+            f"{rule!r} is for the whole graph", field="pin", expected=f"PATTERN:{key}=VALUE"
+        )
     if key == "precision" and forbids:
         raise BadInput(
             f"{rule!r} forbids the only value",
@@ -101,6 +117,12 @@ class Pins:
         self._by_group: dict[int, tuple[Pin, ...]] = {}
         rules = tuple(rules)
         for rule in rules:
+            if rule.key in PIPELINE_KEYS:
+                raise BadInput(
+                    f"{rule} is a rule of pipelines",
+                    field="pin",
+                    expected="--stages with numbers of stages, for plan",
+                )
             if not any(rule.binds(op) for op in coarsened.graph.operators):
                 raise no_operator(rule, [op.name for op in coarsened.graph.operators[:SOME]])
         variables: dict[Pin, set[str]] = {rule: set() for rule in rules}

@@ -8,7 +8,7 @@ Numbers of stages p and of micro-batches A are tried in the order of what is pro
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -24,6 +24,7 @@ from shardwise.search.pipelines.bounds import least_step_s, ranges_of
 from shardwise.search.pipelines.cuts import Cuts
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, check_schedules
+from shardwise.search.pipelines.rules import divided, rules_of
 from shardwise.search.pipelines.staged import Guided, Question, Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
@@ -111,11 +112,15 @@ class PipelineSearch:
     staged: StagedSubject | None = None
 
     def __post_init__(self) -> None:
-        """Raises `BadInput` for schedules that are not searched, and `Infeasible` as `mesh_of`."""
+        """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
+        hold, and `Infeasible` as `mesh_of`."""
         check_schedules(self.schedules)
         self._mesh: Mesh = mesh_of(self.hardware, self.gpus)
         self._staged = self.staged or StagedSubject.of(self.graph)
-        self._units = Units.of(self._staged.subject.patterns)
+        pins, others = divided(self.options.pins)
+        self._searched = replace(self.options, pins=others)
+        subject = self._staged.subject
+        self._rules, self._units = rules_of(pins, subject.coarsened, Units.of(subject.patterns))
 
     @property
     def units(self) -> Units:
@@ -128,7 +133,9 @@ class PipelineSearch:
         return [
             p
             for p in range(2, most + 1)
-            if self.gpus % p == 0 and StageAxes.of(self.hardware, self._mesh, p) is not None
+            if self.gpus % p == 0
+            and StageAxes.of(self.hardware, self._mesh, p) is not None
+            and self._rules.leave(p)
         ]
 
     def fastest(self, stages: Sequence[int], cutoff_s: float = inf) -> Fastest:
@@ -205,7 +212,8 @@ class PipelineSearch:
         for p in stages:
             if p not in possible:
                 raise BadInput(
-                    f"{p} stages of {self.gpus} devices and {len(self._units)} units",
+                    f"{p} stages of {self.gpus} devices and {len(self._units)} units"
+                    + ("" if self._rules.are_none else ", with the rules on stages"),
                     field="stages",
                     expected=", ".join(map(str, possible)) or "no pipeline is possible",
                 )
@@ -218,7 +226,7 @@ class PipelineSearch:
     def _question(self, axes: StageAxes, stages: int, batches: int) -> Question:
         mesh = mesh_of(self.hardware, self.gpus // stages)
         subject = self._staged.subject
-        draft = Draft.of(subject, self.hardware, mesh, self.options, self.progress, batches)
+        draft = Draft.of(subject, self.hardware, mesh, self._searched, self.progress, batches)
         terms = draft.groups.terms
         passes, backward, update = (
             self._by_unit(draft, {kind: least(of) for kind, of in terms.items()})
@@ -231,6 +239,7 @@ class PipelineSearch:
         return Question(
             self._mesh,
             self._units,
+            self._rules,
             self._staged.tied,
             axes,
             stages,

@@ -30,6 +30,7 @@ from shardwise.search.pipelines.cuts import TINY, Cuts, StageTime, best_cuts, mo
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline, assembled, kept
 from shardwise.search.pipelines.ranges import least_passes_s
+from shardwise.search.pipelines.rules import StageRules
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.subject import Tied
@@ -67,6 +68,7 @@ class Question:
 
     mesh: Mesh
     units: Units
+    rules: StageRules
     tied: Sequence[Tied]
     axes: StageAxes
     stages: int
@@ -199,11 +201,13 @@ class Staged:
         batches = self.search.micro_batches
         stage_s = self._stage_times(guided, schedule, within, exact or {})
         weights = (self.question.passes_s / batches).tolist()
-        ends = windows(weights, self.question.stages, SLACK)
+        # A rule may ask for stages that are far from even.
+        slack = SLACK if self.question.rules.are_none else float(self.question.stages)
+        ends = windows(weights, self.question.stages, slack)
         of = self.question
         hidden = 1.0 - batches * of.backward_s.sum() / max(of.passes_s.sum(), TINY)
         repeats = [batches - 1 - (k - 1) * hidden for k in self._windows(schedule)]
-        return best_cuts(stage_s, guided.hops_s, ends, weights, repeats, SLACK)
+        return best_cuts(stage_s, guided.hops_s, ends, weights, repeats, slack)
 
     def _stage_times(
         self,
@@ -218,6 +222,8 @@ class Staged:
         host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
 
         def stage_s(stage: int, first: int, last: int) -> float:
+            if not self.question.rules.allow(self.question.stages, stage, first, last):
+                return inf
             seconds = guided.staircases.fastest_s(first, last, kept_by[stage], within[stage])
             seconds = min(seconds, exact.get((stage, first, last), inf))
             launched_s = np.asarray(host_s[last] - host_s[first])

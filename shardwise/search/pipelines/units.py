@@ -7,8 +7,9 @@ cross. Tensors only go forward: units that would send one back are joined.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,6 +53,16 @@ class Units:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def joined(self, cuts: Collection[int]) -> Units:
+        """Returns the units without some cuts, each given by the unit behind it."""
+        first = [unit for unit in range(len(self)) if unit == 0 or unit not in cuts]
+        of_unit = [bisect_right(first, unit) - 1 for unit in range(len(self))]
+        return Units(
+            tuple(self.names[unit] for unit in first),
+            tuple(of_unit[unit] for unit in self.of_group),
+            self.crossings,
+        )
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -1,0 +1,141 @@
+"""Rules on stages: cuts that have to be or may not be, and the stages that may have a unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import pytest
+
+from shardwise.advise import Options, plan
+from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.capture import shipped_graph
+from shardwise.cost.options import quiet
+from shardwise.cost.pins import parse_pin
+from shardwise.documents import Pipeline
+from shardwise.errors import BadInput
+from shardwise.graph import Graph, read_graph
+from shardwise.hardware import load_hardware
+from shardwise.search.pipelines.rules import rules_of
+from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.subject import StagedSubject
+from shardwise.search.pipelines.units import Units
+
+L4 = load_hardware("l4")
+OPTIONS = Options(micro_batches=(8,))
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return read_graph(shipped_graph("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def staged(gpt2: Graph) -> StagedSubject:
+    return StagedSubject.of(gpt2)
+
+
+@pytest.fixture(scope="module")
+def units(staged: StagedSubject) -> Units:
+    return Units.of(staged.subject.patterns)
+
+
+def ruled(*rules: str) -> Options:
+    return replace(OPTIONS, pins=tuple(map(parse_pin, rules)))
+
+
+def searched(gpt2: Graph, staged: StagedSubject, stages: int, *rules: str) -> tuple[int, ...]:
+    """The cuts of the fastest pipeline on four L4 that follows the rules, by the names behind."""
+    search = PipelineSearch(gpt2, L4, 4, ruled(*rules), quiet, ("1f1b",), staged)
+    best = search.fastest([stages]).pipeline
+    assert best is not None
+    names = Units.of(staged.subject.patterns).names
+    return tuple(names.index(best.units.names[cut]) for cut in best.bounds[1:-1])
+
+
+def test_a_cut_is_where_it_has_to_be(gpt2: Graph, staged: StagedSubject) -> None:
+    """Unit 1 is layer 0; without rules the cut is before layer 7 or so."""
+    free = searched(gpt2, staged, 2)
+    assert free not in {(3,), (11,)}
+    assert searched(gpt2, staged, 2, "transformer.h.2:cut=before") == (3,)
+    assert searched(gpt2, staged, 2, "transformer.h.9:cut=after") == (11,)
+    cuts = searched(gpt2, staged, 4, "transformer.h.2:cut=before", "transformer.h.9:cut=after")
+    assert {3, 11} <= set(cuts)
+
+
+def test_a_cut_is_not_where_it_may_not_be(gpt2: Graph, staged: StagedSubject) -> None:
+    (free,) = searched(gpt2, staged, 2)
+    (moved,) = searched(gpt2, staged, 2, f"transformer.h.{free - 1}:cut!=before")
+    assert moved != free
+
+
+def test_units_are_in_the_stages_that_may_have_them(gpt2: Graph, staged: StagedSubject) -> None:
+    (cut,) = searched(gpt2, staged, 2, "transformer.h.3:stage=last")
+    assert cut <= 4
+    (cut,) = searched(gpt2, staged, 2, "transformer.h.9:stage!=1")
+    assert cut >= 11
+    cuts = searched(gpt2, staged, 4, "transformer.h.[0-8]:stage=0,1")
+    assert cuts[1] >= 10
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_what_is_allowed_is_what_the_rules_say(
+    staged: StagedSubject, units: Units, stages: int
+) -> None:
+    """Of all cuts, those that `allow` leaves against the words of the rules."""
+    pins = [
+        parse_pin(rule)
+        for rule in (
+            "transformer.h.4:cut=before",
+            "transformer.h.7:cut!=after",
+            "transformer.h.6:stage!=0",
+            "transformer.h.11:stage=1,last",
+        )
+    ]
+    rules, joined = rules_of(pins, staged.subject.coarsened, units)
+    back = [units.names.index(name) for name in joined.names] + [len(units)]
+    allowed = set()
+    for inner in combinations(range(1, len(joined)), stages - 1):
+        bounds = (0, *inner, len(joined))
+        if all(rules.allow(stages, s, i, j) for s, (i, j) in enumerate(pairwise(bounds))):
+            allowed.add(tuple(back[cut] for cut in inner))
+    expected = set()
+    for inner in combinations(range(1, len(units)), stages - 1):
+
+        def stage_of(unit: int, cuts: tuple[int, ...] = inner) -> int:
+            return sum(cut <= unit for cut in cuts)
+
+        if 5 in inner and 9 not in inner and stage_of(7) != 0 and stage_of(12) in {1, stages - 1}:
+            expected.add(inner)
+    assert allowed == expected
+
+
+def test_the_answer_is_a_pipeline_where_a_rule_is_about_stages(gpt2: Graph) -> None:
+    """Without a pipeline GPT-2 is faster on four L4."""
+    options = ruled("transformer.h.6:cut=before")
+    answer = pipeline_or_plan(gpt2, L4, 4, stages=[1, 2], schedules=["1f1b"], options=options)
+    assert isinstance(answer, Pipeline)
+    assert answer.stages[1].first_unit.endswith("h.6")
+
+
+def test_what_is_refused(gpt2: Graph) -> None:
+    with pytest.raises(BadInput, match="is a rule of pipelines") as refused:
+        plan(gpt2, L4, 4, options=ruled("transformer.h.6:cut=before"))
+    assert refused.value.field == "pin"
+    for rule, words in (
+        ("transformer.h.99:cut=before", "matches no operator"),
+        ("transformer.wte:cut=before", "begins or ends there"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            pipeline_or_plan(gpt2, L4, 4, stages=[2], options=ruled(rule))
+    with pytest.raises(BadInput, match="contradict each other"):
+        both = ruled("transformer.h.6:cut=before", "transformer.h.5:cut!=after")
+        pipeline_or_plan(gpt2, L4, 4, stages=[2], options=both)
+    with pytest.raises(BadInput, match="2 stages of 4 devices"):
+        pipeline_or_plan(gpt2, L4, 4, stages=[2], options=ruled("transformer.h.6:stage=2"))
+    with pytest.raises(BadInput, match="no number of stages"):
+        never = ruled("transformer.h.6:stage=0", "transformer.h.6:stage=1")
+        pipeline_or_plan(gpt2, L4, 4, options=never)
+    for rule in ("h.6:stage=first", "h.6:stage=-1", "h.6:cut=here", "cut=before", "stage=0"):
+        with pytest.raises(BadInput):
+            parse_pin(rule)
