@@ -104,7 +104,9 @@ def test_a_frontier_has_diamonds_and_rows(page: Page, service: Service, chain: s
     assert found["predicted"]["step_s"] <= 1.05 * first["step_s"]
     page.goto(path)
     rows.last.get_by_role("button").click()
-    assert planned(page, service)["id"] == pipelines[-1]["id"]
+    fastest = planned(page, service)["predicted"]
+    assert fastest["peak_bytes"] <= pipelines[-1]["peak_bytes"]
+    assert fastest["step_s"] <= 1.01 * pipelines[-1]["step_s"]
 
 
 def test_a_curve_counts_pipelines(page: Page, service: Service, chain: str) -> None:
