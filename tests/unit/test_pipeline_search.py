@@ -28,7 +28,7 @@ from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ra
 from shardwise.search.pipelines.cuts import Cuts, best_cuts, moved, windows
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, assembled, kept
-from shardwise.search.pipelines.ranges import least_passes_s
+from shardwise.search.pipelines.ranges import RangeBounds
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.pipelines.stages import StageProblems
 from shardwise.search.pipelines.staircases import Staircase, Staircases
@@ -342,10 +342,12 @@ def test_no_pipeline_is_below_the_bound(seed: int) -> None:
     backward = [random.uniform(0.1, 4) for _ in range(units)]
     update = np.array([random.uniform(0, 1) for _ in range(units)])
     passes = ranges_of(np.add(forward, backward))
-    bound = least_step_s(passes, update, stages, batches)
+    bound = least_step_s([passes] * stages, update, batches)
     for name in SCHEDULES:
         windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
-        windowed = least_windowed_s(passes, np.array(backward), update, windows_of, batches)
+        windowed = least_windowed_s(
+            [passes] * stages, np.array(backward), update, windows_of, batches
+        )
         steps = []
         for bounds in every_cut(units, stages):
             ranges = [slice(*pair) for pair in pairwise(bounds)]
@@ -359,8 +361,8 @@ def test_no_pipeline_is_below_the_bound(seed: int) -> None:
 
 def test_more_stages_than_units_take_for_ever() -> None:
     two = ranges_of(np.ones(2))
-    assert least_step_s(two, np.zeros(2), 3, 4) == inf
-    assert least_windowed_s(two, np.ones(2), np.zeros(2), [3, 2, 1], 4) == inf
+    assert least_step_s([two] * 3, np.zeros(2), 4) == inf
+    assert least_windowed_s([two] * 3, np.ones(2), np.zeros(2), [3, 2, 1], 4) == inf
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -379,7 +381,7 @@ def test_windowed_bounds_are_the_least_of_all_cuts(seed: int) -> None:
             for k, t, pair in zip(windows_of, times, pairwise(bounds), strict=True)
         ]
         least = min(least, sum(times) + max(ahead) + update[: bounds[1]].sum())
-    found = least_windowed_s(passes, backward, update, windows_of, batches)
+    found = least_windowed_s([passes] * stages, backward, update, windows_of, batches)
     assert found == pytest.approx(least)
 
 
@@ -391,7 +393,7 @@ def test_no_stage_is_below_what_its_units_take_at_least(
     search = PipelineSearch(gpt2, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
     (question,) = search.questions([2])
     problem = question.draft.joined(quiet)
-    least = least_passes_s(problem, units, quiet)
+    least = RangeBounds(problem, units, quiet).passes_s
     own = StageReplayer(problem.own_replayer, units.of_group)
     sums = OwnerCosts(
         0.0,
@@ -416,6 +418,42 @@ def test_no_stage_is_below_what_its_units_take_at_least(
         assert (replayed.backward_s >= np.array(computed) * (1 - 1e-9)).all()
         tightest = min(tightest, float((passes / bounds).min()))
     assert tightest < 1.03
+
+
+def test_no_stage_that_fits_is_below_its_bound_within_memory(
+    staged: StagedSubject, units: Units, gpt2: Graph
+) -> None:
+    """At several prices of memory, each stage within a limit that its own peak just meets."""
+    options = replace(OPTIONS, recompute="auto")
+    search = PipelineSearch(gpt2, L4, 4, options, quiet, staged=staged)
+    (question,) = search.questions([2])
+    problem = question.draft.joined(quiet)
+    costs, edges = problem.problem.costs, problem.problem.edges
+    seconds = [cost.time_s for cost in costs], [edge.table.time_s for edge in edges]
+    bounds = RangeBounds(problem, units, quiet)
+    own = StageReplayer(problem.own_replayer, units.of_group)
+    cut, kept_by, gains = 7, kept("1f1b", 2, 8), []
+    for price in np.geomspace(3e-11, 1e-8, 8).tolist():
+        charged = OwnerCosts(
+            0.0,
+            [
+                t + price * (c.parameter_bytes + 2 * c.activation_bytes)
+                for t, c in zip(seconds[0], costs, strict=True)
+            ],
+            [
+                t + price * 2 * edge.table.memory_bytes
+                for t, edge in zip(seconds[1], edges, strict=True)
+            ],
+        )
+        lean = cheapest(problem.problem, charged)
+        replayed = own.replay(lean.choices, lean.edge_choices, (0, cut, len(units)))
+        peaks = replayed.peak_bytes + (np.array(kept_by) - 1) * replayed.kept_bytes
+        passes = replayed.forward_s + replayed.backward_s
+        for stage, units_of in enumerate(((0, cut), (cut, len(units)))):
+            least = bounds.within(kept_by, float(peaks[stage]))[stage][units_of]
+            assert passes[stage] >= least * (1 - 1e-9)
+            gains.append(least / bounds.passes_s[units_of])
+    assert max(gains) > 1.2
 
 
 def test_more_kept_micro_batches_never_need_less(stages: StageProblems) -> None:

@@ -36,24 +36,23 @@ def ranges_of(by_unit: Floats) -> Floats:
     return np.where(above, before[None, :] - before[:, None], inf)
 
 
-def least_step_s(ranges_s: Floats, update_s: Floats, stages: int, micro_batches: int) -> float:
+def least_step_s(ranges_s: Sequence[Floats], update_s: Floats, micro_batches: int) -> float:
     """Returns the bound that holds for every schedule; infinite where there are more stages than
     units.
 
-    `ranges_s` (U + 1, U + 1) is what forward and backward of one micro-batch take at least in each
-    range of units, `update_s` (U,) what the update of each unit does.
+    `ranges_s` is for each stage, (U + 1, U + 1), what forward and backward of one micro-batch take
+    at least in each range of units, `update_s` (U,) what the update of each unit does.
     """
-    rest = micro_batches * ranges_s[:, -1]
-    for _ in range(stages - 2):
-        rest = np.maximum(micro_batches * ranges_s, ranges_s + rest[None, :]).min(axis=1)
-    if stages > 1:
-        rest = np.maximum(micro_batches * ranges_s[0], ranges_s[0] + rest)
-        return float((rest[1:] + np.cumsum(update_s)).min())
-    return float(rest[0] + update_s.sum())
+    rest = np.full(len(ranges_s[0]), inf)
+    rest[-1] = 0.0
+    for of_stage in reversed(ranges_s[1:]):
+        rest = np.maximum(micro_batches * of_stage, of_stage + rest[None, :]).min(axis=1)
+    first = np.maximum(micro_batches * ranges_s[0][0], ranges_s[0][0] + rest)
+    return float((first[1:] + np.cumsum(update_s)).min())
 
 
 def least_windowed_s(
-    ranges_s: Floats,
+    ranges_s: Sequence[Floats],
     backward_s: Floats,
     update_s: Floats,
     windows: Sequence[int],
@@ -65,13 +64,13 @@ def least_windowed_s(
     `backward_s` (U,) is what one micro-batch's backward computes in each unit at least; the others
     are as in `least_step_s`.
     """
-    through = [ranges_s] * len(windows)
-    through[0] = ranges_s + ranges_of(update_s)
-    some = np.isfinite(ranges_s)
-    passes, backward = (np.where(some, of, 0.0) for of in (ranges_s, ranges_of(backward_s)))
+    through = [ranges_s[0] + ranges_of(update_s), *ranges_s[1:]]
+    some = np.isfinite(ranges_of(update_s))
+    backward = np.where(some, ranges_of(backward_s), 0.0)
     # (A - 1) t - (k - 1) f, of which t - f is at least what backward computes.
     ahead = [
-        np.where(some, (micro_batches - k) * passes + (k - 1) * backward, inf) for k in windows
+        np.where(some, (micro_batches - k) * np.where(some, of, 0.0) + (k - 1) * backward, inf)
+        for k, of in zip(windows, ranges_s, strict=True)
     ]
     limit, best = inf, inf
     while True:

@@ -8,12 +8,15 @@ micro-batch, and a, b slopes of the soft maximum at the host's time,
 
 for the stage of every cut and strategy. The least of such a sum over the strategies of a range is
 one elimination. Ranges of 1, 2, 4, ... units are eliminated, those of equal costs once; longer ones
-take no less than the sum of their parts.
+take no less than the sum of their parts. With a price on memory the same bounds the stages that
+fit, of which each pays for what is surely held (`replay/moments.py`) and kept, less the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -21,7 +24,7 @@ import numpy as np
 from shardwise.cost.options import Progress
 from shardwise.replay.owner_costs import OwnerCosts, priced
 from shardwise.search.elimination import least_of
-from shardwise.search.game import Bounding, Game
+from shardwise.search.game import Bounding, Game, Met
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
@@ -35,85 +38,170 @@ MOST = 160
 QUERIES = 10
 """The most queries for the mean of paths."""
 
+PRICES = np.geomspace(0.02, 5.0, 9)
+"""Prices of all memory of a device that are tried, in times of the passes without one."""
 
-def least_passes_s(search: Search, units: Units, progress: Progress) -> Floats:
-    """Returns the seconds that forward and backward of one micro-batch take at least in the units
-    from i to j - 1, (U + 1, U + 1), infinite where j <= i; `search` has four micro-batches or more.
 
-    Raises `Cancelled`, and `SolverError` where memory does not do.
+@dataclass
+class RangeBounds:
+    """What the passes of one micro-batch take at least in ranges of units: (U + 1, U + 1) seconds,
+    in row i and column j of the units from i to j - 1, infinite where j <= i.
+
+    `search` has the whole model on the devices of a stage, in four micro-batches or more.
     """
-    charges = _charges(search, progress)
-    parts = _parts(search, units, charges)
-    count = len(units)
-    ranges = np.full((count + 1, count + 1), inf)
-    longest = max(parts)
-    for length in range(1, count + 1):
-        first = np.arange(count + 1 - length)
-        part = min(1 << (length.bit_length() - 1), longest)
-        seconds = parts[part][: len(first)]
-        if part < length:
-            seconds = seconds + ranges[first + part, first + length]
-        ranges[first, first + length] = seconds
-    return ranges + charges.constant
 
+    search: Search
+    units: Units
+    progress: Progress
 
-def _charges(search: Search, progress: Progress) -> OwnerCosts:
-    """Returns what the best mean of paths charges the owners for one micro-batch."""
-    replayer = search.own_replayer
-    bounding = Bounding.of(replayer)
-    game = Game(search.replayer, bounding, search.options, progress)
-    _, first = game.cheapest(game.sums())
-    game.play(first, inf, most_queries=QUERIES)
-    query = game.best_query(inf)
-    assert query is not None
-    tasks = bounding.linear.weighted(np.append(query.again[:-2], 0.0))
-    host_share = float(query.once[-1]) / search.problem.context.micro_batches
-    if replayer.host is None or host_share == 0.0:
-        return tasks
-    return priced([(1.0, tasks), (host_share, replayer.host)])
+    @cached_property
+    def passes_s(self) -> Floats:
+        """Those of any strategy.
 
+        Raises `Cancelled`, and `SolverError` where memory does not do.
+        """
+        game = self._game
+        _, first = game.cheapest(game.sums())
+        game.play(first, inf, most_queries=QUERIES)
+        return self._ranges(self._charges(inf))
 
-def _parts(search: Search, units: Units, charges: OwnerCosts) -> dict[int, Floats]:
-    """Returns by length, from 1 on, what the ranges of so many units cost at least, by their first
-    unit."""
-    problem = search.problem
-    into: dict[int, list[int]] = {}
-    for number, edge in enumerate(problem.edges):
-        into.setdefault(edge.target, []).append(number)
+    def within(self, kept: Sequence[int], limit_bytes: float) -> list[Floats]:
+        """Returns for each stage those of strategies whose peak is within a limit; stage s keeps
+        `kept[s]` micro-batches.
 
-    def kind(groups: list[int]) -> Hashable:
-        place = {group: number for number, group in enumerate(groups)}
-        edges = [e for g in groups for e in into.get(g, ()) if problem.edges[e].source in place]
-        return (
-            tuple((id(problem.costs[g]), id(charges.groups[g])) for g in groups),
-            tuple(
-                (
-                    place[problem.edges[e].source],
-                    place[problem.edges[e].target],
-                    id(problem.edges[e].table),
-                    id(charges.edges[e]),
-                )
-                for e in edges
-            ),
+        A price of memory is paid for what is surely held in the last backward, and for what every
+        further micro-batch keeps; fewer of them than are kept are a bound too. Raises as
+        `passes_s`.
+        """
+        stages = len(kept)
+        free = self.passes_s
+        whole_bytes = stages * limit_bytes
+        self._game.play(self._first, whole_bytes, most_queries=QUERIES)
+        time, held = self._charges(whole_bytes), self._game.least_held()
+        # Stages keep fewer the later they are.
+        some = {kept[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}
+        bounds = {}
+        for number in some:
+            memory = priced([(1.0, held), (number - 1.0, self._kept)])
+            left = limit_bytes - memory.constant
+            price = self._price(time, memory, left, stages)
+            bounds[number] = free
+            if price > 0.0:
+                charged = self._ranges(priced([(1.0, time), (price, memory)]))
+                bounds[number] = np.maximum(free, charged - price * limit_bytes)
+        return [bounds[max(number for number in some if number <= count)] for count in kept]
+
+    @cached_property
+    def _kept(self) -> OwnerCosts:
+        """What a kept micro-batch takes."""
+        problem = self.search.problem
+        return OwnerCosts(
+            0.0,
+            [cost.activation_bytes for cost in problem.costs],
+            [edge.table.memory_bytes for edge in problem.edges],
         )
 
-    parts: dict[int, Floats] = {}
-    known: dict[Hashable, float] = {}
-    length = 1
-    while length <= min(len(units), LONGEST):
-        ranges = [units.groups_of(i, i + length) for i in range(len(units) + 1 - length)]
-        kinds = [kind(groups) for groups in ranges]
-        new = {k: groups for k, groups in zip(kinds, ranges, strict=True) if k not in known}
-        if parts and len(known) + len(new) > MOST:
-            break
-        for of_kind, groups in new.items():
-            known[of_kind] = least_of(
-                problem,
-                charges,
-                groups,
-                memory_limit_bytes=search.options.search_memory_bytes,
-                threads=search.options.threads,
+    def _price(self, time: OwnerCosts, memory: OwnerCosts, left_bytes: float, stages: int) -> float:
+        """Returns the price of memory, seconds a byte, that bounds a stage in the middle best."""
+        units = len(self.units)
+        width = max(units // stages, 1)
+        groups = self.units.groups_of((units - width) // 2, (units - width) // 2 + width)
+
+        def bound_s(price: float) -> float:
+            return self._least(priced([(1.0, time), (price, memory)]), groups) - price * left_bytes
+
+        best, best_s = 0.0, self._least(time, groups)
+        scale = best_s / left_bytes
+        for price in (scale * PRICES).tolist():
+            if (seconds := bound_s(price)) > best_s:
+                best, best_s = price, seconds
+        return best
+
+    @cached_property
+    def _bounding(self) -> Bounding:
+        return Bounding.of(self.search.own_replayer)
+
+    @cached_property
+    def _game(self) -> Game:
+        search = self.search
+        return Game(search.replayer, self._bounding, search.options, self.progress)
+
+    @cached_property
+    def _first(self) -> Met:
+        return self._game.cheapest(self._game.least_held())[1]
+
+    def _charges(self, limit_bytes: float) -> OwnerCosts:
+        """Returns what the best mean of paths within a limit charges the owners for one
+        micro-batch."""
+        query = self._game.best_query(limit_bytes)
+        assert query is not None
+        tasks = self._bounding.linear.weighted(np.append(query.again[:-2], 0.0))
+        host = self.search.own_replayer.host
+        host_share = float(query.once[-1]) / self.search.problem.context.micro_batches
+        if host is None or host_share == 0.0:
+            return tasks
+        return priced([(1.0, tasks), (host_share, host)])
+
+    def _ranges(self, charges: OwnerCosts) -> Floats:
+        """Returns the least of what ranges are charged."""
+        parts = self._parts(charges)
+        count = len(self.units)
+        ranges = np.full((count + 1, count + 1), inf)
+        longest = max(parts)
+        for length in range(1, count + 1):
+            first = np.arange(count + 1 - length)
+            part = min(1 << (length.bit_length() - 1), longest)
+            seconds = parts[part][: len(first)]
+            if part < length:
+                seconds = seconds + ranges[first + part, first + length]
+            ranges[first, first + length] = seconds
+        return ranges + charges.constant
+
+    def _least(self, charges: OwnerCosts, groups: list[int]) -> float:
+        options = self.search.options
+        return least_of(
+            self.search.problem,
+            charges,
+            groups,
+            memory_limit_bytes=options.search_memory_bytes,
+            threads=options.threads,
+        )
+
+    def _parts(self, charges: OwnerCosts) -> dict[int, Floats]:
+        """Returns by length, from 1 on, what the ranges of so many units cost at least, by their
+        first unit."""
+        problem, units = self.search.problem, self.units
+        into: dict[int, list[int]] = {}
+        for number, edge in enumerate(problem.edges):
+            into.setdefault(edge.target, []).append(number)
+
+        def kind(groups: list[int]) -> Hashable:
+            place = {group: number for number, group in enumerate(groups)}
+            edges = [e for g in groups for e in into.get(g, ()) if problem.edges[e].source in place]
+            return (
+                tuple((id(problem.costs[g]), id(charges.groups[g])) for g in groups),
+                tuple(
+                    (
+                        place[problem.edges[e].source],
+                        place[problem.edges[e].target],
+                        id(problem.edges[e].table),
+                        id(charges.edges[e]),
+                    )
+                    for e in edges
+                ),
             )
-        parts[length] = np.array([known[k] for k in kinds])
-        length *= 2
-    return parts
+
+        parts: dict[int, Floats] = {}
+        known: dict[Hashable, float] = {}
+        length = 1
+        while length <= min(len(units), LONGEST):
+            ranges = [units.groups_of(i, i + length) for i in range(len(units) + 1 - length)]
+            kinds = [kind(groups) for groups in ranges]
+            new = {k: groups for k, groups in zip(kinds, ranges, strict=True) if k not in known}
+            if parts and len(known) + len(new) > MOST:
+                break
+            for of_kind, groups in new.items():
+                known[of_kind] = self._least(charges, groups)
+            parts[length] = np.array([known[k] for k in kinds])
+            length *= 2
+        return parts

@@ -147,16 +147,18 @@ class PipelineSearch:
         best: Pipeline | None = None
         best_s = cutoff_s
         proven: list[float] = []
+        open_ones: list[tuple[int, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         for number, question in enumerate(questions):
             share = number / len(questions)
             go_on(self.progress, "pipelines", share)
             if question.least_s >= best_s:
                 break
-            staged = Staged(question, self.progress, NEAR_LIMIT)
-            proven.append(staged.least_s(self._at(share)))
+            staged = Staged(question, self.progress, NEAR_LIMIT, self._at(share))
+            proven.append(staged.least_s())
             if proven[-1] >= best_s:
                 continue
+            open_ones.append((number, staged))
             for guided in staged.guided:
                 for schedule in self.schedules:
                     pipeline = staged.fastest(
@@ -164,6 +166,11 @@ class PipelineSearch:
                     )
                     if pipeline is not None and pipeline.step_s < best_s:
                         best, best_s = pipeline, pipeline.step_s
+        near_s = best_s / (1.0 + self.options.epsilon)
+        for number, staged in open_ones:
+            if proven[number] < near_s:
+                go_on(self.progress, "pipelines", 1.0)
+                proven[number] = max(proven[number], staged.least_s(in_memory=True))
         rest = [question.least_s for question in questions[len(proven) :]]
         return Fastest(best, min([*proven, *rest], default=inf))
 
@@ -245,7 +252,7 @@ class PipelineSearch:
             stages,
             draft,
             self.schedules,
-            least_step_s(ranges_of(passes / batches), update, stages, batches),
+            least_step_s([ranges_of(passes / batches)] * stages, update, batches),
             passes,
             backward / batches,
             update,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.options import Progress
+from shardwise.cost.options import Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware import Mesh
 from shardwise.hardware.host import soft_maximum
@@ -29,7 +29,7 @@ from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ra
 from shardwise.search.pipelines.cuts import TINY, Cuts, StageTime, best_cuts, moved, windows
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline, assembled, kept
-from shardwise.search.pipelines.ranges import least_passes_s
+from shardwise.search.pipelines.ranges import RangeBounds
 from shardwise.search.pipelines.rules import StageRules
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
 from shardwise.search.pipelines.staircases import Staircases
@@ -97,11 +97,13 @@ class Guided:
 
 @dataclass
 class Staged:
-    """A question, costed. `shares` are those of the memory of all stages that guides are within."""
+    """A question, costed. `shares` are those of the memory of all stages that guides are within;
+    `bounding` is told how bounds come on, where `progress` is not to be."""
 
     question: Question
     progress: Progress
     shares: Sequence[float]
+    bounding: Progress = quiet
 
     def __post_init__(self) -> None:
         self._parts: dict[float, Floats] = {}
@@ -133,23 +135,31 @@ class Staged:
             under.append(Guided(stages, alike, Staircases(alike, most_kept), hops))
         return under
 
-    def least_s(self, progress: Progress) -> float:
+    def least_s(self, *, in_memory: bool = False) -> float:
         """Returns a bound on the step of every pipeline of the question, with what communicates in
-        its stages' passes; that of the question where memory does not do for one.
+        its stages' passes, and `in_memory` of those that fit; that of the question where the
+        solver's memory does not do for one.
 
         Raises `Cancelled`.
         """
         of, batches = self.question, self.search.micro_batches
         try:
-            ranges_s = least_passes_s(self.search, of.units, progress)
+            windowed = []
+            for schedule in of.schedules:
+                ranges_s = [self._ranges.passes_s] * of.stages
+                if in_memory:
+                    ranges_s = self._ranges.within(self.kept(schedule), self.limit_bytes)
+                least_s = least_step_s(ranges_s, of.update_s, batches)
+                windows = self._windows(schedule)
+                ahead_s = least_windowed_s(ranges_s, of.backward_s, of.update_s, windows, batches)
+                windowed.append(max(least_s, ahead_s))
         except SolverError:
             return of.least_s
-        least_s = least_step_s(ranges_s, of.update_s, of.stages, batches)
-        windowed = [
-            least_windowed_s(ranges_s, of.backward_s, of.update_s, self._windows(schedule), batches)
-            for schedule in of.schedules
-        ]
-        return max(of.least_s, least_s, min(windowed))
+        return max(of.least_s, min(windowed))
+
+    @cached_property
+    def _ranges(self) -> RangeBounds:
+        return RangeBounds(self.search, self.question.units, self.bounding)
 
     def _windows(self, schedule: str) -> list[int]:
         """Returns how many forwards each stage starts before it waits for a gradient."""
