@@ -35,7 +35,7 @@ OPEN = {"/healthz", "/readyz", "/metrics"}
 PATH_IDS = {
     "graph_id": ("graph",),
     "hardware_id": ("hardware",),
-    "job_id": ("frontier", "curve", "plan", "pricing", "quote", "plan_id"),
+    "job_id": ("frontier", "curve", "plan", "pricing", "quote", "comparison", "plan_id"),
     "watch": ("watch",),
     "agent_id": ("agent",),
     "launch_id": ("launch",),
@@ -74,6 +74,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
     ),
     "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
     "/v1/quotes": ({"graph": "{graph}"},),
+    "/v1/comparisons": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
     "/v1/watches": (
         {**ASK, "name": "mine", "max_gpus": 2},
         {**THEIR_HARDWARE, "name": "mine", "max_gpus": 2},
@@ -176,6 +177,7 @@ class Two:
             ("plan", {**ask, "gpus": 1}),
             ("pricing", {**ask, "gpus": 1, "configuration": '{"train_batch_size": 8}'}),
             ("quote", {"graph": self.ids["graph"], "offers_csv": OFFERS, "max_instances": 1}),
+            ("comparison", {**ask, "gpus": 1, "proposals": 20}),
         ):
             headers = {"Idempotency-Key": f"alphas-{kind}"}
             accepted = self.alpha("POST", f"/v1/{kind}s", json=body, headers=headers).json()
@@ -395,7 +397,7 @@ def _by_body(two: Two, path: str) -> int:
 
 @pytest.mark.parametrize(("path", "method"), PAGES, ids=[f"{m} {p}" for p, m in PAGES])
 def test_a_page_tells_nothing_of_another_tenant(two: Two, path: str, method: str) -> None:
-    name = path.partition("{")[2].partition("}")[0]
+    name = path.partition("{")[2].partition("}")[0].partition(":")[0]
     assert name in ("", "name", *PATH_IDS), f"{name}: say in PATH_IDS what of alpha's it may be"
     before = two.everything() if method == "POST" else []
     headers = {"Cookie": f"shardwise_key={two.keys['beta-corp']}", "Origin": two.service.url}

@@ -111,6 +111,9 @@ THEIRS = [
     ("GET", "/v1/pricings/{plan}"),
     ("GET", "/v1/pricings/{plan}/events"),
     ("DELETE", "/v1/pricings/{plan}"),
+    ("GET", "/v1/comparisons/{plan}"),
+    ("GET", "/v1/comparisons/{plan}/events"),
+    ("DELETE", "/v1/comparisons/{plan}"),
     ("GET", "/v1/quotes/{plan}"),
     ("GET", "/v1/quotes/{plan}/events"),
     ("DELETE", "/v1/quotes/{plan}"),
@@ -136,6 +139,7 @@ ASKED = [
     ("POST", "/v1/curves", {"graph": "{graph}", "hardware": HARDWARE, "max_gpus": 2}),
     ("POST", "/v1/quotes", {"graph": "{graph}"}),
     ("POST", "/v1/pricings", PRICING),
+    ("POST", "/v1/comparisons", {"graph": "{graph}", "hardware": HARDWARE, "gpus": 1}),
     ("POST", "/v1/allocations", {"gpus": 2, "jobs": [{"graph": "{graph}", "hardware": HARDWARE}]}),
     ("POST", "/v1/skypilot/policy", {"task": "envs: {SHARDWISE_GRAPH: '{graph}'}"}),
     ("POST", "/v1/launches", {"plan_id": "{plan_id}"}),
@@ -146,7 +150,8 @@ ASKED = [
     ("GET", "/v1/curves?graph=shipped:vgg16&hardware={hardware}&max_gpus=2", None),
 ]
 LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/pricings",
-         "/v1/quotes", "/v1/agents", "/v1/launches", "/v1/accuracy", "/v1/usage"]  # fmt: skip
+         "/v1/quotes", "/v1/comparisons", "/v1/agents", "/v1/launches", "/v1/accuracy",
+         "/v1/usage"]  # fmt: skip
 ELSEWHERE = {
     ("POST", "/v1/agents"),
     ("POST", "/v1/agents/tokens"),
