@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.execute.families import TOYS
 from harness.tiers import some
 from shardwise.capture import capture
 from shardwise.capture.families import FAMILIES
@@ -50,6 +51,7 @@ SMALL = {
         4,
         12,
     ),
+    "Qwen2.5-VL": (TOYS["Qwen2.5-VL"].source, 2, 12),
     "Mamba": ("hf:MambaConfig:num_hidden_layers=1,hidden_size=32,vocab_size=64", 2, 16),
     "Mamba-2": (
         "hf:Mamba2Config:num_hidden_layers=1,hidden_size=64,num_heads=4,head_dim=32,n_groups=1,"
