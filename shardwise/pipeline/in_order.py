@@ -19,9 +19,9 @@ def steady(
     """Returns a rank's list: `warm_up` forwards, then one forward and one backward in turn.
 
     Forwards that `warm_up` exceeds are left out; backwards that are left come at the end. With
-    `weights_late_by` backwards are split, and that of the weights follows so many of the inputs
-    later. Chunks are taken in rounds: of a round's micro-batches all forwards of the first chunk,
-    of the second, …, and backwards from the last chunk to the first.
+    `weights_late_by` backwards are split, and that of the weights comes that many backwards of the
+    inputs later. Chunks are taken in rounds: of a round's micro-batches all forwards of the first
+    chunk, of the second, …, and backwards from the last chunk to the first.
     """
     chunks = placement.stages_of(rank)
     forwards = _in_rounds(chunks, placement.ranks, micro_batches)

@@ -55,7 +55,7 @@ def zero_bubble_v(placement: Placement, micro_batches: int, rank: int) -> list[A
 
     It keeps as much as 1F1B and has no bubble between a rank's first and last action if forward,
     backward of inputs and backward of weights take equally long. The pattern needs 2p - 1
-    micro-batches; of fewer, it is written for so many and those that do not exist are left out.
+    micro-batches; with fewer, it is written for 2p - 1, and those that do not exist are left out.
     """
     behind, written = placement.ranks - rank, max(2 * placement.ranks - 1, micro_batches)
     phases = _Phases(placement.stages_of(rank))

@@ -93,7 +93,7 @@ class _Goal:
     cutoff_s: float
 
     def is_out_of_reach(self, before_s: float, now_s: float, rounds: int) -> bool:
-        """Returns whether as much as the last round gained, in so many more rounds, would not do
+        """Returns whether as much as the last round gained, in each of `rounds` more, would not do
         for the cut-off."""
         return before_s < inf and now_s - rounds * (before_s - now_s) > self.cutoff_s
 

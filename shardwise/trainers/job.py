@@ -53,7 +53,7 @@ class Limits:
 class Job:
     """A plan in the terms of trainers: `samples` of one micro-batch on one device.
 
-    With `stages` above 1 it is a pipeline of equal layers on so many groups of devices, each with
+    With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
     `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
     """

@@ -194,7 +194,7 @@ def _priced(
     progress: Progress,
 ) -> Iterator[tuple[_Key, Pipeline]]:
     """Yields the allowed strategies with as many stages on each rank as given, under the trainer's
-    schedules of so many; and with other numbers the given strategy alone."""
+    schedules for that number; and with other numbers the given strategy alone."""
     each, schedules = given.stages_per_rank, SCHEDULES[trainer]
     alike = [name for name in schedules if (name == INTERLEAVED) == (each > 1)]
     for one in piped_practices(model.recut(costed, each), given.schedule, allowed, progress):

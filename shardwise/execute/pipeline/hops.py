@@ -39,7 +39,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Sent:
-    """A message of a transfer, sent after so many actions of this step."""
+    """A message of a transfer, sent after the first `actions` actions of this step."""
 
     transfer: Transfer
     actions: int

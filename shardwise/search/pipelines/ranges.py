@@ -168,8 +168,8 @@ class RangeBounds:
         )
 
     def _parts(self, charges: OwnerCosts) -> dict[int, Floats]:
-        """Returns by length, from 1 on, what the ranges of so many units cost at least, by their
-        first unit."""
+        """Returns for each length, a power of two, what the ranges of that length cost at least, by
+        their first unit."""
         problem, units = self.search.problem, self.units
         into: dict[int, list[int]] = {}
         for number, edge in enumerate(problem.edges):

@@ -40,7 +40,7 @@ class StageRules:
         return not self.cuts and not self.of_unit
 
     def allow(self, stages: int, stage: int, first: int, last: int) -> bool:
-        """Returns whether one of so many stages may have units `first` to `last` - 1.
+        """Returns whether stage `stage` of `stages` may have units `first` to `last` - 1.
 
         What holds a stage that is not allowed is not allowed either; a unit is in a stage that may
         have it where no other has it.
@@ -52,7 +52,7 @@ class StageRules:
         )
 
     def leave(self, stages: int) -> bool:
-        """Returns whether every unit has a stage, of so many."""
+        """Returns whether some stage of `stages` may have each unit."""
         units = {unit for unit, _ in self.of_unit}
         return len(self.cuts) < stages and all(
             any(self.allow(stages, stage, unit, unit + 1) for stage in range(stages))
