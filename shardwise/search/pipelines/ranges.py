@@ -15,7 +15,7 @@ fit, of which each pays for what is surely held (`replay/moments.py`) and kept, 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
@@ -53,6 +53,8 @@ class RangeBounds:
     search: Search
     units: Units
     progress: Progress
+    _known: dict[tuple[int, int, float], Floats] = field(default_factory=dict, init=False)
+    _charged: dict[float, OwnerCosts] = field(default_factory=dict, init=False)
 
     @cached_property
     def passes_s(self) -> Floats:
@@ -74,22 +76,31 @@ class RangeBounds:
         `passes_s`.
         """
         stages = len(kept)
-        free = self.passes_s
-        whole_bytes = stages * limit_bytes
-        self._game.play(self._first, whole_bytes, most_queries=QUERIES)
-        time, held = self._charges(whole_bytes), self._game.least_held()
         # Stages keep fewer the later they are.
         some = {kept[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}
-        bounds = {}
-        for number in some:
+        bounds = {number: self._within(number, stages, limit_bytes) for number in some}
+        return [bounds[max(number for number in some if number <= count)] for count in kept]
+
+    def _within(self, number: int, stages: int, limit_bytes: float) -> Floats:
+        """Returns the bound of a stage of `stages` that keeps `number` micro-batches."""
+        key = number, stages, limit_bytes
+        if key not in self._known:
+            free = self.passes_s
+            time, held = self._charges_within(stages * limit_bytes), self._game.least_held()
             memory = priced([(1.0, held), (number - 1.0, self._kept)])
-            left = limit_bytes - memory.constant
-            price = self._price(time, memory, left, stages)
-            bounds[number] = free
+            price = self._price(time, memory, limit_bytes - memory.constant, stages)
+            self._known[key] = free
             if price > 0.0:
                 charged = self._ranges(priced([(1.0, time), (price, memory)]))
-                bounds[number] = np.maximum(free, charged - price * limit_bytes)
-        return [bounds[max(number for number in some if number <= count)] for count in kept]
+                self._known[key] = np.maximum(free, charged - price * limit_bytes)
+        return self._known[key]
+
+    def _charges_within(self, whole_bytes: float) -> OwnerCosts:
+        """Returns the charges of the whole model within a limit; the game is played once for it."""
+        if whole_bytes not in self._charged:
+            self._game.play(self._first, whole_bytes, most_queries=QUERIES)
+            self._charged[whole_bytes] = self._charges(whole_bytes)
+        return self._charged[whole_bytes]
 
     @cached_property
     def _kept(self) -> OwnerCosts:
