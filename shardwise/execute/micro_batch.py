@@ -3,12 +3,13 @@
 The batch is followed both ways, as in `sharding/batch.py`: a class token expanded to one per
 sample, or positions made for every row, are read beside samples and so have one row for each.
 Unlike there a tensor may have two such dimensions. Sizes in the attributes of operators that make
-tensors of a given size follow; then torch gives every operator's shapes, which tells what does not.
+tensors of a given size follow, and so do lists of lengths of sequences; then torch gives every
+operator's shapes, which tells what does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,9 @@ from shardwise.torch_operators import overload
 
 SIZES = ("size", "shape")
 """Attributes that give the shape of the first output."""
+
+LENGTHS = ("input_lengths", "target_lengths")
+"""Attributes that give a number for every sequence of the batch."""
 
 
 def micro_batch_graph(graph: Graph, micro_batches: int) -> Graph:
@@ -101,7 +105,17 @@ def _resized(
         elif name == "end" and op.kind.startswith("aten.arange") and along:
             start, step = op.attributes.get("start", 0) or 0, op.attributes.get("step", 1) or 1
             changed[name] = start + step * after[0]
+        elif name in LENGTHS and dims.get(op.inputs[0]) and isinstance(value, list | tuple):
+            changed[name] = _lengths(op, name, value, parts)
     return replace(op, attributes={**op.attributes, **changed}) if changed else op
+
+
+def _lengths(op: Operator, name: str, value: Sequence[int], parts: int) -> list[int]:
+    """Returns the lengths of one micro-batch's sequences, which must be those of every other's."""
+    few = len(value) // parts
+    if list(value) != list(value[:few]) * parts:
+        raise _unknown(op, parts, f"its {name} differ from one micro-batch to the next")
+    return list(value[:few])
 
 
 def _require_shapes(graph: Graph, parts: int) -> None:
