@@ -97,9 +97,16 @@ PIPELINED = 1.5
 COUNTS_PIPELINED = 3
 """Numbers of micro-batches for each number of stages, at most: others are proven to be slower."""
 
-PIPELINES: Mapping[str, float] = {"plan": 1.0, "frontier": 1.5, "curve": 0.3, "quote": 0.3}
+PIPELINES: Mapping[str, float] = {
+    "plan": 1.0,
+    "frontier": 1.5,
+    "curve": 0.3,
+    "quote": 0.3,
+    "compare": 4.0,
+}
 """Factor on the time of the pipelines of an answer: a frontier has them at many memories; a curve
-and a quote give up those that are slower than a strategy without."""
+and a quote give up those that are slower than a strategy without; a comparison has those of other
+systems too."""
 
 MOST_STAGES = 128
 """Stages of a pipeline that are estimated: few models have more blocks."""

@@ -10,7 +10,13 @@ from shardwise.advise import Options, pipeline_or_plan
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.cost.named_options import check_replayed
 from shardwise.cost.options import Progress
-from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from shardwise.documents import (
+    CompareRequest,
+    CurveRequest,
+    FrontierRequest,
+    PlanRequest,
+    QuoteRequest,
+)
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
@@ -31,7 +37,7 @@ def check_staged(ask: PlanRequest, gpus: int | str) -> None:
         check_asked(gpus=gpus, objective=ask.objective, space=ask.space, point=ask.point)
 
 
-def is_staged(ask: StagedRequest) -> bool:
+def is_staged(ask: StagedRequest | CompareRequest) -> bool:
     """Returns whether a pipeline is asked for: one stage is none."""
     return ask.stages is not None and (ask.stages == AUTO or set(ask.stages) != set(NO_STAGES))
 
@@ -41,14 +47,11 @@ def staged(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
 
     Raises `BadInput` for more than `most` stages and for options that pipelines do not have.
     """
-    check_replayed(check_pipelines, options)
-    stages = ask.stages
-    if isinstance(stages, list):
-        stages = sorted(set(stages))
-        if stages[-1] > most:
-            raise BadInput(f"{stages[-1]}", field="stages", expected=f"1 to {most}, or auto")
     wanted = ask.schedules or DEFAULT_SCHEDULES
-    return {"stages": stages, "schedules": [name for name in SCHEDULES if name in wanted]}
+    return {
+        "stages": _counts(ask, options, most),
+        "schedules": [name for name in SCHEDULES if name in wanted],
+    }
 
 
 def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
@@ -61,9 +64,13 @@ def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, 
     if not is_staged(ask):
         return {}
     members = staged(ask, options, most)
-    if members["stages"] != AUTO:
-        members["stages"] = [count for count in members["stages"] if count > 1]
-    return members
+    return {**members, "stages": _several(members["stages"])}
+
+
+def compared_beside(ask: CompareRequest, options: Options, most: int) -> dict[str, Any]:
+    """Returns the members of a comparison that say which pipelines are compared too: none where it
+    asks for no pipeline. Raises `BadInput` as `staged`."""
+    return {"stages": _several(_counts(ask, options, most))} if is_staged(ask) else {}
 
 
 def arguments_of(q: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +83,24 @@ def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:
     """Returns the numbers of stages of a document that has them; None for all that are possible."""
     stages: Sequence[int] | str = q["stages"]
     return None if isinstance(stages, str) else stages
+
+
+def _counts(
+    ask: StagedRequest | CompareRequest, options: Options, most: int
+) -> list[int] | str | None:
+    """Returns the numbers of stages asked for, each once. Raises `BadInput` as `staged`."""
+    check_replayed(check_pipelines, options)
+    stages = ask.stages
+    if isinstance(stages, list):
+        stages = sorted(set(stages))
+        if stages[-1] > most:
+            raise BadInput(f"{stages[-1]}", field="stages", expected=f"1 to {most}, or auto")
+    return stages
+
+
+def _several(stages: list[int] | str | None) -> list[int] | str | None:
+    """Returns numbers of stages without 1."""
+    return [count for count in stages if count > 1] if isinstance(stages, list) else stages
 
 
 def _check_schedules(ask: StagedRequest) -> None:

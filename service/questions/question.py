@@ -24,6 +24,7 @@ from service.questions.offers import offers_from_csv
 from service.questions.pipelines import (
     arguments_of,
     check_staged,
+    compared_beside,
     counts_of,
     is_staged,
     pipelined,
@@ -241,9 +242,11 @@ def compare_question(
     gpus = _devices(ask.gpus, hardware, limits)
     options = options_from_request(ask.options)
     check_comparison(gpus, hardware, options)
+    if more := compared_beside(ask, options, limits.max_gpus):
+        check_asked(gpus=gpus, objective=FASTEST[0], space=ANY)
     return _question(
         "compare", graph_id, hardware, options, ask.priority,
-        gpus=gpus, proposals=ask.proposals, seed=ask.seed,
+        gpus=gpus, proposals=ask.proposals, seed=ask.seed, **more,
     )  # fmt: skip
 
 

@@ -76,7 +76,6 @@ def compare(
         check_suffix(plot)
         check_output(plot, "plot")
     asked = Stages.of(stages)
-    asked.only_here(server, "a service compares no pipelines")
     options = options_from(search)
     with (
         _comparer(server, key_file, priority) as run,
@@ -91,7 +90,7 @@ def compare(
             listener,
             proposals=proposals,
             seed=seed,
-            **({} if server else {"stages": asked.counts}),
+            stages=asked.counts,
         )
     if plot:
         compare_picture(document).write(plot)

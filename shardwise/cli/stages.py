@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from shardwise.errors import BadInput
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, check_asked, stages_from
 from shardwise.trainers.spaces import ANY
 
@@ -80,9 +79,3 @@ class Stages:
                 point=point,
                 called="--{}".format,
             )
-
-    def only_here(self, server: str | None, what: str) -> None:
-        """Raises `BadInput` where a service is asked for what it does not answer about
-        pipelines."""
-        if self.piped and server:
-            raise BadInput(what, field="--stages", expected="1 with --server")

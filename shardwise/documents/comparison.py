@@ -28,8 +28,8 @@ class ComparedPipeline(msgspec.Struct, frozen=True):
     """A pipeline's number of stages, its schedule, the share of the step in which a device waits,
     in the mean over stages, and the peak of a device of each stage.
 
-    With `stages_per_rank` devices have so many stages each, and `stages` counts groups of devices,
-    as do the mean and the peaks.
+    `stages_per_rank` is how many stages each device has, where that is more than one; `stages` then
+    counts groups of devices, and the mean and the peaks are over those.
     """
 
     stages: int

@@ -80,7 +80,7 @@ StagesBeside: TypeAlias = Annotated[
         examples=[[2, 4], "auto"],
     ),
 ]
-"""How many stages the pipelines of a frontier, a curve or a quote may have."""
+"""How many stages the pipelines of a frontier, a curve, a quote or a comparison may have."""
 
 Schedules: TypeAlias = Annotated[
     list[Annotated[str, msgspec.Meta(max_length=MOST_SCHEDULE_NAME)]],
@@ -191,7 +191,7 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/comparisons`: what practitioners and other systems use, beside our answer.
 
     `proposals` and `seed` are those of FlexFlow's random search; without `proposals` it makes
-    50,000, on devices of several kinds 5,000.
+    50,000, on devices of several kinds 5,000. With `stages` pipelines are compared too.
     """
 
     graph: str
@@ -201,6 +201,7 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)] = 0
     options: SearchOptions = {}
     priority: int = 0
+    stages: StagesBeside | None = None
 
 
 QUESTIONS: Mapping[str, type[msgspec.Struct]] = {

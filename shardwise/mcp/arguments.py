@@ -206,13 +206,15 @@ class QuoteArguments(Arguments, frozen=True):
 
 
 class CompareArguments(JobArguments, frozen=True):
-    """A graph on a number of GPUs, and the random searches of the other systems."""
+    """A graph on a number of GPUs, the random searches of the other systems, and which pipelines to
+    compare too."""
 
     proposals: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=MOST_PROPOSALS)] | None,
         msgspec.Meta(description="Of FlexFlow's random search."),
     ] = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)] = 0
+    stages: StagesBeside | None = None
 
 
 class ExplainArguments(Arguments, frozen=True):

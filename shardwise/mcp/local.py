@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -166,11 +166,16 @@ def _staged(
         check_schedules(ask.schedules)
         if ask.stages is None:
             raise BadInput("of no pipeline", field="schedules", expected="none without stages")
-    if ask.stages is None or set(ask.stages) == set(NO_STAGES):
+    counts = _numbers_of_stages(ask.stages, options)
+    return {**counts, "schedules": ask.schedules or DEFAULT_SCHEDULES} if counts else {}
+
+
+def _numbers_of_stages(stages: Sequence[int] | str | None, options: Options) -> dict[str, Any]:
+    """Returns the argument `stages` alone, as in `_staged`."""
+    if stages is None or set(stages) == set(NO_STAGES):
         return {}
     check_replayed(check_pipelines, options)
-    counts = None if isinstance(ask.stages, str) else ask.stages
-    return {"stages": counts, "schedules": ask.schedules or DEFAULT_SCHEDULES}
+    return {"stages": None if isinstance(stages, str) else stages}
 
 
 def price_given(desk: Desk, ask: PricingArguments, progress: Progress) -> Pricing:
@@ -243,6 +248,7 @@ def compare_systems(desk: Desk, ask: CompareArguments, progress: Progress) -> Co
         progress,
         proposals=ask.proposals,
         seed=ask.seed,
+        **_numbers_of_stages(ask.stages, options),
     )
 
 

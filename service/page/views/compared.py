@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from service.page.units import size
 from shardwise import documents
 from shardwise.documents import Comparison
 from shardwise.documents.comparison import (
@@ -17,8 +18,11 @@ from shardwise.documents.comparison import (
     shown,
     strategy_of,
 )
-from shardwise.peers.document import ALL, OURS, SPLITS
+from shardwise.peers.document import OUR_PIPELINES, OURS, SPLITS
 
+_OURS = (*OURS.values(), OUR_PIPELINES)
+MOST_PEAKS = 4
+"""Of more stages only the first, the last and the largest peak are said."""
 BAR = 100.0
 """Width of the longest bar, in units of its picture."""
 LONGEST = 2.5
@@ -31,7 +35,7 @@ def compare_context(result: dict[str, Any]) -> dict[str, Any]:
     rows = _ranking(document) if document.overlap else _sums(document)
     # Rows of replayed steps come by their rank.
     fitting = [row for row in rows if row["fits"]] if document.overlap else []
-    ours = next((row for row in fitting if row["best"]), None)
+    ours = next((row for row in fitting if row["ours"]), None)
     nearest = next((row for row in fitting if not row["ours"]), None)
     bound = document.certificate.time_lower_bound_s if document.certificate else UNSET
     return {
@@ -50,6 +54,8 @@ def compare_context(result: dict[str, Any]) -> dict[str, Any]:
             for one in document.methods
             if one.points
         ],
+        "pipelines": _pipelines(document),
+        "whole": _is_proven_alone(document),
         "places": _places(document) if document.overlap else [],
         "data": {
             "replayed": document.overlap,
@@ -68,12 +74,11 @@ def _ranking(document: Comparison) -> list[dict[str, Any]]:
     return [
         {
             "title": method.title,
-            "ours": method.method in OURS.values(),
-            "best": method.method == OURS[ALL],
+            "ours": method.method in _OURS,
             "step_s": step_s,
             "slower": point.slower_by if isinstance(point.slower_by, float) else None,
             "peak_bytes": point.replayed_peak_bytes,
-            "exposed_s": point.exposed_communication_s,
+            "waits_s": _waits_s(point),
             "fits": point.feasible,
             "strategy": strategy_of(point),
             "bar": [*_parts(point, step_s, end)],
@@ -83,13 +88,20 @@ def _ranking(document: Comparison) -> list[dict[str, Any]]:
     ]
 
 
+def _waits_s(point: ComparedPoint) -> float:
+    """Returns how long a device does not compute: what is exposed of its communication, or of a
+    pipeline what it waits, in the mean over stages."""
+    if point.pipeline:
+        return point.pipeline.idle * (point.replayed_time_s or 0.0)
+    return point.exposed_communication_s or 0.0
+
+
 def _parts(point: ComparedPoint, step_s: float, end: float) -> Iterator[dict[str, Any]]:
-    exposed_s = point.exposed_communication_s or 0.0
-    compute = BAR * min(step_s - exposed_s, end) / end
+    compute = BAR * min(step_s - _waits_s(point), end) / end
     whole = BAR * min(step_s, end) / end
     yield {"name": "computes", "colour": "p0", "start": 0.0, "width": round(compute, 2)}
     yield {
-        "name": "waits for communication", "colour": "p2",
+        "name": "waits", "colour": "p2",
         "start": round(compute, 2), "width": round(whole - compute, 2),
     }  # fmt: skip
 
@@ -110,6 +122,40 @@ def _sums(document: Comparison) -> list[dict[str, Any]]:
         for method in document.methods
         for label, point in shown(method)
     ]
+
+
+def _pipelines(document: Comparison) -> list[dict[str, Any]]:
+    """Returns every system's pipelines, the best of each number of stages."""
+    return [
+        {
+            "title": method.title,
+            "first": number == 0,
+            "of": len(piped),
+            "strategy": strategy_of(point),
+            "schedule": point.pipeline.schedule,
+            "step_s": point.replayed_time_s or None,
+            "idle": point.pipeline.idle,
+            "peaks": _peaks(point.pipeline.peak_bytes),
+            "fits": point.feasible,
+        }
+        for method in document.methods
+        for piped in [[point for point in method.points if point.pipeline]]
+        for number, point in enumerate(piped)
+        if point.pipeline
+    ]
+
+
+def _peaks(peak_bytes: list[int]) -> str:
+    """Returns the peaks of stages, of many the first, the last and the largest."""
+    if len(peak_bytes) <= MOST_PEAKS:
+        return ", ".join(map(size, peak_bytes))
+    return f"{size(peak_bytes[0])} … {size(peak_bytes[-1])}, at most {size(max(peak_bytes))}"
+
+
+def _is_proven_alone(document: Comparison) -> bool:
+    """Returns whether the certificate holds for all that was compared: it is about strategies
+    without a pipeline."""
+    return all(method.method != OUR_PIPELINES for method in document.methods)
 
 
 def _places(document: Comparison) -> list[dict[str, Any]]:
@@ -141,7 +187,7 @@ def _drawn(document: Comparison, method: ComparedMethod) -> dict[str, Any]:
 
     return {
         "title": method.title,
-        "ours": method.method in OURS.values(),
+        "ours": method.method in _OURS,
         "splits": method.method == OURS[SPLITS],
         "frontier": method.frontier,
         "best": best_of(method) if document.overlap else None,

@@ -22,7 +22,7 @@ from shardwise import validation
 from shardwise.documents.frontier import axes_of
 from shardwise.documents.timeline import Timeline
 from shardwise.errors import BadInput
-from shardwise.peers.document import ALL, OURS
+from shardwise.peers.document import ALL, OUR_PIPELINES, OURS
 from shardwise.pictures.gantt import gantt_svg
 
 MOST = "200"
@@ -157,12 +157,13 @@ def _of_quote(result: dict[str, Any]) -> Strategy | None:
 
 
 def _of_comparison(result: dict[str, Any]) -> Strategy | None:
-    ours = next((one for one in result["methods"] if one["method"] == OURS[ALL]), None)
-    if ours is None or ours["best"] is None:
-        return None
-    point = ours["points"][ours["best"]]
     time = "replayed_time_s" if result.get("overlap") else "time_s"
-    return _of_point(point, time, result.get("bundle") or _devices(result))
+    ours = [
+        one["points"][one["best"]]
+        for one in result["methods"]
+        if one["method"] in (OURS[ALL], OUR_PIPELINES) and one["best"] is not None
+    ]
+    return _of_point(_fastest(ours, time), time, result.get("bundle") or _devices(result))
 
 
 def _of_point(point: dict[str, Any] | None, time: str, devices: object) -> Strategy | None:
@@ -170,7 +171,7 @@ def _of_point(point: dict[str, Any] | None, time: str, devices: object) -> Strat
         return None
     step_s = point.get(time) or point["time_s"]
     peak = point.get("replayed_peak_bytes", point.get("peak_bytes"))
-    compute = point.get("compute_s")
+    compute = None if point.get("pipeline") else point.get("compute_s")
     exposed = max(step_s - compute, 0.0) if compute is not None else None
     return {**point, "step_s": step_s, "peak_bytes": peak, "exposed_s": exposed, "gpus": devices}
 

@@ -1,14 +1,14 @@
 """From an answer to what practitioners and other systems use for the same job on the same devices.
 
-A curve stands for its fastest number of GPUs, a quote for its first offer. What a comparison does
-not take is left out of the options: rules, the method `tofu`, and by sums several numbers of
-micro-batches.
+A curve stands for its fastest number of GPUs, a quote for its first offer. Pipelines are compared
+where the question had them. What a comparison does not take is left out of the options: rules, the
+method `tofu`, and by sums several numbers of micro-batches.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from fastapi import Request, Response
@@ -60,8 +60,16 @@ def _question(context: RequestContext, job: Job) -> Question:
     else:
         raise not_found("comparison", job.id)
     options = comparable(asked["options"])
-    ask = CompareRequest(job.graph_id, "", gpus, options=options)
+    stages = _stages(asked.get("stages"), gpus)
+    ask = CompareRequest(job.graph_id, "", gpus, options=options, stages=stages)
     return compare_question(ask, job.graph_id, hardware, limits_of(context))
+
+
+def _stages(stages: list[int] | Literal["auto"] | None, gpus: int | str) -> Any:
+    """Returns the numbers of stages of a question that these devices have too; None for none."""
+    if not isinstance(stages, list):
+        return stages
+    return [count for count in stages if isinstance(gpus, int) and gpus % count == 0] or None
 
 
 def _stands(kind: str, result: dict[str, Any]) -> dict[str, Any] | None:

@@ -33,7 +33,12 @@ from shardwise.client.exchange import (
 )
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
-from shardwise.client.questions import devices_text, offers_csv, staged
+from shardwise.client.questions import (
+    devices_text,
+    numbers_of_stages,
+    offers_csv,
+    staged,
+)
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
@@ -357,17 +362,20 @@ class Client(LaunchMethods, AdministrationMethods):
         *,
         proposals: int | None = None,
         seed: int = 0,
+        stages: Sequence[int] | None = NO_STAGES,
         timeout_s: float | None = None,
     ) -> Comparison:
         """Returns what practitioners and other systems use beside our answer,
         `shardwise.compare/1`, as `shardwise.peers.compare` gives it.
 
         `gpus` is as in `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
+        With numbers of `stages` (None: all that are possible) pipelines are compared too.
         """
         return self._run(
             self._calls.answer(
                 Comparison, graph, hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
+                **numbers_of_stages(stages),
             )
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from harness.commands import shardwise
 from harness.service.service_harness import System
 from harness.service.steps import HARDWARE, check, mlp, upload
 from shardwise.advise import Infeasible, Options
+from shardwise.capture import shipped_graph
 from shardwise.client import AsyncClient, Client
 from shardwise.documents import Comparison, read
 from shardwise.documents.questions import MOST_PROPOSALS, MOST_SEED
+from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers import compare
 
@@ -59,6 +62,25 @@ def test_the_answer_is_the_librarys(system: System) -> None:
             return await client.compare(GRAPH, HARDWARE, 4, ONE, proposals=700, seed=3)
 
     assert asyncio.run(ask()) == there, "it is stored"
+
+
+def test_pipelines_are_compared_where_they_are_asked_for(system: System) -> None:
+    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("l4")
+    few = {"graph": "shipped:gpt2", "hardware": "l4", "gpus": 2}
+    eight = Options(micro_batches=(8,))
+    with Client(system.service.url) as client:
+        there = client.compare("shipped:gpt2", "l4", 2, eight, proposals=50, stages=[1, 2])
+    here = compare(graph, hardware, 2, eight, proposals=50, stages=[2])
+    assert timeless(there) == timeless(here)
+    piped = {method.method for method in there.methods if any(p.pipeline for p in method.points)}
+    assert piped >= {"megatron-3d", "gpipe", "shardwise-pipelines"}
+    job = next(iter(system.client.get("/v1/comparisons").json()["items"]))
+    body = {**few, "options": {"micro_batches": [8]}, "proposals": 50}
+    again = system.client.post("/v1/comparisons", json={**body, "stages": [2, 1, 2]})
+    assert again.status_code == 200 and again.json()["id"] == job["id"]
+    ask = partial(system.client.post, "/v1/comparisons")
+    ids = {ask(json={**body, **more}).json()["id"] for more in ({}, {"stages": [1]})}
+    assert len(ids) == 1 and job["id"] not in ids, "one stage is no pipeline"
 
 
 def test_a_known_comparison_is_not_computed_again(system: System) -> None:
@@ -110,6 +132,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**MIXED, "options": {"overlap": False}}, "options.overlap"),
     ({**ASK, "objective": "mini-time"}, "objective"),
     ({**ASK, "priority": 99}, "priority"),
+    ({**ASK, "stages": [0]}, "stages[0]"),
+    ({**ASK, "stages": []}, "stages"),
+    ({**ASK, "stages": "all"}, "stages"),
+    ({**ASK, "stages": [100_000]}, "stages"),
+    ({**ASK, "stages": [2], "schedules": ["1f1b"]}, "schedules"),
+    ({**ASK, "stages": [2], "options": {"overlap": False}}, "options.overlap"),
+    ({**MIXED, "stages": [2]}, "gpus"),
 ]
 
 
@@ -121,10 +150,26 @@ def test_refusals_name_the_field(system: System, body: dict[str, Any], field: st
 
 WHERE = ("compare", "shipped:vgg16", "--hardware", HARDWARE, "--gpus")
 COMMANDS = (
+    (
+        "compare",
+        "shipped:gpt2",
+        *WHERE[2:],
+        "2",
+        "--micro-batches",
+        "8",
+        "--proposals",
+        "50",
+        "--stages",
+        "2",
+    ),
     (*WHERE, "2", "--micro-batches", "1", "--proposals", "500"),
     (*WHERE, "2", "--objective", "sum", "--seed", "5"),
 )
-MISTAKES = ((*WHERE, "2", "--pin", "*:zero=1"),)
+MISTAKES = (
+    (*WHERE, "2", "--pin", "*:zero=1"),
+    (*WHERE, "2", "--stages", "two"),
+    (*WHERE, "2", "--stages", "8"),
+)
 
 
 def test_the_command_answers_and_fails_as_it_does_locally(system: System, tmp_path: Path) -> None:
@@ -138,7 +183,7 @@ def test_the_command_answers_and_fails_as_it_does_locally(system: System, tmp_pa
         assert (here.returncode, there.returncode) == (0, 0), here.stderr + there.stderr
         ours, theirs = (read(json.loads(one.stdout), Comparison) for one in (here, there))
         assert timeless(ours) == timeless(theirs)
-    shown = run(*COMMANDS[0], "--plot", "picture.svg", *server)
+    shown = run(*COMMANDS[1], "--plot", "picture.svg", *server)
     assert "the best of each system" in shown.stdout, shown.stderr
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
     for arguments in MISTAKES:

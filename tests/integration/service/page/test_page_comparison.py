@@ -80,6 +80,31 @@ def test_a_curve_is_compared_on_its_fastest_count_and_a_quote_on_its_first_offer
     assert job["question"]["hardware"] == offer.profile().name
 
 
+def test_pipelines_have_a_table_and_a_comparison_asks_for_those_of_its_answer(
+    page: Page, service: Service
+) -> None:
+    eight = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
+    job = compared(page, service, "plans", {**eight, "gpus": 2, "stages": [2]})
+    assert job["question"]["stages"] == [2]
+    methods = job["result"]["methods"]
+    piped = [p for one in methods for p in one["points"] if p.get("pipeline")]
+    table = page.get_by_role("region", name="Pipelines").locator("tbody tr")
+    assert table.count() == len(piped) >= 3
+    for row, point in zip(table.all(), piped, strict=True):
+        cells = row.get_by_role("cell").all_inner_texts()
+        pipeline = point["pipeline"]
+        assert cells[1] == pipeline["schedule"]
+        assert cells[2] == units.seconds(point["replayed_time_s"])
+        assert cells[3] == units.percent(pipeline["idle"])
+        assert cells[4] == ", ".join(map(units.size, pipeline["peak_bytes"]))
+    systems = page.get_by_role("region", name="Systems")
+    expect(systems.get_by_role("rowheader", name="Megatron-style 3D")).to_be_visible()
+    assert faults(page) == []
+    page.get_by_role("link", name="Change and ask again").click()
+    expect(page.get_by_label("Pipeline stages")).to_have_value("2")
+    expect(page.get_by_label("Schedules")).to_be_hidden()
+
+
 @pytest.mark.full
 def test_the_form_asks_for_a_comparison_by_sums(page: Page, service: Service) -> None:
     ask(page, "compare", "shipped:vgg16", overlap="false")
