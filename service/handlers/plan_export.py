@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -12,7 +13,8 @@ from service.edge.context import Result
 from service.edge.curve_forms import MOST_GPU_TYPE
 from service.questions.question import INFEASIBLE_SCHEMA
 from shardwise import documents
-from shardwise.documents import Plan
+from shardwise.advise.pipelines import checked_pipeline_or_plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.schedulers.exported import exported
 from shardwise.schedulers.formats import PLAN_FORMS
@@ -50,11 +52,21 @@ def wanted(query: QueryParams) -> Wanted:
 
 
 def plan_of(result: Result) -> Plan:
-    """Returns the plan of a job's result. Raises `Problem` for a job that has none."""
+    """Returns the plan of a job's result. Raises `Problem` for a job that has none, and `BadInput`
+    for a pipeline."""
+    return documents.read(_answer(result), Plan)
+
+
+def pipeline_or_plan_of(result: Result) -> Pipeline | Plan:
+    """Returns the plan or the pipeline of a job's result. Raises `Problem` as `plan_of`."""
+    return checked_pipeline_or_plan(_answer(result))
+
+
+def _answer(result: Result) -> Any:
     job = result.document
     if "result" not in job:
         raise Problem("not-found", f"{job['id']} is {job['state']} and has no plan")
     answer = msgspec.json.decode(job["result"])
     if answer["schema"] == INFEASIBLE_SCHEMA:
         raise Problem("not-found", answer["reason"])
-    return documents.read(answer, Plan)
+    return answer

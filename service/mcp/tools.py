@@ -21,11 +21,12 @@ from service.handlers.jobs import (
     ask_quote,
     get_job,
 )
-from service.handlers.plan_export import Wanted, plan_of
+from service.handlers.plan_export import Wanted, pipeline_or_plan_of
 from service.mcp.asking import Answer, Asking, Question
-from shardwise import advise, validation
+from shardwise import validation
 from shardwise.advise.curve import require_some_fit
-from shardwise.documents import Curve, Explanation, Export
+from shardwise.advise.explain_pipeline import explain_either
+from shardwise.documents import Curve, Explanation, Export, PipelineExplanation
 from shardwise.documents.questions import QUESTIONS
 from shardwise.documents.stored import GraphSummary, HardwarePage
 from shardwise.mcp.arguments import CONFIGURATION, FILE, Arguments, ExportArguments, PlanId
@@ -80,13 +81,14 @@ class PageArguments(Arguments, frozen=True):
     ] = None
 
 
-async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation:
-    """Returns how a stored plan is split and what it costs."""
+async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation | PipelineExplanation:
+    """Returns how a stored plan is split and what it costs, or what the stages of a pipeline do."""
 
     def explain(result: Result) -> None:
-        result.document = advise.explain(plan_of(result))
+        result.document = explain_either(pipeline_or_plan_of(result))
 
-    explanation: Explanation = await asking.read(_stored(ask.plan), finish=explain)
+    explanation: Explanation | PipelineExplanation
+    explanation = await asking.read(_stored(ask.plan), finish=explain)
     return explanation
 
 
@@ -157,7 +159,7 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             StoredPlan,
             explain_plan,
             description="How each group of operators of a plan is split and what it costs, and why "
-            "not a neighbouring strategy.",
+            "not a neighbouring strategy; of a pipeline what each stage does and keeps.",
         ),
         _offered("export", StoredExport, export_plan),
         _offered(

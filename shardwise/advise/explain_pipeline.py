@@ -6,10 +6,16 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from shardwise.advise.explain import folded_edges, folded_groups
-from shardwise.documents.explanation import ExplainedStage, PipelineExplanation
+from shardwise.advise.explain import explain, folded_edges, folded_groups
+from shardwise.documents.explanation import ExplainedStage, Explanation, PipelineExplanation
 from shardwise.documents.pipeline import Pipeline, PlannedStage, shared_scope, units_text
+from shardwise.documents.plan import Plan
 from shardwise.texts import counted, gib, seconds
+
+
+def explain_either(document: Pipeline | Plan) -> Explanation | PipelineExplanation:
+    """Returns how a plan is split, or what each stage of a checked pipeline does."""
+    return explain(document) if isinstance(document, Plan) else explain_pipeline(document)
 
 
 def explain_pipeline(pipeline: Pipeline) -> PipelineExplanation:

@@ -15,7 +15,7 @@ from shardwise import documents
 from shardwise.advise.frontier import heading, mesh_description, search_report
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
 from shardwise.advise.pipeline_timeline import pipeline_timeline
-from shardwise.advise.plan import plan, read_plan_or_pipeline
+from shardwise.advise.plan import plan, plan_or_pipeline, read_plan_or_pipeline
 from shardwise.advise.roles import tokens
 from shardwise.advise.strategy import Strategy
 from shardwise.advise.utilisation import ideal_s, model_flops
@@ -103,6 +103,14 @@ def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:
     document = read_plan_or_pipeline(path)
     if isinstance(document, documents.Pipeline):
         check_pipeline(document, str(path))
+    return document
+
+
+def checked_pipeline_or_plan(content: object) -> documents.Pipeline | Plan:
+    """Returns what a document's JSON values say, checked in the same way."""
+    document = plan_or_pipeline(content)
+    if isinstance(document, documents.Pipeline):
+        check_pipeline(document)
     return document
 
 

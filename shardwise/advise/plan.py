@@ -56,6 +56,7 @@ from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
 PLAN_SCHEMA = documents.schema_of(Plan)
+PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
 POINT = "point"
 """The `objective` of a plan that was asked for by its id."""
@@ -269,10 +270,14 @@ def read_plan(path: str | Path) -> Plan:
 
 def read_plan_or_pipeline(path: str | Path) -> Plan | documents.Pipeline:
     """Reads a file that is either, and checks it. Raises `BadInput` with file and field."""
-    schema = documents.schema_of(documents.Pipeline)
-    expected = f"{PLAN_SCHEMA} or {schema}"
+    expected = f"{PLAN_SCHEMA} or {PIPELINE_SCHEMA}"
     data = read_bounded(path, f"a {expected} file")
     document = validation.decode_any(data, file=str(path), expected=expected)
-    if isinstance(document, dict) and document.get("schema") == schema:
-        return documents.read(document, documents.Pipeline, file=str(path))
-    return documents.read(document, Plan, file=str(path))
+    return plan_or_pipeline(document, str(path))
+
+
+def plan_or_pipeline(document: Any, file: str | None = None) -> Plan | documents.Pipeline:
+    """Returns what a document says, which is either. Raises `BadInput` with the field."""
+    if isinstance(document, dict) and document.get("schema") == PIPELINE_SCHEMA:
+        return documents.read(document, documents.Pipeline, file=file)
+    return documents.read(document, Plan, file=file)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from shardwise import advise, documents
+from shardwise import advise
 from shardwise.advise import Options
 from shardwise.advise.curve import curve_takes_count, require_some_fit
+from shardwise.advise.explain_pipeline import explain_either
 from shardwise.advise.pipeline_points import check_pipelines
+from shardwise.advise.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
 from shardwise.advise.quote import require_steps
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.named_options import check_replayed, options_from_request
@@ -23,6 +25,7 @@ from shardwise.documents import (
     Export,
     Frontier,
     Pipeline,
+    PipelineExplanation,
     Plan,
     Pricing,
     Quote,
@@ -62,28 +65,33 @@ class Desk:
         self._lock = threading.Lock()
 
     def given(self, plan: str | dict[str, Any]) -> Plan:
-        """Returns a plan of this session, of a file, or the one that is given.
+        """Returns a plan as `given_either`. Raises also `BadInput` for a pipeline."""
+        if not isinstance(plan, dict) and not plan.startswith(PLAN_ID):
+            return advise.read_plan(plan)
+        document = self.given_either(plan)
+        if not isinstance(document, Plan):
+            raise BadInput("is a pipeline", field="plan", expected="a plan without stages")
+        return document
 
-        Raises `NotFound` for an id that is not among the last `MOST_PLANS`, and `BadInput` for that
-        of a pipeline.
+    def given_either(self, plan: str | dict[str, Any]) -> Pipeline | Plan:
+        """Returns a plan or a pipeline of this session, of a file, or the one that is given.
+
+        Raises `NotFound` for an id that is not among the last `MOST_PLANS`, and `BadInput`.
         """
         if isinstance(plan, dict):
             try:
-                return documents.read(plan, Plan)
+                return checked_pipeline_or_plan(plan)
             except BadInput as error:
                 raise error.inside("plan") from None
         if not plan.startswith(PLAN_ID):
-            return advise.read_plan(plan)
+            return read_pipeline_or_plan(plan)
         with self._lock:
             if plan not in self._plans:
                 raise NotFound(
                     f"plan: this session has made no plan {plan[:80]} (expected the id of one of "
                     f"its last {MOST_PLANS} plans, a file, or the document)"
                 )
-            kept = self._plans[plan]
-        if not isinstance(kept, Plan):
-            raise BadInput("is a pipeline", field="plan", expected="a plan without stages")
-        return kept
+            return self._plans[plan]
 
     def keep(self, plan: Pipeline | Plan) -> None:
         """Keeps a plan or a pipeline, and forgets the oldest beyond `MOST_PLANS`."""
@@ -252,10 +260,12 @@ def compare_systems(desk: Desk, ask: CompareArguments, progress: Progress) -> Co
     )
 
 
-def explain_plan(desk: Desk, ask: ExplainArguments, progress: Progress) -> Explanation:
-    """Returns how a plan is split, one that is given or made here."""
+def explain_plan(
+    desk: Desk, ask: ExplainArguments, progress: Progress
+) -> Explanation | PipelineExplanation:
+    """Returns how a plan or a pipeline is split, one that is given or made here."""
     if ask.plan is not None:
-        return advise.explain(desk.given(ask.plan))
+        return explain_either(desk.given_either(ask.plan))
     if ask.graph is None or ask.hardware is None or ask.gpus is None:
         missing = "graph" if ask.graph is None else "gpus" if ask.hardware else "hardware"
         raise BadInput("missing", field=missing, expected="plan, or graph, hardware and gpus")

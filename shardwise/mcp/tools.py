@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Explanation, Pipeline, PipelineExplanation, Plan
 from shardwise.mcp.arguments import (
     CompareArguments,
     CurveArguments,
@@ -89,9 +89,10 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "explain",
             "Explain a plan",
             "How each group of operators of a plan is split and what it costs, and why not a "
-            "neighbouring strategy. Takes a plan, or graph, hardware and gpus to make one.",
+            "neighbouring strategy; of a pipeline what each stage does and keeps. Takes either, or "
+            "graph, hardware and gpus to make a plan.",
             ExplainArguments,
-            "explanation",
+            Explanation | PipelineExplanation,
             explain_plan,
         ),
         Tool(

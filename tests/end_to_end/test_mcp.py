@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import anyio
 import jsonschema
+import msgspec
 import pytest
 from mcp import MCPError
 from mcp.client.client import Client
@@ -22,6 +23,7 @@ from mcp_types import CallToolResult, Tool
 import shardwise
 from harness.assistant import document_of, text_of
 from shardwise.advise import Options, pipeline_or_plan
+from shardwise.advise.explain_pipeline import explain_pipeline
 from shardwise.capture.shipped import load_graph
 from shardwise.documents import Pipeline, Plan, json_schema, read
 from shardwise.hardware import load_hardware
@@ -45,6 +47,8 @@ TOOLS = {
     "price_configuration": "pricing",
 }
 """Tools by the document that they return."""
+PIPED_TOO = {"plan": "pipeline", "explain": "pipeline-explanation"}
+"""What tools return for pipelines."""
 LISTS = {"list_graphs", "list_hardware"}
 A = TypeVar("A")
 
@@ -85,8 +89,8 @@ def test_tools_are_listed_with_the_schemas_of_the_documents(tools: dict[str, Too
         root = published["$ref"].removeprefix("#/$defs/")
         schema = tools[name].output_schema
         assert schema is not None
-        if name == "plan":
-            kinds = (published, json_schema("pipeline"))
+        if name in PIPED_TOO:
+            kinds = (published, json_schema(PIPED_TOO[name]))
             assert {one["$ref"] for one in schema["anyOf"]} == {one["$ref"] for one in kinds}
             assert schema["$defs"] == {**kinds[0]["$defs"], **kinds[1]["$defs"]}
             continue
@@ -131,7 +135,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
         refused = [
             await client.call_tool(tool, arguments)
             for tool, arguments in (
-                ("explain", {"plan": pipeline["id"]}),
+                ("export", {"plan": pipeline["id"], "to": "megatron"}),
                 ("plan", {**plan, "stages": [2], "objective": "mini-memory"}),
                 ("plan", {**plan, "schedules": ["gpipe"]}),
                 ("plan", {**plan, "stages": [2], "schedules": ["zbv"]}),
@@ -139,14 +143,20 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
                 ("quote", {"graph": "shipped:gpt2", "stages": [2], "combine": 2}),
             )
         ]
-        return made, curve, refused
+        by_id = await document_of(client, "explain", plan=pipeline["id"])
+        by_document = await document_of(client, "explain", plan=pipeline)
+        none = await client.call_tool("explain", {"plan": {**pipeline, "stages": []}})
+        return made, curve, refused, (by_id, by_document, none)
 
-    made, curve, refused = with_client(talk)
+    made, curve, refused, (by_id, by_document, none) = with_client(talk)
     jsonschema.validate(made.structured_content, tools["plan"].output_schema)
     pipeline = read(made.structured_content, Pipeline)
     graph, l4 = load_graph("shipped:gpt2"), load_hardware("l4")
     here = pipeline_or_plan(graph, l4, 4, stages=[2], options=Options(micro_batches=(8,)))
     assert pipeline.id == here.id and pipeline.id in text_of(made)
+    assert by_id == by_document == msgspec.to_builtins(explain_pipeline(pipeline))
+    jsonschema.validate(by_id, tools["explain"].output_schema)
+    assert none.is_error and "stages" in text_of(none)
     point = curve.structured_content["points"][2]["pipeline"]
     assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
     parts = ("is a pipeline", "objective", "schedules", "zbv", "options.overlap", "combine")
