@@ -71,9 +71,37 @@ def test_random_pipelines_compute_what_one_device_computes(cases: str) -> None:
     assert any(len(set(line["stages"])) > 1 for line in lines)
 
 
+# Then schedule and stages per rank.
+SEVERAL = "2:4:0:1:interleaved:2,4:4:1:3:interleaved:2"
+MORE_OF_SEVERAL = "4:4:3:8:interleaved:2,2:4:3:9:interleaved:2,8:4:2:4:interleaved:2"
+DEEP = "4:8:0:3:interleaved:2,2:8:3:5:interleaved:4,8:8:2:4:interleaved:2"
+"""Cut into all of T5's units."""
+
+
+@pytest.mark.parametrize(
+    ("cases", "families"),
+    some(
+        [(SEVERAL, ()), (MORE_OF_SEVERAL, ()), (DEEP, ("T5",))],
+        lambda case: case[0] == SEVERAL,
+    ),
+)
+def test_several_stages_on_a_rank_compute_what_one_device_computes(
+    cases: str, families: tuple[str, ...]
+) -> None:
+    lines = lines_of(
+        "harness.execute.pipeline_sweep", *families, "--cases", cases, timeout_s=3000.0
+    )
+    assert lines
+    for line in lines:
+        assert "failed" not in line, line
+        assert max(line[kind] for kind in ("loss", "gradient", "parameter")) <= TOLERANCE, line
+        assert line["stages_per_rank"] > 1
+    assert set().union(*(line["zero"] for line in lines)) - {0}
+
+
 def test_checkpoints_move_between_cuts_and_plans(tmp_path: Path) -> None:
     *pairs, alone = lines_of("harness.execute.pipeline_checkpoints", str(tmp_path))
-    assert len(pairs) == 4
+    assert len(pairs) == 6
     for pair in pairs:
         for losses in pair["losses"]:
             assert losses == pytest.approx(alone["alone"], rel=1e-5), pair
@@ -118,6 +146,19 @@ def test_a_users_module_as_a_pipeline(four: Ranks, random_pipelines: Pipelines, 
     of_first, of_last = of_ranks[0]["names"], of_ranks[-1]["names"]
     assert "first.weight" in of_first and "last.weight" in of_last
     assert "last.weight" not in of_first and "first.bias" not in of_last
+
+
+@pytest.mark.parametrize(("stages", "each"), [(4, 2), (2, 2), (3, 3)])
+def test_a_users_module_with_several_stages_on_a_rank(
+    four: Ranks, random_pipelines: Pipelines, stages: int, each: int
+) -> None:
+    """Of one group of devices all stages are on each rank, the two with the tied weight too."""
+    pipeline = random_pipelines.pipeline(4, stages, 3, schedule="interleaved", stages_per_rank=each)
+    of_ranks = four(_errors, pipeline)
+    for of_rank in of_ranks:
+        assert of_rank["off"] < 1e-6
+        assert of_rank["worst"] < TOLERANCE
+    assert all("first.weight" in of_rank["names"] for of_rank in of_ranks)
 
 
 def _without(rank: int, pipeline: dict[str, Any], what: str) -> dict[str, Any]:
@@ -249,6 +290,18 @@ def stages_swapped(pipeline: dict[str, Any]) -> None:
     one["groups"], other["groups"] = other["groups"], one["groups"]
 
 
+def one_stage_on_each(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["stages_per_rank"] = "1f1b", 2
+
+
+def stages_not_shared_evenly(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["stages_per_rank"] = "interleaved", 4
+
+
+def on_other_devices(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["stages_per_rank"] = "interleaved", 2
+
+
 def a_group_missing(pipeline: dict[str, Any]) -> None:
     pipeline["stages"][0]["groups"].pop()
 
@@ -274,6 +327,9 @@ def batch_not_divided(pipeline: dict[str, Any]) -> None:
         (stages_swapped, "stages.groups"),
         (a_group_missing, "stages.groups"),
         (another_schedule, "schedule"),
+        (one_stage_on_each, "stages_per_rank"),
+        (stages_not_shared_evenly, "stages_per_rank"),
+        (on_other_devices, "stages[1]"),
         (fewer_devices, "gpus"),
         (batch_not_divided, "micro-batches"),
     ],
