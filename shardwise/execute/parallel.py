@@ -30,6 +30,7 @@ from shardwise.execute.exchange import Exchange
 from shardwise.execute.instruction import Instruction
 from shardwise.execute.loading import Argument, Arrival, Loading
 from shardwise.execute.local import local_operator
+from shardwise.execute.local.deferred import Deferral
 from shardwise.execute.order import BackwardOrder, backward_order
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHERE
@@ -83,12 +84,15 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         compile: bool | None = None,
         slowed: Slowed | None = None,
         stages: Sequence[Stage] | None = None,
+        deferral: Deferral | None = None,
     ) -> None:
         """`slowed` makes this rank's operators slower (`measure/slowed.py`). `stages` are what runs
-        on the ranks of `mesh`, each a program of its own, by default everything in one."""
+        on the ranks of `mesh`, each a program of its own, by default everything in one. With a
+        `deferral` backward is split."""
         super().__init__()
         self.plan: Any = plan
         self._slowed = slowed
+        self._deferral = deferral
         self._parts = plan.micro_batches
         self._captured = smaller(captured, self._parts)
         self._mesh = mesh
@@ -117,7 +121,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             mesh,
             micro_batches=self._parts,
             device=self._device,
-            passes=passes_of(builts),
+            passes=passes_of(builts, deferral is not None),
         )
         self._store.saved = saved
         self._store.load(
@@ -189,7 +193,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
                 return absent(op, planned, differentiated, self._device)
             exchange = exchanges.setdefault(mesh, Exchange(mesh, self._device))
             local_op = local_operator(
-                op, graph.tensors, placed.semantics, placed.split, mesh, exchange
+                op, graph.tensors, placed.semantics, placed.split, mesh, exchange, self._deferral
             )
             if local_op.communicates:
                 note_axes(mesh, placed.split)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwise.errors import ShardwiseError
 from shardwise.execute.exchange import Exchange
@@ -15,6 +15,9 @@ from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.sharding.layout import PARTIAL, REPLICATE
 from shardwise.torch_operators import overload
+
+if TYPE_CHECKING:
+    from shardwise.execute.local.deferred import Deferral
 
 
 class NotLocal(ShardwiseError):
@@ -27,6 +30,7 @@ class Share:
     `split` names for each mesh axis the variable (its position in the semantics) that it splits.
     `arguments` are the schema names of the inputs; `attributes` the others, defaults filled in. A
     form sets `is_plain` if it is the overload with local sizes, `draws` if it draws random numbers.
+    With a `deferral` gradients of weights may be left to it; those of inputs `deferred` are.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Share:
         split: Sequence[int | None],
         mesh: RankMesh,
         exchange: Exchange,
+        deferral: Deferral | None = None,
     ) -> None:
         self.op = op
         self.semantics = semantics
@@ -53,6 +58,8 @@ class Share:
         self.communicates = False
         self.is_plain = False
         self.draws = False
+        self.deferral = deferral
+        self.deferred: tuple[int, ...] = ()
         self._exchange = exchange
 
     @property

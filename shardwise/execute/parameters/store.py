@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,6 +27,20 @@ Passes = frozenset[int]
 """The backward passes of a micro-batch in which a parameter gets a gradient, by number."""
 
 ONE_PASS: Passes = frozenset({0})
+
+
+class _Pass(torch.autograd.Function):  # type: ignore[misc]
+    """Nothing, whose backward calls what it was given."""
+
+    @staticmethod
+    def forward(ctx: Any, seed: torch.Tensor, run: Callable[[], None]) -> torch.Tensor:
+        ctx.run = run
+        return seed.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        ctx.run()
+        return None, None
 
 
 class _Steps:
@@ -159,6 +175,20 @@ class ParameterStore:
         for passes, reducer in self._reducers.items():
             if which in passes:
                 reducer.begin(sum(self._begun.get(number, 0) for number in passes) - 1)
+
+    def run_pass(self, which: int, run: Callable[[], None]) -> None:
+        """Runs what runs several passes of autograd as one backward pass: `which` of those of a
+        micro-batch, as `begin` was told."""
+
+        def joined() -> None:
+            with ExitStack() as stack:
+                for passes, reducer in self._reducers.items():
+                    if which in passes:
+                        stack.enter_context(reducer.joined())
+                run()
+
+        seed = torch.zeros((), device=self.device, requires_grad=True)
+        _Pass.apply(seed, joined).backward()
 
     def begin_step(self) -> None:
         """Forgets the passes of the step before; callers that name passes by `which` call it."""

@@ -30,8 +30,8 @@ from shardwise.graph.graph import Graph
 from shardwise.pipeline.actions import Schedule
 from shardwise.pipeline.schedules import SCHEDULES, schedule
 
-EXECUTED = ("1f1b", "1f1b-eager", "gpipe", "interleaved")
-"""The schedules that are run: those with a whole backward."""
+EXECUTED = ("1f1b", "1f1b-eager", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev")
+"""The schedules that are run."""
 
 _COPY = re.compile(r"(.+) \(copy \d+\)", re.DOTALL)
 """How documents name the further copies of a parameter that is read at several ends of a model."""

@@ -18,7 +18,9 @@ from shardwise.execute.absent import differentiated_by
 from shardwise.execute.accumulate import with_backward
 from shardwise.execute.captured import Captured, capture_for, smaller
 from shardwise.execute.loading import Argument
+from shardwise.execute.local.deferred import Deferral, Waiting, run_waiting
 from shardwise.execute.parallel import ParallelModule
+from shardwise.execute.passes import first_pass
 from shardwise.execute.pipeline.boundary import Boundary, boundaries, check_edges
 from shardwise.execute.pipeline.document import (
     StagedStrategy,
@@ -43,7 +45,7 @@ from shardwise.execute.precision import planned_graph
 from shardwise.execute.program import Watch
 from shardwise.execute.stage import Stage
 from shardwise.graph.graph import Graph
-from shardwise.pipeline.actions import Schedule
+from shardwise.pipeline.actions import Kind, Schedule
 from shardwise.pipeline.lists import forward_only, lists_of, require_end
 
 NO_PARAMETERS = "no_parameters"
@@ -112,7 +114,9 @@ class PipelineModule(ParallelModule):
         self.stages = self._ranks.stages_of(self._rank)
         cuts = _cuts(captured, small, strategy, stages, mesh)
         own = [stages.stages[number] for number in self.stages]
-        super().__init__(captured, strategy, mesh, device, stages=own)
+        split = any(a.kind is Kind.WEIGHTS for actions in made.ranks for a in actions)
+        deferral = Deferral() if split else None
+        super().__init__(captured, strategy, mesh, device, stages=own, deferral=deferral)
         self._register_nothing()
         self.plan = document
         self._stage_mesh = mesh
@@ -130,7 +134,8 @@ class PipelineModule(ParallelModule):
         ]
         self._hops = Hops(cuts, counterparts, self.device)
         self._batches: Sequence[Mapping[Argument, torch.Tensor]] = ()
-        self._runner = Runner([self._chunk(n, stage) for n, stage in enumerate(own)], self._hops)
+        chunks = [self._chunk(place, stage) for place, stage in enumerate(own)]
+        self._runner = Runner(chunks, self._hops, deferral)
 
     def _chunk(self, place: int, stage: Stage) -> Chunk:
         """Returns the stage at a place among this rank's."""
@@ -141,7 +146,8 @@ class PipelineModule(ParallelModule):
             cuts[number] if number < len(cuts) else (),
             self._loss.name if number == len(cuts) else None,
             partial(self._forward_of, place),
-            partial(self._store.begin, which=place),
+            partial(self._store.begin, which=first_pass(place, self._deferral is not None)),
+            None if self._deferral is None else partial(self._weights_of, place),
         )
 
     def _register_nothing(self) -> None:
@@ -213,6 +219,11 @@ class PipelineModule(ParallelModule):
         if nothing is not None:
             nothing.grad = torch.empty_like(nothing)
         return self._whole_loss(total)
+
+    def _weights_of(self, place: int, waiting: list[Waiting], before: int) -> None:
+        which = first_pass(place, True) + 1
+        self._store.begin(before, which)
+        self._store.run_pass(which, partial(run_waiting, waiting))
 
     def _called(self, rank: int) -> str:
         """Returns what the stages of a rank are called."""

@@ -4,7 +4,8 @@ Tensors that come in are leaves of the stage's own autograd graph. Backward begi
 stage made for others, with the gradients that come back, or from the loss; then the gradients of
 the leaves go to the stage before. Of what was sent only its place in the graph is kept, not its
 memory, and a gradient that came back is freed by the first that reads it. Neighbouring stages on
-one rank hand tensors to each other without a copy.
+one rank hand tensors to each other without a copy. Where backward is split, that pass leaves the
+gradients of weights to a later action (`local/deferred.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from shardwise.errors import ShardwiseError
+from shardwise.execute.local.deferred import Deferral, Waiting
 from shardwise.execute.pipeline.boundary import Boundary
 from shardwise.execute.pipeline.hops import Hops
 from shardwise.execute.stage import Stage
@@ -28,6 +30,10 @@ Forward = Callable[[int, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]
 
 Begin = Callable[[int], None]
 """Told before each backward of a stage how many of it there were in this step."""
+
+
+RunWeights = Callable[[list[Waiting], int], None]
+"""Runs W of a micro-batch: what waits, and how many there were before in this step."""
 
 
 @dataclass
@@ -56,6 +62,7 @@ class Chunk:
     loss: str | None
     forward: Forward
     begin: Begin
+    weights: RunWeights | None = None
 
 
 _Turn = tuple[int, bool, int]
@@ -63,11 +70,16 @@ _Turn = tuple[int, bool, int]
 
 
 class Runner:
-    """Runs the stages of a rank."""
+    """Runs the stages of a rank; `deferral` is there where backward is split."""
 
-    def __init__(self, chunks: Sequence[Chunk], hops: Hops) -> None:
+    def __init__(
+        self, chunks: Sequence[Chunk], hops: Hops, deferral: Deferral | None = None
+    ) -> None:
         self._chunks = {chunk.stage.number: chunk for chunk in chunks}
         self._hops = hops
+        self._deferral = deferral
+        self._waiting: dict[tuple[int, int], list[Waiting]] = {}
+        self._weights: Counter[int] = Counter()
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._backwards: Counter[int] = Counter()
         self._outbox: dict[_Turn, Mapping[str, torch.Tensor]] = {}
@@ -91,8 +103,10 @@ class Runner:
                     loss = self._run_forward(item.action, parts)
                     if loss is not None:
                         total = loss if total is None else total + loss
-                else:
+                if item.action.kind in (Kind.BACKWARD, Kind.INPUTS):
                     self._run_backward(item.action)
+                if item.action.kind in (Kind.BACKWARD, Kind.WEIGHTS):
+                    self._run_weights(item.action)
             self._hops.finish()
         except BaseException:
             self._hops.forget()
@@ -101,8 +115,9 @@ class Runner:
 
     def _forget(self) -> None:
         """Forgets what a step that failed has left."""
-        for left in (self._kept, self._backwards, self._outbox, self._here):
+        for left in (self._kept, self._backwards, self._outbox, self._here, self._waiting):
             left.clear()
+        self._weights.clear()
 
     def _transfer(self, transfer: Transfer) -> None:
         if transfer.target in self._chunks:
@@ -133,6 +148,8 @@ class Runner:
         trains = torch.is_grad_enabled()
         for boundary in chunk.before:
             came[boundary.name].requires_grad_(trains and boundary.differentiable)
+        if self._deferral is not None and trains:
+            self._waiting[number, action.micro_batch] = self._deferral.begin()
         made = chunk.forward(action.micro_batch, came)
         kept = _Kept({b.name: came[b.name] for b in chunk.before if b.differentiable})
         sent = {b.name: made[b.name] if b.name in made else came[b.name] for b in chunk.behind}
@@ -174,6 +191,14 @@ class Runner:
                 back[boundary.name] = _sum(own, passed, kept.came[boundary.name])
         if back:
             self._hand_on(number, number - 1, action.micro_batch, back)
+
+    def _run_weights(self, action: Action) -> None:
+        chunk, number = self._chunks[action.stage], action.stage
+        if chunk.weights is None:
+            return
+        waiting = self._waiting.pop((number, action.micro_batch))
+        chunk.weights(waiting, self._weights[number])
+        self._weights[number] += 1
 
 
 class _Begin(torch.autograd.Function):  # type: ignore[misc]
