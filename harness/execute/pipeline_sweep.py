@@ -4,7 +4,8 @@
 
 A case is ranks:stages:first seed:seed after the last, and then :schedule:stages per rank where
 that is not one of those with one stage on each, in turns. A process of its own, because ranks are
-forked from it, which torch forbids once autograd has run.
+forked from it, which torch forbids once autograd has run. A family with " float64" behind its name
+is in double precision.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def compare(rank: int, name: str, pipeline: dict[str, Any], steps: int) -> tuple
 def made_case(name: str) -> Case:
     """Returns a family, made and captured for all numbers of micro-batches once."""
     if name not in equality.CASES:
-        case = equality.CASES[name] = Case.of(name)
+        dtype = torch.float64 if name.endswith(equality.DOUBLE) else torch.float32
+        case = equality.CASES[name] = Case.of(name.removesuffix(equality.DOUBLE), dtype)
         with case.computing():
             for parts in MICRO_BATCHES:
                 smaller(case.captured, parts)

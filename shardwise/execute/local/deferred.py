@@ -48,13 +48,49 @@ class Deferral:
 
 
 def run_waiting(waiting: list[Waiting]) -> None:
-    """Makes the gradients that wait and hands them to autograd, one operator after another."""
-    waiting.reverse()
-    while waiting:
-        one = waiting.pop()
-        with torch.no_grad():
-            gradients = one.gradients()
-        torch.autograd.backward(list(one.edges), list(gradients))
+    """Makes the gradients that wait and hands them to autograd, one operator after another; those
+    of operators with a parameter in common together, so that each parameter gets one."""
+    together = _together(waiting)
+    waiting.clear()
+    together.reverse()
+    while together:
+        edges: list[GradientEdge] = []
+        gradients: list[torch.Tensor] = []
+        for one in together.pop():
+            edges += one.edges
+            with torch.no_grad():
+                gradients += one.gradients()
+        torch.autograd.backward(edges, gradients)
+
+
+def _together(waiting: Sequence[Waiting]) -> list[list[Waiting]]:
+    """Returns what waits in lists that have no parameter in common."""
+    lists: list[list[Waiting]] = []
+    of: dict[int, list[Waiting]] = {}
+    for one in waiting:
+        leaves = {leaf for edge in one.edges for leaf in _leaves(edge.node)}
+        mine, *others = {id(of[leaf]): of[leaf] for leaf in leaves if leaf in of}.values() or [[]]
+        if not mine:
+            lists.append(mine)
+        for other in others:
+            mine += other
+            other.clear()
+            of.update({leaf: mine for leaf, owner in of.items() if owner is other})
+        mine.append(one)
+        of.update(dict.fromkeys(leaves, mine))
+    return [members for members in lists if members]
+
+
+def _leaves(node: Any) -> set[int]:
+    """Returns the leaves that a node's gradient reaches, by identity."""
+    leaves: set[int] = set()
+    nodes = [node]
+    while nodes:
+        node = nodes.pop()
+        if hasattr(node, "variable"):
+            leaves.add(id(node.variable))
+        nodes += [following for following, _ in node.next_functions if following is not None]
+    return leaves
 
 
 @dataclass(frozen=True)
