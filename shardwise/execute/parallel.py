@@ -30,7 +30,7 @@ from shardwise.execute.exchange import Exchange
 from shardwise.execute.instruction import Instruction
 from shardwise.execute.loading import Argument, Arrival, Loading
 from shardwise.execute.local import local_operator
-from shardwise.execute.local.deferred import Deferral
+from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.order import BackwardOrder, backward_order
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHERE

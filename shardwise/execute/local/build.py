@@ -12,11 +12,11 @@ import torch
 
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import Run
-from shardwise.execute.local.deferred import Deferral
 from shardwise.execute.local.gathered import gathered
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import FORMS
 from shardwise.execute.local.share import NotLocal, Share
+from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import OperatorSemantics

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwise.errors import ShardwiseError
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import complete_attributes
+from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.sharding.layout import PARTIAL, REPLICATE
 from shardwise.torch_operators import overload
-
-if TYPE_CHECKING:
-    from shardwise.execute.local.deferred import Deferral
 
 
 class NotLocal(ShardwiseError):

@@ -18,7 +18,7 @@ from shardwise.execute.absent import differentiated_by
 from shardwise.execute.accumulate import with_backward
 from shardwise.execute.captured import Captured, capture_for, smaller
 from shardwise.execute.loading import Argument
-from shardwise.execute.local.deferred import Deferral, Waiting, run_waiting
+from shardwise.execute.local.waiting import Deferral, Waiting, run_waiting
 from shardwise.execute.parallel import ParallelModule
 from shardwise.execute.passes import first_pass
 from shardwise.execute.pipeline.boundary import Boundary, boundaries, check_edges

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from shardwise.errors import ShardwiseError
-from shardwise.execute.local.deferred import Deferral, Waiting
+from shardwise.execute.local.waiting import Deferral, Waiting
 from shardwise.execute.pipeline.boundary import Boundary
 from shardwise.execute.pipeline.hops import Hops
 from shardwise.execute.stage import Stage

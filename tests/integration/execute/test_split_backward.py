@@ -15,8 +15,9 @@ import torch
 from harness.execute.local_ranks import whole_calls
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local import local_operator
-from shardwise.execute.local.deferred import _ARGUMENTS, Deferral, run_waiting
+from shardwise.execute.local.deferred import _ARGUMENTS
 from shardwise.execute.local.share import argument_names
+from shardwise.execute.local.waiting import Deferral, run_waiting
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Tensor
 from shardwise.torch_operators import overload
