@@ -1,11 +1,12 @@
-"""1F1B under our runner against `torch.distributed.pipelining.Schedule1F1B`: the same stages.
+"""Our runner against `torch.distributed.pipelining`: the same stages under the same schedule.
 
-    python benchmarks/bench_pipeline.py [ranks ...] [--rounds N] [--profile]
+    python benchmarks/bench_pipeline.py [ranks ...] [--schedule NAME] [--rounds N] [--profile]
 
-A small GPT-2 (4 blocks), one stage a rank, 8 micro-batches, SGD. Steps of the two are taken in
-turns, so that what else the machine does hits both alike; printed is the median step of each and
-the median ratio of neighbours, over gloo on this machine. `--profile` prints where the first rank's
-Python spends the time of our steps.
+A small GPT-2 (one block a stage, at least 4), 8 micro-batches, SGD. `1f1b` has one stage a rank and
+is compared with `Schedule1F1B`, `interleaved` has two, with `ScheduleInterleaved1F1B`. Steps of the
+two are taken in turns, so that what else the machine does hits both alike; printed is the median
+step of each and the median ratio of neighbours, over gloo on this machine. `--profile` prints where
+the first rank's Python spends the time of our steps.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleInterleaved1F1B,
+)
 from torch.nn import functional
 
 ROOT = Path(__file__).parents[1]
@@ -35,9 +41,34 @@ from harness.execute.ranks import Ranks  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.execute.captured import capture_module  # noqa: E402
 
-BLOCKS, WIDTH, HEADS, VOCABULARY = 4, 256, 4, 2048
+WIDTH, HEADS, VOCABULARY = 256, 4, 2048
 BATCH, SEQUENCE, MICRO_BATCHES = 16, 64, 8
 WARM_UP = 3
+
+STAGES_PER_RANK = {"1f1b": 1, "interleaved": 2}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which schedule, on how many ranks, and how blocks go on stages."""
+
+    schedule: str
+    ranks: int
+
+    @property
+    def stages(self) -> int:
+        """The number of stages, in a loop on the ranks."""
+        return self.ranks * STAGES_PER_RANK[self.schedule]
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return max(4, self.stages)
+
+    def of(self, stage: int) -> range:
+        """Returns the blocks of a stage."""
+        return range(stage * self.blocks // self.stages, (stage + 1) * self.blocks // self.stages)
+
 
 Step = Callable[[], float | None]
 """Trains a step; returns its loss on the last rank."""
@@ -65,9 +96,9 @@ class Block(torch.nn.Module):
 class Part(torch.nn.Module):
     """Some blocks, with the embedding before and the head behind where they are the ends."""
 
-    def __init__(self, blocks: range) -> None:
+    def __init__(self, blocks: range, of: int) -> None:
         super().__init__()
-        self.first, self.last = blocks.start == 0, blocks.stop == BLOCKS
+        self.first, self.last = blocks.start == 0, blocks.stop == of
         if self.first:
             self.wte = torch.nn.Embedding(VOCABULARY, WIDTH)
         self.h = torch.nn.ModuleList(Block() for _ in blocks)
@@ -86,9 +117,9 @@ class Part(torch.nn.Module):
 class Whole(torch.nn.Module):
     """All blocks and the loss."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int) -> None:
         super().__init__()
-        self.part = Part(range(BLOCKS))
+        self.part = Part(range(blocks), blocks)
 
     def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the mean loss."""
@@ -100,10 +131,10 @@ def loss_of(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(scores.flatten(0, 1), labels.flatten())
 
 
-def whole() -> Whole:
+def whole(cut: Cut) -> Whole:
     """Returns the model with weights that are the same everywhere."""
     torch.manual_seed(0)
-    return Whole()
+    return Whole(cut.blocks)
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,20 +145,21 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return tokens, torch.randint(0, VOCABULARY, shape, generator=random)
 
 
-def document(ranks: int) -> dict[str, Any]:
+def document(cut: Cut) -> dict[str, Any]:
     """Returns the pipeline with as many blocks in each stage."""
-    captured = capture_module(Model(whole(), batch()), "gpt2")
+    captured = capture_module(Model(whole(cut), batch()), "gpt2")
     pipelines = Pipelines(captured.graph)
     names = pipelines.unit_names
     bounds = [0]
-    for stage in range(1, ranks):
-        scope = f"part.h.{stage * BLOCKS // ranks}"
+    for stage in range(1, cut.stages):
+        scope = f"part.h.{cut.of(stage).start}"
         bounds.append(next(n for n, name in enumerate(names) if name.startswith(scope)))
     return pipelines.pipeline(
-        ranks,
-        ranks,
+        cut.ranks,
+        cut.stages,
         0,
-        schedule="1f1b",
+        schedule=cut.schedule,
+        stages_per_rank=STAGES_PER_RANK[cut.schedule],
         zero=(0,),
         recompute="never",
         micro_batches=MICRO_BATCHES,
@@ -135,24 +167,38 @@ def document(ranks: int) -> dict[str, Any]:
     )
 
 
-def with_torch(rank: int, ranks: int) -> Step:
-    """Returns a step of torch's schedule."""
-    blocks = range(rank * BLOCKS // ranks, (rank + 1) * BLOCKS // ranks)
-    part, given = Part(blocks), whole().part
+def part_of(cut: Cut, stage: int) -> Part:
+    """Returns the part of the model in a stage."""
+    blocks = cut.of(stage)
+    part, given = Part(blocks, cut.blocks), whole(cut).part
     names = {n: n for n, _ in part.named_parameters()}
     for name in names:
         scope, _, rest = name.removeprefix("h.").partition(".")
         source = f"h.{int(scope) + blocks.start}.{rest}" if name.startswith("h.") else name
         part.get_parameter(name).data.copy_(given.get_parameter(source).data)
-    stage = PipelineStage(part, rank, ranks, torch.device("cpu"))
-    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
-    optimizer = torch.optim.SGD(part.parameters(), lr=1e-2)
+    return part
+
+
+def with_torch(rank: int, cut: Cut) -> Step:
+    """Returns a step of torch's schedule."""
+    numbers = range(rank, cut.stages, cut.ranks)
+    parts = [part_of(cut, number) for number in numbers]
+    stages = [
+        PipelineStage(part, number, cut.stages, torch.device("cpu"))
+        for part, number in zip(parts, numbers, strict=True)
+    ]
+    schedule: Any
+    if cut.schedule == "1f1b":
+        schedule = Schedule1F1B(stages[0], MICRO_BATCHES, loss_fn=loss_of)
+    else:
+        schedule = ScheduleInterleaved1F1B(stages, MICRO_BATCHES, loss_fn=loss_of)
+    optimizer = torch.optim.SGD([p for part in parts for p in part.parameters()], lr=1e-2)
     tokens, labels = batch()
 
     def step() -> float | None:
         optimizer.zero_grad()
         losses: list[torch.Tensor] = []
-        if rank == ranks - 1:
+        if rank == cut.ranks - 1:
             schedule.step(target=labels, losses=losses)
         else:
             schedule.step(*([tokens] if rank == 0 else []))
@@ -162,9 +208,9 @@ def with_torch(rank: int, ranks: int) -> Step:
     return step
 
 
-def with_ours(rank: int, ranks: int, pipeline: dict[str, Any]) -> Step:
+def with_ours(cut: Cut, pipeline: dict[str, Any]) -> Step:
     """Returns a step of our runner."""
-    model = shardwise.parallelize(whole(), batch(), copy.deepcopy(pipeline))
+    model = shardwise.parallelize(whole(cut), batch(), copy.deepcopy(pipeline))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     inputs, named = model.share(*batch())
 
@@ -179,10 +225,10 @@ def with_ours(rank: int, ranks: int, pipeline: dict[str, Any]) -> Step:
 
 
 def measured(
-    rank: int, ranks: int, pipeline: dict[str, Any], rounds: int, profile: bool
+    rank: int, cut: Cut, pipeline: dict[str, Any], rounds: int, profile: bool
 ) -> tuple[list[list[float]], list[list[float | None]]]:
     """Returns the seconds of steps and their losses, of torch and of ours."""
-    steps = [with_torch(rank, ranks), with_ours(rank, ranks, pipeline)]
+    steps = [with_torch(rank, cut), with_ours(cut, pipeline)]
     times: list[list[float]] = [[], []]
     losses: list[list[float | None]] = [[], []]
     profiler = cProfile.Profile()
@@ -203,10 +249,10 @@ def measured(
     return [series[WARM_UP:] for series in times], losses
 
 
-def one(ranks: int, rounds: int, profile: bool = False) -> dict[str, float]:
+def one(ranks: int, rounds: int, profile: bool = False, schedule: str = "1f1b") -> dict[str, float]:
     """Returns the figures for a number of ranks."""
-    group = Ranks(ranks, spawn=True)
-    of_ranks = group(measured, ranks, document(ranks), rounds, profile)
+    group, cut = Ranks(ranks, spawn=True), Cut(schedule, ranks)
+    of_ranks = group(measured, cut, document(cut), rounds, profile)
     group.stop()
     theirs, ours = of_ranks[0][0]
     for one, other in zip(*of_ranks[-1][1], strict=True):
@@ -219,13 +265,18 @@ def one(ranks: int, rounds: int, profile: bool = False) -> dict[str, float]:
     }
 
 
-def run(ranks: tuple[int, ...] = (2, 4), rounds: int = 20, profile: bool = False) -> dict[str, Any]:
+def run(
+    ranks: tuple[int, ...] = (2, 4),
+    rounds: int = 20,
+    profile: bool = False,
+    schedule: str = "1f1b",
+) -> dict[str, Any]:
     """Prints a line for each number of ranks; returns the figures."""
     figures = {}
     for count in ranks:
-        of_count = figures[str(count)] = one(count, rounds, profile)
+        of_count = figures[str(count)] = one(count, rounds, profile, schedule)
         print(
-            f"{count} ranks: Schedule1F1B {of_count['torch_s'] * 1e3:.1f} ms, ours"
+            f"{schedule} on {count} ranks: torch {of_count['torch_s'] * 1e3:.1f} ms, ours"
             f" {of_count['ours_s'] * 1e3:.1f} ms, median ratio {of_count['ratio']:.3f}",
             flush=True,
         )
@@ -236,10 +287,11 @@ def main() -> None:
     """Prints a line for each number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ranks", nargs="*", type=int, default=[2, 4])
+    parser.add_argument("--schedule", choices=STAGES_PER_RANK, default="1f1b")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
-    run(tuple(given.ranks), given.rounds, given.profile)
+    run(tuple(given.ranks), given.rounds, given.profile, given.schedule)
 
 
 if __name__ == "__main__":

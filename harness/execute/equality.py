@@ -264,7 +264,7 @@ def first_difference(
     case = CASES[name]
     model = parallel(case, plan)
     values, gradients = _whole_values(case) if rank == 0 else ({}, {})
-    pairs = model._program.pairs
+    pairs = model._programs[0].pairs
     seen: dict[str, Any] = {}
     lines: list[str] = []
     traced: list[tuple[str, torch.Tensor, Any]] = []

@@ -67,6 +67,9 @@ def main(folder: str) -> None:
         "two stages": pipelines.pipeline(RANKS, 2, 3, micro_batches=PARTS, bounds=(0, 2, 4)),
         "two others": pipelines.pipeline(RANKS, 2, 4, micro_batches=PARTS, bounds=(0, 3, 4)),
         "four stages": pipelines.pipeline(RANKS, 4, 4, micro_batches=PARTS),
+        "two on each": pipelines.pipeline(
+            RANKS, 4, 3, schedule="interleaved", micro_batches=PARTS, stages_per_rank=2
+        ),
     }
     ranks = Ranks(RANKS, inherit=True)
     for first, second in (
@@ -74,6 +77,8 @@ def main(folder: str) -> None:
         ("plan", "two stages"),
         ("two stages", "two others"),
         ("four stages", "two others"),
+        ("two on each", "plan"),
+        ("two stages", "two on each"),
     ):
         path = f"{folder}/{first} {second}"
         before = ranks(trained, plans[first], path, False, True)

@@ -21,25 +21,26 @@ BATCH = 16
 class Block(torch.nn.Module):  # type: ignore[misc]
     """Eight operators: enough to count as a block."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
+        self.drop = torch.nn.Dropout(dropout) if dropout else torch.nn.Identity()
         self.up = torch.nn.Linear(20, 24)
         self.down = torch.nn.Linear(24, 20)
 
     def forward(self, x: Any) -> Any:
         """Returns a tensor like `x`."""
         y = torch.tanh(self.up(x) * 0.5) + 0.1
-        return torch.tanh(self.down(torch.sin(y))) * 0.9 + x
+        return self.drop(torch.tanh(self.down(torch.sin(y)))) * 0.9 + x
 
 
 class Net(torch.nn.Module):  # type: ignore[misc]
     """Three blocks between two layers with one weight. `x`, made at the beginning, is read at the
     end too, so that it passes through what is between."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
         self.first = torch.nn.Linear(12, 20)
-        self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+        self.blocks = torch.nn.ModuleList(Block(dropout) for _ in range(3))
         self.second = torch.nn.Linear(20, 12)
         self.tied = torch.nn.Linear(12, 20)
         self.tied.weight = self.first.weight
@@ -55,10 +56,10 @@ class Net(torch.nn.Module):  # type: ignore[misc]
         return torch.nn.functional.cross_entropy(self.last(y), labels)
 
 
-def a_module() -> Net:
+def a_module(dropout: float = 0.0) -> Net:
     """Returns the module with weights that are the same everywhere."""
     torch.manual_seed(3)
-    return Net()
+    return Net(dropout)
 
 
 def a_batch() -> tuple[Any, Any]:
@@ -68,9 +69,9 @@ def a_batch() -> tuple[Any, Any]:
     return torch.randn(BATCH, 12, generator=random), labels
 
 
-def pipelines(precision: str = "captured") -> Pipelines:
+def pipelines(precision: str = "captured", dropout: float = 0.0) -> Pipelines:
     """Returns random pipelines of the module."""
-    captured = capture_module(Model(a_module(), a_batch()), "net")
+    captured = capture_module(Model(a_module(dropout), a_batch()), "net")
     return Pipelines(captured.graph, precision)
 
 

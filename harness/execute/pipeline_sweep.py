@@ -1,9 +1,11 @@
 """Families × random pipelines against one device, as JSON lines; run as a process of its own.
 
-    python -m harness.execute.pipeline_sweep --cases 4:2:0:2,8:4:2:3 [--steps 3] [FAMILY…]
+    python -m harness.execute.pipeline_sweep --cases 4:2:0:2,2:4:0:3:interleaved:2 [FAMILY…]
 
-A case is ranks:stages:first seed:seed after the last. A process of its own, because ranks are
-forked from it, which torch forbids once autograd has run.
+A case is ranks:stages:first seed:seed after the last, and then :schedule:stages per rank where
+that is not one of those with one stage on each, in turns. A process of its own, because ranks are
+forked from it, which torch forbids once autograd has run. A family with " float64" behind its name
+is in double precision.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def compare(rank: int, name: str, pipeline: dict[str, Any], steps: int) -> tuple
 def made_case(name: str) -> Case:
     """Returns a family, made and captured for all numbers of micro-batches once."""
     if name not in equality.CASES:
-        case = equality.CASES[name] = Case.of(name)
+        dtype = torch.float64 if name.endswith(equality.DOUBLE) else torch.float32
+        case = equality.CASES[name] = Case.of(name.removesuffix(equality.DOUBLE), dtype)
         with case.computing():
             for parts in MICRO_BATCHES:
                 smaller(case.captured, parts)
@@ -89,6 +92,7 @@ def one(ranks: Ranks, name: str, pipeline: dict[str, Any], steps: int) -> dict[s
         "ranks": ranks.world,
         "stages": [stage["units"] for stage in pipeline["stages"]],
         "schedule": pipeline["schedule"],
+        "stages_per_rank": pipeline.get("stages_per_rank", 1),
         "micro_batches": pipeline["micro_batches"],
         "zero": sorted({group["zero"] for group in pipeline["groups"]}),
         "recompute": sum(group["recompute"] for group in pipeline["groups"]),
@@ -115,12 +119,22 @@ def main() -> None:
     torch.set_num_threads(1)
     drawn = {name: Pipelines(made_case(name).captured.graph) for name in given.families}
     for case in given.cases.split(","):
-        world, stages, first, last = map(int, case.split(":"))
+        *numbers, schedule, each = (
+            case.split(":") if case.count(":") > 3 else [*case.split(":"), "", 1]
+        )
+        world, stages, first, last = map(int, numbers)
         ranks = Ranks(world, inherit=True)
         for seed in range(first, last):
             for name, pipelines in drawn.items():
                 parts = MICRO_BATCHES[seed // 3 % len(MICRO_BATCHES)]
-                pipeline = pipelines.pipeline(world, stages, seed, micro_batches=parts)
+                pipeline = pipelines.pipeline(
+                    world,
+                    stages,
+                    seed,
+                    schedule=schedule or None,
+                    micro_batches=parts,
+                    stages_per_rank=int(each),
+                )
                 print(json.dumps(one(ranks, name, pipeline, given.steps)), flush=True)
         ranks.stop()
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from harness.answers import document
 from harness.execute.plans import unsearched
@@ -22,11 +23,15 @@ from shardwise.advise.frontier import mesh_description
 from shardwise.advise.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
 from shardwise.documents.pipeline import PipelinePrediction, PlannedStage
-from shardwise.execute.pipeline.document import EXECUTED
 from shardwise.graph import Graph
 from shardwise.hardware import Mesh, load_hardware
+from shardwise.pipeline.placement import Placement
+from shardwise.pipeline.schedules import SCHEDULES
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
+
+ONE_STAGE = ("1f1b", "1f1b-eager", "gpipe")
+"""The schedules with one stage on each rank and a whole backward; seeds take turns."""
 
 
 @dataclass
@@ -61,11 +66,13 @@ class Pipelines:
         recompute: str = "auto",
         micro_batches: int = 4,
         bounds: tuple[int, ...] | None = None,
+        stages_per_rank: int = 1,
     ) -> dict[str, Any]:
         """Returns one seed's pipeline; seeds take turns in schedules and ZeRO stages."""
         zero = ZERO[seed % len(ZERO)] if zero is None else zero
-        schedule = EXECUTED[seed % len(EXECUTED)] if schedule is None else schedule
-        problem = self._problem(gpus // stages, zero, recompute, micro_batches)
+        schedule = ONE_STAGE[seed % len(ONE_STAGE)] if schedule is None else schedule
+        devices = gpus * stages_per_rank // stages
+        problem = self._problem(devices, zero, recompute, micro_batches)
         random = np.random.default_rng((seed, gpus, stages))
         choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
         edges = []
@@ -76,7 +83,9 @@ class Pipelines:
         if bounds is None:
             cuts = random.choice(np.arange(1, len(units)), stages - 1, replace=False)
             bounds = (0, *sorted(cuts.tolist()), len(units))
-        return document(self._document(gpus, seed, schedule, problem, choices, edges, bounds))
+        ranks = Placement(stages // stages_per_rank, stages_per_rank, SCHEDULES[schedule].shape)
+        strategy = Strategy(problem, choices, edges)
+        return document(self._document(gpus, seed, schedule, ranks, problem, strategy, bounds))
 
     def _problem(
         self, devices: int, zero: tuple[int, ...], recompute: str, micro_batches: int
@@ -93,19 +102,18 @@ class Pipelines:
         gpus: int,
         seed: int,
         schedule: str,
+        ranks: Placement,
         problem: SearchProblem,
-        choices: list[int],
-        edges: list[int],
+        strategy: Strategy,
         bounds: tuple[int, ...],
     ) -> documents.Pipeline:
         hardware = load_hardware(HARDWARE)
+        devices = gpus // ranks.ranks
         mesh = Mesh.build(hardware, gpus)
-        strategy = Strategy(problem, choices, edges)
         units = Units.of(self._staged.subject.patterns)
-        devices = gpus // (len(bounds) - 1)
         stages = [
             PlannedStage(
-                first_device=number * devices,
+                first_device=ranks.rank_of(number) * devices,
                 devices=devices,
                 first_unit=units.names[first],
                 last_unit=units.names[last - 1],
@@ -132,4 +140,5 @@ class Pipelines:
             predicted=PipelinePrediction(0.0, 0.0, 0, 0, None, None, 0.0),
             groups=strategy.groups([None] * len(problem.costs)),
             edges=strategy.edges(),
+            stages_per_rank=ranks.stages_per_rank if ranks.stages_per_rank > 1 else UNSET,
         )

@@ -183,8 +183,10 @@ class Builder:
         outputs = [self._new((name, placed.group)) for name in op.outputs]
         for slot, pair in zip(outputs, placed.layouts.outputs, strict=True):
             self._built.pairs[slot] = pair
-        emitted = self._emit(op.name, self._local(placed), inputs, outputs)
+        local = self._local(placed)
+        emitted = self._emit(op.name, local, inputs, outputs)
         emitted.tensors = op.outputs
+        emitted.deferred = getattr(local, "deferred", ())
         emitted.saves_first = op.kind in MATRIX_PRODUCTS
         emitted.written = written_ports(op, self._graph)
         if placed.segment is not None:

@@ -18,7 +18,8 @@ class Instruction:
     second run includes the instruction, or None. `saves_first` says that it saves nothing but what
     it reads, before it computes, and that it does not communicate. `rebuild` says how backward
     rebuilds the copy of a crossing tensor that was not kept. `early`: no rank waits for another in
-    it, forward or backward, so it may run as soon as its inputs exist.
+    it, forward or backward, so it may run as soon as its inputs exist. `deferred` are the places of
+    inputs whose gradients are left to a later pass.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Instruction:
     rebuild: Rebuild | None = None
     tensors: tuple[str, ...] = field(default=())
     early: bool = False
+    deferred: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ from shardwise.execute.exchange import Exchange
 from shardwise.execute.instruction import Instruction
 from shardwise.execute.loading import Argument, Arrival, Loading
 from shardwise.execute.local import local_operator
+from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.order import BackwardOrder, backward_order
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHERE
 from shardwise.execute.parameters.spec import Placement as ParameterPlacement
+from shardwise.execute.passes import passes_of
 from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.precision import with_casts
 from shardwise.execute.program import Program, Watch
@@ -81,14 +83,16 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         device: torch.device | str | None = None,
         compile: bool | None = None,
         slowed: Slowed | None = None,
-        stage: Stage | None = None,
+        stages: Sequence[Stage] | None = None,
+        deferral: Deferral | None = None,
     ) -> None:
-        """`slowed` makes this rank's operators slower (`measure/slowed.py`). `stage` is what runs
-        on the ranks of `mesh`, by default everything."""
+        """`slowed` makes this rank's operators slower (`measure/slowed.py`). `stages` are what runs
+        on the ranks of `mesh`, each a program of its own, by default everything in one. With a
+        `deferral` backward is split."""
         super().__init__()
         self.plan: Any = plan
-        self._stage = stage
         self._slowed = slowed
+        self._deferral = deferral
         self._parts = plan.micro_batches
         self._captured = smaller(captured, self._parts)
         self._mesh = mesh
@@ -96,24 +100,28 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         self.device = self._device
         self._runs = 0
         saved = SavedTensors()
-        placement = Placement(
-            self._captured.graph, plan, mesh, None if stage is None else stage.operators
-        )
+        only = None if stages is None else frozenset[str]().union(*(s.operators for s in stages))
+        placement = Placement(self._captured.graph, plan, mesh, only)
         parameters = Parameters(placement)
         exchanges: dict[RankMesh, Exchange] = {}
         order = _order(self._captured.graph, plan)
-        built = self._build(placement, parameters, exchanges, captured, order)
+        builts = [
+            self._build(placement, parameters, exchanges, captured, order, stage)
+            for stage in stages or (None,)
+        ]
         specs = _specs(placement, parameters, captured)
-        if placement.proportions.is_mixed or stage is not None:
-            note_groups(placement.proportions, specs, built.written(), captured)
+        if placement.proportions.is_mixed or stages is not None:
+            written = {n: at for built in builts for n, at in built.written().items()}
+            note_groups(placement.proportions, specs, written, captured)
         if placement.proportions.is_mixed:
             peers.create(placement.proportions.needed)
-            require_one_order([instruction.name for instruction in built.instructions])
+            require_one_order([i.name for built in builts for i in built.instructions])
         self._store = ParameterStore(
             specs,
             mesh,
             micro_batches=self._parts,
             device=self._device,
+            passes=passes_of(builts, deferral is not None),
         )
         self._store.saved = saved
         self._store.load(
@@ -121,39 +129,42 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         )
         self._whole_buffers = {
             name: captured.value(name).detach().to(self._device, copy=True)
-            for name in dict.fromkeys(name for name, *_ in built.buffers.values())
+            for name in dict.fromkeys(n for built in builts for n, *_ in built.buffers.values())
         }
         self._register()
         arrivals = [
             Arrival(self._captured.graph.tensors[name], shares, placement.arrives(name))
-            for name, shares in built.arguments
+            for name, shares in dict.fromkeys(at for built in builts for at in built.arguments)
         ]
         self._loading = Loading(
             arrivals,
             self._captured.converted.inputs,
             self._parts,
             self._device,
-            is_stage=stage is not None,
+            is_stage=stages is not None,
         )
 
         def step(number: int) -> None:
             for exchange in exchanges.values():
                 exchange.step = number
 
-        regions, why_not = self._regions(built, plan, compile)
-        self._program = Program(
-            built,
-            self._store.user,
-            self._whole_buffers.__getitem__,
-            saved,
-            step,
-            hooks=any(group.zero == 3 for group in placement.groups),
-            compiled=regions,
-            backward=_backward(built, order),
-            joined=self._store.reducer.joined,
-            mesh=mesh,
-        )
-        self.program: Summary = summarise(built, plan, regions, why_not)
+        regions, why_not = self._regions(builts[0], plan, compile)
+        self._programs = [
+            Program(
+                built,
+                self._store.user,
+                self._whole_buffers.__getitem__,
+                saved,
+                step,
+                hooks=any(group.zero == 3 for group in placement.groups),
+                compiled=regions,
+                backward=_backward(built, order),
+                joined=self._store.reducer.joined,
+                mesh=mesh,
+            )
+            for built in builts
+        ]
+        self.program: Summary = summarise(builts, plan, regions, why_not)
         # From here on only this rank's parts are needed, not the module's own tensors.
         self._captured = self._captured.without_values()
 
@@ -164,9 +175,12 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         exchanges: dict[RankMesh, Exchange],
         given: Captured,
         order: OperatorOrder | None,
+        stage: Stage | None,
     ) -> Built:
-        """Builds the program of this rank; `exchanges` gets those of all meshes, `given` has the
+        """Builds a program of this rank; `exchanges` gets those of all meshes, `given` has the
         values of parameters."""
+        if stage is not None:
+            placement = placement.part(stage.operators)
         captured, planned = placement.captured, placement.graph
         names = [t.name for t in planned.tensors.values() if t.role == "parameter"]
         trains = {name: given.value(name).requires_grad for name in names}
@@ -179,7 +193,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
                 return absent(op, planned, differentiated, self._device)
             exchange = exchanges.setdefault(mesh, Exchange(mesh, self._device))
             local_op = local_operator(
-                op, graph.tensors, placed.semantics, placed.split, mesh, exchange
+                op, graph.tensors, placed.semantics, placed.split, mesh, exchange, self._deferral
             )
             if local_op.communicates:
                 note_axes(mesh, placed.split)
@@ -197,7 +211,6 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.makes]
         builder = Builder(placement, local, parameters, differentiated)
-        stage = self._stage
         return builder.build(
             [name for name in outputs if name],
             None if order is None else order.forward,
@@ -306,7 +319,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         self._store.begin(part)
         number = self._runs
         self._runs += 1
-        return self._program.run(batch, number, watch)
+        return self._programs[0].run(batch, number, watch)
 
     def _only_output(self) -> str:
         names = [name for name in self._captured.converted.outputs if name is not None]
@@ -324,7 +337,8 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
     def sync_buffers(self) -> None:
         """Makes running statistics whole on every rank, for saving them; collective."""
-        for name, (mesh, layout) in self._program.written().items():
+        written = {n: at for program in self._programs for n, at in program.written().items()}
+        for name, (mesh, layout) in written.items():
             whole = self._whole_buffers[name]
             part = part_of(whole, mesh, whole.shape, layout)
             path = _to_whole(mesh, layout, self._mesh)

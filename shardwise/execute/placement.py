@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from msgspec import UNSET, UnsetType
@@ -120,7 +121,9 @@ class Placement:
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
         everything = [self._placed(op, entries.get(op.name)) for op in graph.operators]
+        self._everything = everything
         self.operators = everything if only is None else _needed(everything, only)
+        self._readers = self.operators
         self.makes = frozenset(o for p in self.operators for o in p.operator.outputs)
         self.made_in = {o: p.group for p in everything for o in p.operator.outputs}
         self.output_layouts = {
@@ -164,9 +167,16 @@ class Placement:
             None if entry.runs_again is False else self.groups[group].segment,
         )
 
+    def part(self, only: Collection[str]) -> Placement:
+        """Returns the same placement with some of its operators, in which inputs arrive alike."""
+        part = copy(self)
+        part.operators = _needed(self._everything, only)
+        part.makes = frozenset(o for p in part.operators for o in p.operator.outputs)
+        return part
+
     def arrives(self, name: str) -> tuple[int, ...]:
         """Returns the layout in which an input is loaded."""
-        for placed in self.operators:
+        for placed in self._readers:
             if name in placed.loads:
                 return parse_layout(placed.loads[name].arrives)
         return (REPLICATE,) * len(self.mesh.names)

@@ -76,7 +76,7 @@ class Program:
         self._hooks = hooks or any(
             i.rebuild is not None or i.segment is not None for i in built.instructions
         )
-        saved.late = any(
+        self._late = any(
             i.rebuild is not None and i.rebuild.dropped in i.inputs for i in built.instructions
         )
         self._agreement = Agreement(None if backward is None else backward.turns, mesh)
@@ -124,6 +124,7 @@ class Program:
         if self._backward is not None and torch.is_grad_enabled():
             ordered = OrderedPass(self._backward, self._joined)
         if self._hooks and torch.is_grad_enabled():
+            self._saved.late = self._late
             forward_pass = self._saved.forward_pass = self._agreement.begin()
             with self._saved.hooks():
                 self._run_hooked(slots, number, watch, ordered)

@@ -37,26 +37,27 @@ class Summary:
 
 
 def summarise(
-    built: Built,
+    builts: Sequence[Built],
     plan: Strategy,
     compiled: Sequence[Instruction] | None = None,
     obstacle: str | None = None,
 ) -> Summary:
-    """Returns the summary of a built program; `compiled` is the same one with regions, if any."""
+    """Returns the summary of built programs; `compiled` is the only one with regions, if any."""
     count: Counter[str] = Counter()
     size: dict[str, float] = defaultdict(float)
     for step in _steps(plan):
         count[step.operation] += 1
         size[step.operation] += step.size_bytes
-    operators = [i for i in built.instructions if i.tensors]
+    instructions = [i for built in builts for i in built.instructions]
+    operators = [i for i in instructions if i.tensors]
     reasons = {i.name: getattr(i.run, "fallback", None) for i in operators}
     return Summary(
         len(operators),
-        len(built.instructions) - len(operators),
+        len(instructions) - len(operators),
         dict(count),
         dict(size),
         {name: reason for name, reason in reasons.items() if reason},
-        tuple(dict.fromkeys(built.unpriced)),
+        tuple(dict.fromkeys(name for built in builts for name in built.unpriced)),
         tuple(i.run.operators for i in compiled or () if isinstance(i.run, Region)),
         {i.name: _why_eager(i) for i in compiled or () if isinstance(i.run, LocalOperator)},
         obstacle,

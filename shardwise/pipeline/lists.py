@@ -1,18 +1,18 @@
-"""What a rank of each stage does in a step: actions of the schedule, and what it sends and gets.
+"""What each rank does in a step: actions of the schedule, and what it sends and gets.
 
-All stages take their lists from one order of the whole step, that of the schedule run with equal
-times. So the two sides of a cut begin the transfers over it in one order, which is all that some
-transports (NCCL) need and more than others (gloo) do: what is waited for was always begun. A
-transfer is sent right after the action that makes it. It is asked for one action before the one
-that needs it, so that it comes during that one, but never before what was to be begun before it.
+All ranks take their lists from one order of the whole step, that of the schedule run with equal
+times. So two ranks begin the transfers between them in one order, over whichever cuts these go,
+which is all that some transports (NCCL) need and more than others (gloo) do: what is waited for was
+always begun. A transfer is sent right after the action that makes it. It is asked for one action
+before the one that needs it, so that it comes during that one, but never before what was to be
+begun before it. Between two stages on one rank there are no transfers.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from shardwise.errors import ShardwiseError
 from shardwise.pipeline.actions import Action, Kind, Schedule
@@ -22,12 +22,14 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 @dataclass(frozen=True)
 class Transfer:
     """What one stage sends to a neighbour: tensors of a micro-batch, or the gradients of those that
-    it got. `number` is its place among all transfers of the step."""
+    it got. `number` is its place among all transfers of the step, `ranks` are those of the two
+    stages, the lower first."""
 
     number: int
     source: int
     target: int
     micro_batch: int
+    ranks: tuple[int, int]
 
     @property
     def is_forward(self) -> bool:
@@ -46,7 +48,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Item:
-    """One entry of a stage's list: an action, or a transfer that is begun, sent or asked for."""
+    """One entry of a rank's list: an action, or a transfer that is begun, sent or asked for."""
 
     action: Action | None = None
     transfer: Transfer | None = None
@@ -67,23 +69,25 @@ def forward_only(schedule: Schedule) -> Schedule:
 def lists_of(
     schedule: Schedule, carries: Sequence[bool], returns: Sequence[bool]
 ) -> tuple[tuple[Item, ...], ...]:
-    """Returns the list of each stage under a schedule of one stage per rank.
+    """Returns the list of each rank under a schedule.
 
     `carries` says of each cut whether tensors go over it, `returns` whether gradients come back.
-    Raises `BadInput` for a schedule whose stages wait for each other for ever.
+    Raises `BadInput` for a schedule whose ranks wait for each other for ever.
     """
-    over_cut: dict[int, list[Transfer]] = defaultdict(list)
+    between: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
     for transfer in _transfers(schedule, carries, returns):
-        over_cut[transfer.cut].append(transfer)
+        between[transfer.ranks].append(transfer)
     lists = []
-    for stage, actions in enumerate(schedule.ranks):
-        place = {(a.kind is Kind.FORWARD, a.micro_batch): n for n, a in enumerate(actions)}
+    for rank, actions in enumerate(schedule.ranks):
+        stages = frozenset(schedule.placement.stages_of(rank))
+        place = {_made_or_read(a): n for n, a in enumerate(actions) if a.kind is not Kind.WEIGHTS}
         before: dict[int, list[Transfer]] = defaultdict(list)
         after: dict[int, list[Transfer]] = defaultdict(list)
-        for cut in (stage - 1, stage):
-            over = over_cut[cut]
-            for transfer, position in zip(over, _positions(over, stage, place), strict=True):
-                (after if transfer.source == stage else before)[position].append(transfer)
+        for ranks, over in between.items():
+            if rank not in ranks:
+                continue
+            for transfer, position in zip(over, _positions(over, stages, place), strict=True):
+                (after if transfer.source in stages else before)[position].append(transfer)
         items: list[Item] = []
         for number, action in enumerate(actions):
             items += [Item(transfer=t) for t in sorted(before[number], key=lambda t: t.number)]
@@ -93,45 +97,66 @@ def lists_of(
     return tuple(lists)
 
 
+_Turn = tuple[int, bool, int]
+"""A stage, whether it runs forward, and a micro-batch."""
+
+
+def _made_or_read(action: Action) -> _Turn:
+    """Returns the turn of an action that a transfer comes from or goes to."""
+    return action.stage, action.kind is Kind.FORWARD, action.micro_batch
+
+
+def _equal_times(schedule: Schedule) -> list[StageTimes]:
+    split = any(a.kind is Kind.WEIGHTS for actions in schedule.ranks for a in actions)
+    return [StageTimes(1.0, 1.0, 1.0 if split else 0.0)] * schedule.stages
+
+
 def _transfers(
     schedule: Schedule, carries: Sequence[bool], returns: Sequence[bool]
 ) -> list[Transfer]:
     """Returns the transfers of a step in the order in which they are made."""
-    spans = simulate(schedule, [StageTimes(1.0, 1.0, 0.0)] * schedule.stages).spans_s
+    spans = simulate(schedule, _equal_times(schedule)).spans_s
     made = sorted(
-        (end, stage, action)
-        for stage, (actions, of_rank) in enumerate(zip(schedule.ranks, spans, strict=True))
+        (end, action.stage, action)
+        for actions, of_rank in zip(schedule.ranks, spans, strict=True)
         for action, (_, end) in zip(actions, of_rank, strict=True)
+        if action.kind is not Kind.WEIGHTS
     )
+    rank_of = schedule.placement.rank_of
     transfers: list[Transfer] = []
     for _, stage, action in made:
         forward = action.kind is Kind.FORWARD
         target = stage + 1 if forward else stage - 1
         cut = min(stage, target)
-        if 0 <= cut < schedule.stages - 1 and (carries if forward else returns)[cut]:
-            transfers.append(Transfer(len(transfers), stage, target, action.micro_batch))
+        if not (0 <= cut < schedule.stages - 1 and (carries if forward else returns)[cut]):
+            continue
+        low, high = sorted((rank_of(stage), rank_of(target)))
+        if low != high:
+            number = len(transfers)
+            transfers.append(Transfer(number, stage, target, action.micro_batch, (low, high)))
     return transfers
 
 
 def _positions(
-    over: Sequence[Transfer], stage: int, place: dict[tuple[bool, int], int]
+    over: Sequence[Transfer], stages: Collection[int], place: Mapping[_Turn, int]
 ) -> list[int]:
-    """Returns for the transfers over one cut the action of `stage` after which it sends them, or
-    before which it asks for them."""
+    """Returns for the transfers between two ranks the action after which the one that has `stages`
+    sends them, or before which it asks for them."""
 
     def action_of(transfer: Transfer) -> int:
-        return place[transfer.is_forward, transfer.micro_batch]
+        stage = transfer.source if transfer.source in stages else transfer.target
+        return place[stage, transfer.is_forward, transfer.micro_batch]
 
     positions = [0] * len(over)
-    latest = len(place)
+    latest = max(place.values(), default=0) + 1
     for n in range(len(over) - 1, -1, -1):
-        if over[n].source == stage:
+        if over[n].source in stages:
             latest = positions[n] = action_of(over[n])
         else:
             latest = positions[n] = min(max(action_of(over[n]) - 1, 0), latest)
     earliest = 0
     for n, transfer in enumerate(over):
-        if transfer.source == stage:
+        if transfer.source in stages:
             earliest = positions[n] + 1
         else:
             positions[n] = max(positions[n], earliest)
@@ -139,41 +164,43 @@ def _positions(
 
 
 def require_end(lists: Sequence[Sequence[Item]]) -> None:
-    """Walks the lists of all stages together; raises `ShardwiseError` where they never end.
+    """Walks the lists of all ranks together; raises `ShardwiseError` where they never end.
 
-    It is stricter than any transport: transfers over a cut happen one after another, each once both
-    sides have begun it, in the order in which each side begins them.
+    It is stricter than any transport: transfers between two ranks happen one after another, each
+    once both sides have begun it, in the order in which each side begins them.
     """
-    walks = [_Walk(stage, items) for stage, items in enumerate(lists)]
+    walks = [_Walk(rank, items) for rank, items in enumerate(lists)]
+    pairs = sorted({i.transfer.ranks for items in lists for i in items if i.transfer is not None})
     come: set[Transfer] = set()
     moved = True
     while moved:
         moved = sum(walk.advance(come) for walk in walks) > 0
-        for cut, (here, there) in enumerate(pairwise(walks)):
-            ours, theirs = here.begun[cut], there.begun[cut]
+        for low, high in pairs:
+            ours, theirs = walks[low].begun[low, high], walks[high].begun[low, high]
             while ours and theirs:
                 first, other = ours.popleft(), theirs.popleft()
                 if first != other:
                     raise ShardwiseError(
-                        f"stage {cut} begins {first} where stage {cut + 1} begins {other}"
+                        f"rank {low} begins {first} where rank {high} begins {other}"
                     )
                 come.add(first)
                 moved = True
     for walk in walks:
         if walk.rest:
-            raise ShardwiseError(f"stage {walk.stage} waits for ever: {walk.rest[0]} comes next")
+            raise ShardwiseError(f"rank {walk.rank} waits for ever: {walk.rest[0]} comes next")
         for transfer in (t for queue in walk.begun.values() for t in queue):
-            raise ShardwiseError(f"stage {walk.stage} alone begins {transfer}")
+            raise ShardwiseError(f"rank {walk.rank} alone begins {transfer}")
 
 
 class _Walk:
-    """How far a stage has come in its list, and the transfers that it has begun, by cut."""
+    """How far a rank has come in its list, and the transfers that it has begun, by its peers."""
 
-    def __init__(self, stage: int, items: Sequence[Item]) -> None:
-        self.stage = stage
+    def __init__(self, rank: int, items: Sequence[Item]) -> None:
+        self.rank = rank
         self.rest = deque(items)
-        self.begun: defaultdict[int, deque[Transfer]] = defaultdict(deque)
-        self._needed: dict[tuple[bool, int], Transfer] = {}
+        self.begun: defaultdict[tuple[int, int], deque[Transfer]] = defaultdict(deque)
+        self._stages = {item.action.stage for item in items if item.action is not None}
+        self._needed: dict[_Turn, Transfer] = {}
 
     def advance(self, come: set[Transfer]) -> bool:
         """Goes on until something has not come; returns whether it went on at all."""
@@ -181,12 +208,13 @@ class _Walk:
         while self.rest:
             action, transfer = self.rest[0].action, self.rest[0].transfer
             if transfer is not None:
-                self.begun[transfer.cut].append(transfer)
-                if transfer.target == self.stage:
-                    self._needed[transfer.is_forward, transfer.micro_batch] = transfer
-            elif action is not None:
-                key = (action.kind is Kind.FORWARD, action.micro_batch)
-                if key in self._needed and self._needed[key] not in come:
+                self.begun[transfer.ranks].append(transfer)
+                if transfer.target in self._stages:
+                    turn = transfer.target, transfer.is_forward, transfer.micro_batch
+                    self._needed[turn] = transfer
+            elif action is not None and action.kind is not Kind.WEIGHTS:
+                needed = self._needed.get(_made_or_read(action))
+                if needed is not None and needed not in come:
                     break
             self.rest.popleft()
         return len(self.rest) < before

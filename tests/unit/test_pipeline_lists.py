@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 
 import pytest
 
 from shardwise.errors import ShardwiseError
 from shardwise.pipeline.actions import Kind
 from shardwise.pipeline.lists import Item, forward_only, lists_of, require_end
-from shardwise.pipeline.schedules import schedule
+from shardwise.pipeline.schedules import SCHEDULES, allows, schedule
 
-NAMES = ("gpipe", "1f1b", "1f1b-eager")
+NAMES = ("gpipe", "1f1b", "1f1b-eager", "interleaved", "zb-h1", "zbv", "dualpipev")
 
 
 def drawn(seed: int) -> tuple[tuple[Item, ...], ...]:
     """Returns the lists of a random pipeline: some cuts carry no gradient, or nothing."""
     chance = random.Random(seed)
-    stages, parts = chance.randint(2, 6), chance.randint(1, 12)
-    carries = [chance.random() < 0.9 for _ in range(stages - 1)]
+    name = NAMES[seed % len(NAMES)]
+    rule = SCHEDULES[name]
+    ranks, each = chance.randint(2, 6), rule.stages_per_rank or chance.randint(1, 4)
+    counts = [
+        parts
+        for parts in range(1, 16)
+        if allows(name, ranks=ranks, micro_batches=parts, stages_per_rank=each)
+    ]
+    carries = [chance.random() < 0.9 for _ in range(ranks * each - 1)]
     returns = [there and chance.random() < 0.8 for there in carries]
-    made = schedule(NAMES[seed % 3], ranks=stages, micro_batches=parts)
+    parts = chance.choice(counts)
+    made = schedule(name, ranks=ranks, micro_batches=parts, stages_per_rank=each)
     return lists_of(made, carries, returns)
 
 
@@ -28,10 +37,10 @@ def drawn(seed: int) -> tuple[tuple[Item, ...], ...]:
 def test_every_transfer_is_begun_by_both_sides_in_one_order(seed: int) -> None:
     lists = drawn(seed)
     require_end(lists)
-    for cut in range(len(lists) - 1):
+    for pair in combinations(range(len(lists)), 2):
         here, there = (
-            [item.transfer for item in lists[s] if item.transfer and item.transfer.cut == cut]
-            for s in (cut, cut + 1)
+            [item.transfer for item in lists[r] if item.transfer and item.transfer.ranks == pair]
+            for r in pair
         )
         assert here == there
         assert [t.number for t in here if t] == sorted(t.number for t in here if t)
@@ -39,8 +48,9 @@ def test_every_transfer_is_begun_by_both_sides_in_one_order(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_tensors_are_sent_when_made_and_asked_for_one_action_ahead(seed: int) -> None:
-    for stage, items in enumerate(drawn(seed)):
+    for items in drawn(seed):
         actions = [item.action for item in items if item.action]
+        stages = {action.stage for action in actions}
         done = 0
         for item in items:
             if item.action is not None:
@@ -48,16 +58,20 @@ def test_tensors_are_sent_when_made_and_asked_for_one_action_ahead(seed: int) ->
                 continue
             transfer = item.transfer
             assert transfer is not None
-            kind = Kind.FORWARD if transfer.is_forward else Kind.BACKWARD
-            of = [(a.kind, a.micro_batch) for a in actions].index((kind, transfer.micro_batch))
-            if transfer.source == stage:
+            sends = transfer.source in stages
+            assert (transfer.target in stages) != sends
+            kinds = (Kind.FORWARD,) if transfer.is_forward else (Kind.BACKWARD, Kind.INPUTS)
+            stage = transfer.source if sends else transfer.target
+            wanted = [(kind, stage, transfer.micro_batch) for kind in kinds]
+            of = next(n for n, action in enumerate(actions) if action.work in wanted)
+            if sends:
                 assert of == done - 1
             else:
                 # Sooner only where it was asked for before something that is sent.
                 assert of >= done
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:5])
 def test_a_step_without_gradients_has_forwards_only(name: str) -> None:
     made = forward_only(schedule(name, ranks=3, micro_batches=4))
     lists = lists_of(made, [True, True], [False, False])
@@ -70,7 +84,7 @@ def test_lists_in_different_orders_are_seen() -> None:
     lists = [list(items) for items in lists_of(made, [True], [True])]
     places = [n for n, item in enumerate(lists[1]) if item.transfer]
     lists[1][places[0]], lists[1][places[1]] = lists[1][places[1]], lists[1][places[0]]
-    with pytest.raises(ShardwiseError, match=r"stage 0 begins .* where stage 1 begins"):
+    with pytest.raises(ShardwiseError, match=r"rank 0 begins .* where rank 1 begins"):
         require_end(lists)
 
 
@@ -78,7 +92,7 @@ def test_a_stage_that_waits_for_what_is_never_sent_is_seen() -> None:
     made = schedule("1f1b", ranks=2, micro_batches=1)
     first, second = lists_of(made, [True], [True])
     sends = [item for item in second if item.transfer and item.transfer.source == 1]
-    with pytest.raises(ShardwiseError, match="stage 0 waits for ever: 0B0 comes next"):
+    with pytest.raises(ShardwiseError, match="rank 0 waits for ever: 0B0 comes next"):
         require_end([first, [item for item in second if item not in sends]])
 
 
@@ -87,5 +101,5 @@ def test_a_transfer_that_one_side_alone_begins_is_seen() -> None:
     first, second = lists_of(made, [True], [True])
     last = [item.transfer for item in second if item.transfer][-1]
     lacking = [i for i in first if i.transfer != last and str(i) != "0B1"]
-    with pytest.raises(ShardwiseError, match="stage 1 alone begins gradients of micro-batch 1"):
+    with pytest.raises(ShardwiseError, match="rank 1 alone begins gradients of micro-batch 1"):
         require_end([lacking, second])

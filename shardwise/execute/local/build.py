@@ -16,6 +16,7 @@ from shardwise.execute.local.gathered import gathered
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import FORMS
 from shardwise.execute.local.share import NotLocal, Share
+from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import OperatorSemantics
@@ -38,7 +39,8 @@ class LocalOperator:
 
     `form` says how: by the plain overload, by its own form, or gathered (`fallback` then
     says why). `communicates`: ranks wait for each other in it. `untraced` says why torch.compile
-    leaves it out, if it does. `views`: torch may return a view of an input.
+    leaves it out, if it does. `views`: torch may return a view of an input. `deferred` are the
+    inputs whose gradients are left to a later pass (`deferred.py`).
     """
 
     run: Run
@@ -47,6 +49,7 @@ class LocalOperator:
     fallback: str | None = None
     untraced: str | None = None
     views: bool = False
+    deferred: tuple[int, ...] = ()
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return self.run(*inputs)
@@ -59,13 +62,15 @@ def local_operator(
     split: Sequence[int | None],
     mesh: RankMesh,
     exchange: Exchange,
+    deferral: Deferral | None = None,
 ) -> LocalOperator:
     """Returns the operator on this rank's share of it; see docs/execute-operators.md.
 
-    `tensors` have global shapes. Raises BadInput if torch has no such operator.
+    `tensors` have global shapes. With a `deferral` gradients of weights are left to it, where the
+    operator allows. Raises BadInput if torch has no such operator.
     """
     _load()
-    share = Share(op, tensors, semantics, split, mesh, exchange)
+    share = Share(op, tensors, semantics, split, mesh, exchange, deferral)
     chosen = FORMS.get(op.kind)
     try:
         run = (chosen or plain)(share)
@@ -78,6 +83,7 @@ def local_operator(
         share.communicates,
         untraced=_untraced(share),
         views=any(r.alias_info is not None for r in share.target._schema.returns),
+        deferred=share.deferred,
     )
 
 

@@ -54,8 +54,17 @@ def _value(type_name: str, value: Any) -> Any:
     return named if isinstance(named, torch.dtype) else value
 
 
-def bind(target: Any, arguments: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> Run:
-    """Returns `target` as a function of the tensors in `arguments`, with `outputs` results."""
+def bind(
+    target: Any,
+    arguments: Sequence[str],
+    attributes: Mapping[str, Any],
+    outputs: int,
+    instead: Callable[..., Any] | None = None,
+) -> Run:
+    """Returns `target` as a function of the tensors in `arguments`, with `outputs` results.
+
+    `instead` is called in its place, with the same arguments.
+    """
     positional: list[Any] = []
     named: dict[str, Any] = {}
     last = 0
@@ -69,7 +78,7 @@ def bind(target: Any, arguments: Sequence[str], attributes: Mapping[str, Any], o
         if not is_default:
             last = len(positional)
     positional = positional[:last]
-    call = _call(target, positional, named)
+    call = _call(target if instead is None else instead, positional, named)
     returns = [str(r.type) for r in target._schema.returns]
     if outputs == 1 and returns == ["Tensor"]:
         return lambda *x: [call(*x)]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.execute.local.calling import Run
+from shardwise.execute.local.deferred import convolution_of
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
@@ -47,6 +48,7 @@ def convolution(share: Share) -> Run:
     even = [0] * spatial if uneven else [low for low, _ in pads]
     call = (torch.conv1d, torch.conv2d, torch.conv3d)[spatial - 1]
     pick = _channels_inside(share, groups)
+    split = convolution_of(share)
 
     def run(x: Any, w: Any, *bias: Any) -> list[Any]:
         x = x if pick is None else pick(x)
@@ -54,6 +56,9 @@ def convolution(share: Share) -> Run:
             x = bring(x)
         if uneven:
             x = torch.nn.functional.pad(x, widths)
+        if split is not None:
+            none = [0] * spatial
+            return [split(x, w, bias_of(bias), steps, even, gaps, False, none, groups)]
         return [call(x, w, bias_of(bias), steps, even, gaps, groups)]
 
     return run
@@ -153,7 +158,7 @@ def _transposed(
         brings.append(bring_rows(share, 0, dim, wanted))
         local_pads[s] = 0
         cuts.append((dim, rows.start + pads[s] - wanted(rows).start * steps[s], len(rows)))
-    call = torch.ops.aten.convolution.default
+    call = convolution_of(share) or torch.ops.aten.convolution.default
 
     def run(x: Any, w: Any, *bias: Any) -> list[Any]:
         for bring in brings:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shardwise.execute.local.calling import Run
+from shardwise.execute.local.deferred import call_of
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
@@ -34,7 +35,7 @@ def embedding(share: Share) -> Run:
     rows = share.input_rows(0, 0)
     padding = attributes.get("padding_idx", -1)
     padding = padding - rows.start if padding in rows else -1
-    lookup = share.target
+    lookup = call_of(share)
 
     def run(weight: Any, indices: Any) -> list[Any]:
         places, inside = own_rows(indices, rows)

@@ -15,6 +15,7 @@ import torch
 
 from shardwise.capture.mutation import functional_twin
 from shardwise.execute.local.calling import Run, bind
+from shardwise.execute.local.deferred import call_of
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import Share
 
@@ -56,7 +57,8 @@ def plain(share: Share, changed: Mapping[str, Any] | None = None) -> Run:
     if target._schema.is_mutable:
         target = functional_twin(target) or target
     attributes = {**share.attributes, **(changed or {})}
-    run = bind(target, share.arguments, attributes, len(share.outputs))
+    instead = call_of(share) if target is share.target else None
+    run = bind(target, share.arguments, attributes, len(share.outputs), instead)
     added = share.argument(ADDED_ONCE.get(share.op.kind, ""))
     if added is None or not share.reductions:
         return run

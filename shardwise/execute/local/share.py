@@ -10,6 +10,7 @@ from typing import Any
 from shardwise.errors import ShardwiseError
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import complete_attributes
+from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import Access, OperatorSemantics
@@ -27,6 +28,7 @@ class Share:
     `split` names for each mesh axis the variable (its position in the semantics) that it splits.
     `arguments` are the schema names of the inputs; `attributes` the others, defaults filled in. A
     form sets `is_plain` if it is the overload with local sizes, `draws` if it draws random numbers.
+    With a `deferral` gradients of weights may be left to it; those of inputs `deferred` are.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Share:
         split: Sequence[int | None],
         mesh: RankMesh,
         exchange: Exchange,
+        deferral: Deferral | None = None,
     ) -> None:
         self.op = op
         self.semantics = semantics
@@ -53,6 +56,8 @@ class Share:
         self.communicates = False
         self.is_plain = False
         self.draws = False
+        self.deferral = deferral
+        self.deferred: tuple[int, ...] = ()
         self._exchange = exchange
 
     @property

@@ -24,7 +24,7 @@ def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
     ]
     counted = [gradient for gradient in counted if gradient.numel()]
     infinite = norm_type == float("inf")
-    total = torch.zeros((), device=store.device)
+    total = torch.zeros((), dtype=torch.float32, device=store.device)
     if counted:
         norms = torch.stack(torch._foreach_norm(counted, norm_type))
         total = norms.max() if infinite else norms.pow(norm_type).sum()

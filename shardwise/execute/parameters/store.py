@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,25 @@ from shardwise.execute.rank_mesh import RankMesh, axes_of
 from shardwise.execute.saved import SavedTensors
 
 StoredParameter = WholeParameter | SpreadParameter | GatheredParameter
+
+Passes = frozenset[int]
+"""The backward passes of a micro-batch in which a parameter gets a gradient, by number."""
+
+ONE_PASS: Passes = frozenset({0})
+
+
+class _Pass(torch.autograd.Function):  # type: ignore[misc]
+    """Nothing, whose backward calls what it was given."""
+
+    @staticmethod
+    def forward(ctx: Any, seed: torch.Tensor, run: Callable[[], None]) -> torch.Tensor:
+        ctx.run = run
+        return seed.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        ctx.run()
+        return None, None
 
 
 class _Steps:
@@ -45,6 +66,10 @@ class ParameterStore:
     `saved`. A step has `micro_batches` calls of `backward`; when the last returns, `parameters()`
     have their gradients in `.grad`: sums over ranks, never means. Double backward and
     `torch.autograd.grad` towards parameters are not supported, as in DistributedDataParallel.
+
+    Where a micro-batch has several backward passes, as in a pipeline with several stages on a rank,
+    `passes` says in which of them each parameter gets a gradient. Parameters with the same passes
+    are summed together.
     """
 
     def __init__(
@@ -56,6 +81,7 @@ class ParameterStore:
         device: torch.device | str = "cpu",
         bucket_bytes: int = BUCKET_BYTES,
         first_bucket_bytes: int = FIRST_BUCKET_BYTES,
+        passes: Mapping[str, Passes] | None = None,
     ) -> None:
         self.mesh = mesh
         self.micro_batches = micro_batches
@@ -72,17 +98,26 @@ class ParameterStore:
             self._stored[spec.name] = self._create(Placement(spec, mesh))
             if spec.buffer:
                 self._buffers.add(spec.name)
-        self._reducer = Reducer(
-            list(self._slots()),
-            micro_batches=micro_batches,
-            bucket_bytes=bucket_bytes,
-            first_bucket_bytes=first_bucket_bytes,
-            after=self._gatherer.drop,
-            mesh=mesh,
-        )
-        for slot in self._gradient_slots:
-            stored = self._stored[slot.placement.name]
-            stored.leaf.register_post_accumulate_grad_hook(self._reducer.hook(slot))
+        together: dict[Passes, list[Slot]] = {}
+        for slot in self._slots():
+            which = (passes or {}).get(slot.placement.name, ONE_PASS)
+            together.setdefault(which, []).append(slot)
+        self._begun: dict[int, int] = {}
+        self._reducers = {
+            which: Reducer(
+                slots,
+                micro_batches=micro_batches * len(which),
+                bucket_bytes=bucket_bytes,
+                first_bucket_bytes=first_bucket_bytes,
+                after=self._gatherer.drop,
+                mesh=mesh,
+            )
+            for which, slots in (together or {ONE_PASS: []}).items()
+        }
+        for which, slots in together.items():
+            for slot in slots:
+                stored = self._stored[slot.placement.name]
+                stored.leaf.register_post_accumulate_grad_hook(self._reducers[which].hook(slot))
 
         weakref.finalize(self, register_optimizer_step_post_hook(_Steps(self._stored)).remove)
 
@@ -94,17 +129,14 @@ class ParameterStore:
         return WholeParameter(placement, self.device)
 
     def _slots(self) -> Iterator[Slot]:
-        self._gradient_slots: list[Slot] = []
         for stored in self._stored.values():
             if stored.placement.carries_gradient:
-                slot = Slot(stored.placement, stored.parameter)
-                self._gradient_slots.append(slot)
-                yield slot
+                yield Slot(stored.placement, stored.parameter)
 
     @property
     def reducer(self) -> Reducer:
-        """The reducer that sums the gradients."""
-        return self._reducer
+        """The reducer that sums the gradients; where several do, the first."""
+        return next(iter(self._reducers.values()))
 
     @property
     def names(self) -> Sequence[str]:
@@ -133,12 +165,34 @@ class ParameterStore:
         """Returns `use` of one name, resolved once."""
         return self._stored[name].use
 
-    def begin(self, micro_batch: int) -> None:
-        """Sets the micro-batch, from 0, of the next forward pass and its backward pass.
+    def begin(self, micro_batch: int, which: int = 0) -> None:
+        """Sets how many micro-batches have had the next backward pass, `which` of those of a
+        micro-batch, in this step.
 
         Callers that run `micro_batches` backward passes in a row in every step need not call it.
         """
-        self._reducer.begin(micro_batch)
+        self._begun[which] = micro_batch + 1
+        for passes, reducer in self._reducers.items():
+            if which in passes:
+                reducer.begin(sum(self._begun.get(number, 0) for number in passes) - 1)
+
+    def run_pass(self, which: int, run: Callable[[], None]) -> None:
+        """Runs what runs several passes of autograd as one backward pass: `which` of those of a
+        micro-batch, as `begin` was told."""
+
+        def joined() -> None:
+            with ExitStack() as stack:
+                for passes, reducer in self._reducers.items():
+                    if which in passes:
+                        stack.enter_context(reducer.joined())
+                run()
+
+        seed = torch.zeros((), device=self.device, requires_grad=True)
+        _Pass.apply(seed, joined).backward()
+
+    def begin_step(self) -> None:
+        """Forgets the passes of the step before; callers that name passes by `which` call it."""
+        self._begun.clear()
 
     @property
     def saved(self) -> SavedTensors | None:

@@ -15,6 +15,7 @@ from math import prod
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from shardwise.advise.pipelines import check_pipeline
 from shardwise.documents import Pipeline
 from shardwise.documents.plan import (
     PlannedCluster,
@@ -26,10 +27,8 @@ from shardwise.documents.plan import (
 from shardwise.errors import BadInput
 from shardwise.execute.stage import Stage
 from shardwise.graph.graph import Graph
-from shardwise.pipeline.schedules import SCHEDULES
-
-EXECUTED = ("1f1b", "1f1b-eager", "gpipe")
-"""The schedules that are run: one stage per device, backward whole."""
+from shardwise.pipeline.actions import Schedule
+from shardwise.pipeline.schedules import schedule
 
 _COPY = re.compile(r"(.+) \(copy \d+\)", re.DOTALL)
 """How documents name the further copies of a parameter that is read at several ends of a model."""
@@ -75,32 +74,41 @@ def _original(op: PlannedOperator) -> PlannedOperator:
 
 def require_sound(document: Pipeline) -> None:
     """Raises `BadInput` for a document whose stages cannot be run as it says."""
-    if document.schedule not in EXECUTED:
-        known = "is not run" if document.schedule in SCHEDULES else "is no schedule"
-        raise BadInput(
-            f"{document.schedule[:80]!r} {known}", field="schedule", expected=", ".join(EXECUTED)
-        )
-    if document.micro_batches < 1:
-        raise BadInput(f"is {document.micro_batches}", field="micro_batches", expected="at least 1")
+    check_pipeline(document)
+    placement = schedule_of(document).placement
     devices = prod(axis.size for axis in document.stage_mesh.axes)
     for number, stage in enumerate(document.stages):
-        if (stage.first_device, stage.devices) != (number * devices, devices):
+        first = placement.rank_of(number) * devices
+        if (stage.first_device, stage.devices) != (first, devices):
             raise BadInput(
                 f"has the devices {stage.first_device} to {stage.first_device + stage.devices - 1}",
                 field=f"stages[{number}]",
-                expected=f"{number * devices} to {(number + 1) * devices - 1}, as stage_mesh has",
+                expected=f"{first} to {first + devices - 1}, as stage_mesh has",
             )
-    if document.gpus != devices * len(document.stages):
+    if document.gpus != devices * placement.ranks:
         raise BadInput(
             f"{document.gpus} devices for {len(document.stages)} stages of {devices}",
             field="gpus",
-            expected=str(devices * len(document.stages)),
+            expected=str(devices * placement.ranks),
         )
     groups = sorted(group for stage in document.stages for group in stage.groups)
     if groups != list(range(len(document.groups))):
         raise BadInput(
             "have not each group once", field="stages.groups", expected="each in one stage"
         )
+
+
+def schedule_of(document: Pipeline) -> Schedule:
+    """Returns the schedule of a document, with the ranks as its groups of devices.
+
+    Raises `BadInput` for numbers of stages and micro-batches that it does not allow.
+    """
+    return schedule(
+        document.schedule,
+        ranks=document.ranks,
+        micro_batches=document.micro_batches,
+        stages_per_rank=document.stages_per_rank or 1,
+    )
 
 
 def stages_of(document: Pipeline, graph: Graph) -> Stages:

@@ -50,17 +50,19 @@ class _Sent:
 class Hops:
     """This rank's transfers over its cuts.
 
-    `over` are by cut the tensors that go over it, `counterparts` by stage the ranks at this one's
-    place. `waited_s` counts the seconds for which this rank has waited for others.
+    `over` are by cut, of all cuts, the tensors that go over it, `counterparts` by stage the ranks
+    at this one's place. `waited_s` counts the seconds for which this rank has waited for others.
     """
 
-    over: Mapping[int, Sequence[Boundary]]
+    over: Sequence[Sequence[Boundary]]
     counterparts: Sequence[int]
     device: torch.device
     waited_s: float = 0.0
     _sent: dict[int, deque[_Sent]] = field(default_factory=dict)
+    """By rank."""
     _actions: int = 0
-    _asked: dict[tuple[bool, int], _Asked] = field(default_factory=dict)
+    _asked: dict[tuple[int, bool, int], _Asked] = field(default_factory=dict)
+    """By stage, direction and micro-batch."""
 
     def of(self, transfer: Transfer) -> list[Boundary]:
         """Returns the tensors of a transfer: all over its cut, or those that have gradients."""
@@ -78,7 +80,7 @@ class Hops:
                 )
             if tensor.numel():
                 work = dist.isend(_bytes(tensor), to, tag=self._tag(transfer, number))
-                sent = self._sent.setdefault(transfer.target, deque())
+                sent = self._sent.setdefault(to, deque())
                 sent.append(_Sent(transfer, self._actions, (work, tensor)))
 
     def ask(self, transfer: Transfer) -> None:
@@ -92,16 +94,16 @@ class Hops:
                 source = self.counterparts[transfer.source]
                 work = dist.irecv(_bytes(tensor), source, tag=self._tag(transfer, number))
                 messages.append((work, tensor))
-        key = (transfer.is_forward, transfer.micro_batch)
+        key = (transfer.target, transfer.is_forward, transfer.micro_batch)
         self._asked[key] = _Asked(transfer, messages, tensors)
 
-    def got(self, forward: bool, micro_batch: int) -> dict[str, torch.Tensor]:
-        """Returns what a micro-batch's transfer brought, by name; waits for it.
+    def got(self, stage: int, forward: bool, micro_batch: int) -> dict[str, torch.Tensor]:
+        """Returns what a micro-batch's transfer brought a stage, by name; waits for it.
 
         Nothing, if none was asked for. Raises `RankLost` if it does not come in time.
         """
         self._actions += 1
-        asked = self._asked.pop((forward, micro_batch), None)
+        asked = self._asked.pop((stage, forward, micro_batch), None)
         if asked is None:
             return {}
         with self._waiting(f"{asked.transfer}", asked.transfer.source):
@@ -112,9 +114,9 @@ class Hops:
 
     def _let_go(self, come: Transfer) -> None:
         """Lets go of what the other side had asked for before it sent this."""
-        sent = self._sent.get(come.source, deque())
+        sent = self._sent.get(self.counterparts[come.source], deque())
         with self._waiting("a message", come.source):
-            # Both sides begin the transfers over a cut in the order of their numbers.
+            # Two ranks begin the transfers between them in the order of their numbers.
             while (
                 sent
                 and sent[0].transfer.number < come.number
@@ -124,9 +126,9 @@ class Hops:
 
     def finish(self) -> None:
         """Waits until all that was sent has come."""
-        for stage, sent in self._sent.items():
-            with self._waiting("a message", stage):
-                while sent:
+        for sent in self._sent.values():
+            while sent:
+                with self._waiting("a message", sent[0].transfer.target):
                     sent.popleft().message[0].wait()
         self._actions = 0
 
@@ -156,7 +158,7 @@ class Hops:
             clock.waited_s += waited
 
     def _tag(self, transfer: Transfer, number: int) -> int:
-        return transfer.number * len(self.over[transfer.cut]) + number
+        return transfer.number * max(map(len, self.over)) + number
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -32,16 +32,16 @@ class RankLost(ShardwiseError):
 
 
 @contextlib.contextmanager
-def naming_the_lost(stage_of: Callable[[int], int]) -> Iterator[None]:
+def naming_the_lost(stages_of: Callable[[int], str]) -> Iterator[None]:
     """Turns the errors of collectives and transfers inside into `RankLost` that names the rank that
-    ended, with its stage; other errors stay as they are."""
+    ended, with its stages as `stages_of` calls them; other errors stay as they are."""
     try:
         yield
     except RuntimeError as error:
         ranks = _found(error)
         if not ranks:
             raise
-        named = " and ".join(f"rank {rank} (stage {stage_of(rank)})" for rank in ranks)
+        named = " and ".join(f"rank {rank} ({stages_of(rank)})" for rank in ranks)
         raise RankLost(f"{named} ended: {_first_line(error)}") from error
 
 

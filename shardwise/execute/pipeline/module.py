@@ -1,9 +1,10 @@
-"""A module that computes as a pipeline: each rank builds one stage, and runs its list of a step."""
+"""A module that computes as a pipeline: each rank builds its stages and runs its list of a step."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -17,26 +18,35 @@ from shardwise.execute.absent import differentiated_by
 from shardwise.execute.accumulate import with_backward
 from shardwise.execute.captured import Captured, capture_for, smaller
 from shardwise.execute.loading import Argument
+from shardwise.execute.local.waiting import Deferral, Waiting, run_waiting
 from shardwise.execute.parallel import ParallelModule
+from shardwise.execute.passes import first_pass
 from shardwise.execute.pipeline.boundary import Boundary, boundaries, check_edges
 from shardwise.execute.pipeline.document import (
     StagedStrategy,
     Stages,
     require_sound,
+    schedule_of,
     stages_of,
     strategy_of,
 )
 from shardwise.execute.pipeline.hops import Hops
 from shardwise.execute.pipeline.lost import naming_the_lost
-from shardwise.execute.pipeline.runner import Runner
-from shardwise.execute.pipeline.shared import shared_parameters, siblings_of, sum_gradients
+from shardwise.execute.pipeline.runner import Chunk, Runner
+from shardwise.execute.pipeline.shared import (
+    owners_of,
+    shared_parameters,
+    siblings_of,
+    sum_gradients,
+)
 from shardwise.execute.pipeline.stage_mesh import StageMesh
 from shardwise.execute.placement import Placement
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.program import Watch
+from shardwise.execute.stage import Stage
 from shardwise.graph.graph import Graph
+from shardwise.pipeline.actions import Kind, Schedule
 from shardwise.pipeline.lists import forward_only, lists_of, require_end
-from shardwise.pipeline.schedules import schedule
 
 NO_PARAMETERS = "no_parameters"
 """The name of the empty parameter of a stage that has none. It is in no checkpoint."""
@@ -61,11 +71,11 @@ def pipelined(
 class PipelineModule(ParallelModule):
     """A module that computes the loss of the whole batch on the stages of a pipeline together.
 
-    Its parameters and buffers are this rank's parts of those of its stage, under their own names.
+    Its parameters and buffers are this rank's parts of those of its stages, under their own names.
     One call runs the schedule over all micro-batches, backward included, and returns the loss of
     the whole batch on every rank; `loss.backward()` hands out the gradients. `plan` is the
-    `shardwise.pipeline/1` document, `stage` the number of this rank's stage, `waited_s` the seconds
-    for which it has waited for other stages.
+    `shardwise.pipeline/1` document, `stages` the numbers of this rank's stages, `waited_s` the
+    seconds for which it has waited for other ranks' stages.
     """
 
     def __init__(
@@ -85,8 +95,8 @@ class PipelineModule(ParallelModule):
             problem = error
         _raise_together(problem)
         mesh.create_groups()
-        self._share(self._stages, mesh)
-        self._require_one_step(document)
+        self._share(mesh)
+        self._require_one_step()
 
     def _prepare(
         self,
@@ -98,34 +108,46 @@ class PipelineModule(ParallelModule):
     ) -> None:
         small = smaller(captured, document.micro_batches)
         stages = stages_of(document, small.graph)
-        number = mesh.first // mesh.world_size
+        made = schedule_of(document)
+        self._ranks = made.placement
+        self._rank = mesh.first // mesh.world_size
+        self.stages = self._ranks.stages_of(self._rank)
         cuts = _cuts(captured, small, strategy, stages, mesh)
-        super().__init__(captured, strategy, mesh, device, stage=stages.stages[number])
+        own = [stages.stages[number] for number in self.stages]
+        split = any(a.kind is Kind.WEIGHTS for actions in made.ranks for a in actions)
+        deferral = Deferral() if split else None
+        super().__init__(captured, strategy, mesh, device, stages=own, deferral=deferral)
         self._register_nothing()
         self.plan = document
-        self.stage = number
-        self._stages = stages
         self._stage_mesh = mesh
         mesh.need(range(len(mesh.sizes)))
-        for over in stages.shared.values():
-            if number in over:
-                mesh.needed.add(siblings_of(over, mesh))
+        self._owners = owners_of(stages.shared, self._ranks)
+        for ranks in self._owners.values():
+            if self._rank in ranks:
+                mesh.needed.add(siblings_of(ranks, mesh))
         self._loss = _loss_of(small, strategy)
-        self._lists = _lists(document, cuts)
-        self._over = {cut: cuts[cut] for cut in (number - 1, number) if 0 <= cut < len(cuts)}
+        self._lists = _lists(made, cuts)
+        self._cuts = cuts
         counterparts = [
-            other * mesh.world_size + mesh.rank for other in range(len(document.stages))
+            self._ranks.rank_of(other) * mesh.world_size + mesh.rank
+            for other in range(len(document.stages))
         ]
-        self._hops = Hops(self._over, counterparts, self.device)
+        self._hops = Hops(cuts, counterparts, self.device)
         self._batches: Sequence[Mapping[Argument, torch.Tensor]] = ()
-        self._runner = Runner(
-            stages.stages[number],
-            self._over.get(number - 1, ()),
-            self._over.get(number, ()),
-            self._hops,
-            self._loss.name if number == len(document.stages) - 1 else None,
-            self._forward_of,
-            self._store.begin,
+        chunks = [self._chunk(place, stage) for place, stage in enumerate(own)]
+        self._runner = Runner(chunks, self._hops, deferral)
+
+    def _chunk(self, place: int, stage: Stage) -> Chunk:
+        """Returns the stage at a place among this rank's."""
+        number, cuts = stage.number, self._cuts
+        return Chunk(
+            stage,
+            cuts[number - 1] if number else (),
+            cuts[number] if number < len(cuts) else (),
+            self._loss.name if number == len(cuts) else None,
+            partial(self._forward_of, place),
+            partial(self._store.begin, which=first_pass(place, self._deferral is not None)),
+            None if self._deferral is None else partial(self._weights_of, place),
         )
 
     def _register_nothing(self) -> None:
@@ -136,27 +158,30 @@ class PipelineModule(ParallelModule):
                 NO_PARAMETERS, torch.nn.Parameter(torch.empty(0, device=self.device))
             )
 
-    def _share(self, stages: Stages, mesh: StageMesh) -> None:
-        """Finds what parameters this stage has in common with others; collective."""
-        self._shared = shared_parameters(stages.shared, self.stage, self._store, mesh)
+    def _share(self, mesh: StageMesh) -> None:
+        """Finds what parameters this rank has in common with others; collective."""
+        self._shared = shared_parameters(self._owners, self._rank, self._store, mesh)
         self._store.counted_elsewhere = frozenset(
-            name for name, over in stages.shared.items() if self.stage in over[1:]
+            name for name, ranks in self._owners.items() if self._rank in ranks[1:]
         )
 
     @property
     def waited_s(self) -> float:
-        """The seconds for which this rank has waited for other stages."""
+        """The seconds for which this rank has waited for the stages of others."""
         return self._hops.waited_s
 
-    def _require_one_step(self, document: Pipeline) -> None:
+    def _require_one_step(self) -> None:
         """Compares what all ranks will send and receive, before any of them does; collective."""
-        mine = {cut: [*map(_described, over)] for cut, over in self._over.items()}
+        mine = [[*map(_described, over)] for over in self._cuts]
         of_all: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(of_all, mine)
-        for rank in range(len(of_all) - self._stage_mesh.world_size):
-            cut, other = rank // self._stage_mesh.world_size, rank + self._stage_mesh.world_size
-            if of_all[rank][cut] != of_all[other][cut]:
+        size = self._stage_mesh.world_size
+        for cut in range(len(mine)):
+            low, high = (self._ranks.rank_of(stage) * size for stage in (cut, cut + 1))
+            for rank, other in zip(range(low, low + size), range(high, high + size), strict=True):
                 here, there = of_all[rank][cut], of_all[other][cut]
+                if here == there:
+                    continue
                 pairs = zip(here, there, strict=False)
                 first = next((pair for pair in pairs if pair[0] != pair[1]), (here, there))
                 raise BadInput(
@@ -172,13 +197,13 @@ class PipelineModule(ParallelModule):
     ) -> Any:
         self._batches = batches
         try:
-            with naming_the_lost(lambda rank: rank // self._stage_mesh.world_size):
+            with naming_the_lost(self._called):
                 if torch.is_grad_enabled():
                     parameters = [*self._store.parameters().values()] or [*self.parameters()]
                     loss = with_backward(self._train, parameters)
                 else:
                     loss = self._whole_loss(
-                        self._runner.run(self._lists[1][self.stage], self._parts)
+                        self._runner.run(self._lists[1][self._rank], self._parts)
                     )
                     self._runs += self._parts
         finally:
@@ -186,7 +211,8 @@ class PipelineModule(ParallelModule):
         return self._returned({self._loss.name: loss})
 
     def _train(self) -> torch.Tensor:
-        total = self._runner.run(self._lists[0][self.stage], self._parts)
+        self._store.begin_step()
+        total = self._runner.run(self._lists[0][self._rank], self._parts)
         self._runs += self._parts
         sum_gradients(self._shared, self._store)
         nothing = self._parameters.get(NO_PARAMETERS)
@@ -194,19 +220,29 @@ class PipelineModule(ParallelModule):
             nothing.grad = torch.empty_like(nothing)
         return self._whole_loss(total)
 
+    def _weights_of(self, place: int, waiting: list[Waiting], before: int) -> None:
+        which = first_pass(place, True) + 1
+        self._store.begin(before, which)
+        self._store.run_pass(which, partial(run_waiting, waiting))
+
+    def _called(self, rank: int) -> str:
+        """Returns what the stages of a rank are called."""
+        stages = self._ranks.stages_of(rank // self._stage_mesh.world_size)
+        return f"stage{'s' if len(stages) > 1 else ''} {', '.join(map(str, stages))}"
+
     def _forward_of(
-        self, micro_batch: int, incoming: Mapping[str, torch.Tensor]
+        self, place: int, micro_batch: int, incoming: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
         # Random operators draw by this number, whatever the order of micro-batches.
         number = self._runs + micro_batch
-        return self._program.run(self._batches[micro_batch], number, None, incoming)
+        return self._programs[place].run(self._batches[micro_batch], number, None, incoming)
 
     def _whole_loss(self, total: torch.Tensor | None) -> torch.Tensor:
         """Returns the loss on every rank: that of the last stage's first rank."""
         if total is None:
             total = torch.empty(self._loss.shape, dtype=self._loss.dtype, device=self.device)
         if dist.get_world_size() > 1:
-            last = (len(self.plan.stages) - 1) * self._stage_mesh.world_size
+            last = self._ranks.rank_of(self._ranks.stages - 1) * self._stage_mesh.world_size
             began = perf_counter()
             dist.broadcast(total, last, group=dist.group.WORLD)
             self._hops.waited_s += perf_counter() - began
@@ -248,11 +284,8 @@ def _cuts(
     return [boundaries(over, placement, differentiated) for over in stages.cuts]
 
 
-def _lists(document: Pipeline, cuts: Sequence[Sequence[Boundary]]) -> tuple[Any, Any]:
-    """Returns the lists of all stages for a training step, and for one without gradients."""
-    made = schedule(
-        document.schedule, ranks=len(document.stages), micro_batches=document.micro_batches
-    )
+def _lists(made: Schedule, cuts: Sequence[Sequence[Boundary]]) -> tuple[Any, Any]:
+    """Returns the lists of all ranks for a training step, and for one without gradients."""
     carries = [bool(over) for over in cuts]
     returns = [any(boundary.differentiable for boundary in over) for over in cuts]
     forwards = lists_of(forward_only(made), carries, [False] * len(cuts))

@@ -18,11 +18,12 @@ import torch.distributed as dist
 from shardwise.execute.parameters.store import ParameterStore
 from shardwise.execute.peers import group_of
 from shardwise.execute.pipeline.stage_mesh import StageMesh
+from shardwise.pipeline.placement import Placement
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A parameter with its siblings: this rank and those at its place in the other stages.
+    """A parameter with its siblings: this rank and those at its place that have other stages.
 
     `alike`: all stages have it in the same shares.
     """
@@ -37,20 +38,32 @@ class Shared:
         return group_of(self.siblings)
 
 
-def siblings_of(stages: Sequence[int], mesh: StageMesh) -> tuple[int, ...]:
-    """Returns the ranks at this one's place in some stages."""
-    return tuple(stage * mesh.world_size + mesh.rank for stage in stages)
+def owners_of(
+    shared: Mapping[str, Sequence[int]], placement: Placement
+) -> dict[str, tuple[int, ...]]:
+    """Returns the ranks of the schedule that have each parameter, that of its first stage first;
+    those alone that several have. `shared` has the stages of each."""
+    owners = {
+        name: tuple(dict.fromkeys(placement.rank_of(stage) for stage in stages))
+        for name, stages in shared.items()
+    }
+    return {name: ranks for name, ranks in owners.items() if len(ranks) > 1}
+
+
+def siblings_of(owners: Sequence[int], mesh: StageMesh) -> tuple[int, ...]:
+    """Returns the ranks at this one's place among those of some ranks of the schedule."""
+    return tuple(owner * mesh.world_size + mesh.rank for owner in sorted(owners))
 
 
 def shared_parameters(
-    shared: Mapping[str, Sequence[int]], stage: int, store: ParameterStore, mesh: StageMesh
+    owners: Mapping[str, Sequence[int]], rank: int, store: ParameterStore, mesh: StageMesh
 ) -> list[Shared]:
-    """Returns the parameters that this stage has in common with others; `shared` has the stages of
-    each. The ranks of these stages call it together, and have their groups."""
+    """Returns the parameters that this rank of the schedule has in common with others; `owners` as
+    `owners_of` has them. They call it together, and have their groups."""
     own = []
-    for name, stages in shared.items():
-        if stage in stages and store.placement(name).carries_gradient:
-            siblings = siblings_of(stages, mesh)
+    for name, ranks in owners.items():
+        if rank in ranks and store.placement(name).carries_gradient:
+            siblings = siblings_of(ranks, mesh)
             place = store.placement(name)
             mine = (place.spec.layout, place.stage, place.sharding, str(place.dtype))
             of_all: list[Any] = [None] * len(siblings)

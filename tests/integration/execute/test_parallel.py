@@ -118,7 +118,7 @@ def _runs(rank: int, plan: dict[str, Any]) -> dict[str, int]:
     """How often each operator ran in one step."""
     model = shardwise.parallelize(a_module(), a_batch(), plan)
     count: Counter[str] = Counter()
-    for instruction in model._program.instructions:
+    for instruction in model._programs[0].instructions:
         if instruction.tensors:
             instruction.run = _counting(instruction.name, instruction.run, count)
     model(

@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,50 @@ def test_random_pipelines_compute_what_one_device_computes(cases: str) -> None:
     assert any(len(set(line["stages"])) > 1 for line in lines)
 
 
+# Then schedule and stages per rank.
+SEVERAL = "2:4:0:1:interleaved:2,4:4:3:4:interleaved:2"
+SPLIT = "2:2:0:1:zb-h1:1,4:4:3:4:zbv:2"
+MORE_OF_SEVERAL = "4:4:0:8:interleaved:2,2:4:3:9:interleaved:2,8:4:2:4:interleaved:2"
+MORE_SPLIT = "4:2:0:6:zb-h1:1,4:4:0:8:zbv:2,4:4:1:3:zb-h1:2,8:4:2:5:zb-h1:1,8:4:3:4:zbv:2"
+DEEP = "4:8:0:3:interleaved:2,2:8:3:5:interleaved:4,4:8:1:3:zbv:2,2:4:6:8:dualpipev:2,8:8:2:4:zbv:2"
+"""Cut into all of T5's units."""
+
+
+@pytest.mark.parametrize(
+    ("cases", "families"),
+    some(
+        [(SEVERAL, ()), (SPLIT, ()), (MORE_OF_SEVERAL, ()), (MORE_SPLIT, ()), (DEEP, ("T5",))],
+        lambda case: case[0] in (SEVERAL, SPLIT),
+    ),
+)
+def test_several_stages_and_split_backward_compute_what_one_device_computes(
+    cases: str, families: tuple[str, ...]
+) -> None:
+    lines = lines_of(
+        "harness.execute.pipeline_sweep", *families, "--cases", cases, timeout_s=3000.0
+    )
+    assert lines
+    for line in lines:
+        assert "failed" not in line, line
+        assert max(line[kind] for kind in ("loss", "gradient", "parameter")) <= TOLERANCE, line
+    assert set().union(*(line["zero"] for line in lines)) - {0}
+
+
+DOUBLED = "2:4:0:1:interleaved:2,2:4:0:1:zbv:2,4:2:1:2:zb-h1:1"
+
+
+def test_in_double_precision_they_agree_to_eleven_digits() -> None:
+    families = ("MLP float64", "GPT-2 float64")
+    lines = lines_of("harness.execute.pipeline_sweep", *families, "--cases", DOUBLED)
+    assert len(lines) == 6
+    for line in lines:
+        assert "failed" not in line, line
+        assert max(line[kind] for kind in ("loss", "gradient", "parameter")) <= 1e-11, line
+
+
 def test_checkpoints_move_between_cuts_and_plans(tmp_path: Path) -> None:
     *pairs, alone = lines_of("harness.execute.pipeline_checkpoints", str(tmp_path))
-    assert len(pairs) == 4
+    assert len(pairs) == 6
     for pair in pairs:
         for losses in pair["losses"]:
             assert losses == pytest.approx(alone["alone"], rel=1e-5), pair
@@ -120,22 +162,85 @@ def test_a_users_module_as_a_pipeline(four: Ranks, random_pipelines: Pipelines, 
     assert "last.weight" not in of_first and "first.bias" not in of_last
 
 
+# The last two have the stages with the tied weight on one rank.
+@pytest.mark.parametrize(
+    ("schedule", "stages", "each"),
+    [
+        ("interleaved", 4, 2),
+        ("zb-h1", 4, 1),
+        ("dualpipev", 4, 2),
+        ("zbv", 4, 2),
+        ("interleaved", 3, 3),
+    ],
+)
+def test_a_users_module_under_other_schedules(
+    four: Ranks, random_pipelines: Pipelines, schedule: str, stages: int, each: int
+) -> None:
+    pipeline = random_pipelines.pipeline(4, stages, 3, schedule=schedule, stages_per_rank=each)
+    for of_rank in four(_errors, pipeline):
+        assert of_rank["off"] < 1e-6
+        assert of_rank["worst"] < TOLERANCE
+
+
+def _with_dropout(rank: int, pipelines: list[dict[str, Any]]) -> list[list[float]]:
+    """Returns the losses of two steps under each pipeline, and their gradients' norms."""
+    of_each = []
+    for pipeline in pipelines:
+        torch.manual_seed(0)
+        model = shardwise.parallelize(a_module(dropout=0.5), a_batch(), pipeline)
+        figures = []
+        for _ in range(2):
+            model.zero_grad()
+            loss = model(*a_batch())
+            loss.backward()
+            figures += [float(loss.detach()), float(clip_grad_norm_(model.store, 1e9))]
+        of_each.append(figures)
+    return of_each
+
+
+def test_dropout_is_that_of_the_operator_and_the_micro_batch(four: Ranks) -> None:
+    drawn = pipelines(dropout=0.5)
+    documents = [
+        drawn.pipeline(4, 4, 0, schedule=schedule, stages_per_rank=2, recompute="always")
+        for schedule in ("interleaved", "zbv", "zb-h1")
+    ]
+    for of_rank in four(_with_dropout, documents):
+        first, *others = of_rank
+        assert first[0] != pytest.approx(first[2], rel=1e-4)
+        for other in others:
+            assert other == pytest.approx(first, rel=1e-5)
+
+
 def _without(rank: int, pipeline: dict[str, Any], what: str) -> dict[str, Any]:
     """As `_errors`, with one thing that a pipeline does left out."""
     kept_sum, kept_gradients = runner._sum, pipeline_module.sum_gradients
+    kept_weights = pipeline_module.run_waiting
     if what == "passed gradients":
         runner._sum = lambda own, passed, like: torch.zeros_like(like) if own is None else own
+    elif what == "gradients of weights":
+        calls = count()
+        pipeline_module.run_waiting = lambda waiting: next(calls) % 2 or kept_weights(waiting)
     else:
         pipeline_module.sum_gradients = lambda shared, store: None
     try:
         return _errors(rank, pipeline)
     finally:
         runner._sum, pipeline_module.sum_gradients = kept_sum, kept_gradients
+        pipeline_module.run_waiting = kept_weights
 
 
-@pytest.mark.parametrize("what", ["passed gradients", "sums of tied gradients"])
-def test_what_is_left_out_is_seen(four: Ranks, random_pipelines: Pipelines, what: str) -> None:
-    pipeline = random_pipelines.pipeline(4, 4, 1)
+@pytest.mark.parametrize(
+    ("what", "schedule"),
+    [
+        ("passed gradients", "1f1b-eager"),
+        ("sums of tied gradients", "1f1b-eager"),
+        ("gradients of weights", "zb-h1"),
+    ],
+)
+def test_what_is_left_out_is_seen(
+    four: Ranks, random_pipelines: Pipelines, what: str, schedule: str
+) -> None:
+    pipeline = random_pipelines.pipeline(4, 4, 1, schedule=schedule)
     of_ranks = four(_without, pipeline, what)
     assert max(of_rank["worst"] for of_rank in of_ranks) > 1e-3
 
@@ -249,12 +354,32 @@ def stages_swapped(pipeline: dict[str, Any]) -> None:
     one["groups"], other["groups"] = other["groups"], one["groups"]
 
 
+def one_stage_on_each(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["stages_per_rank"] = "1f1b", 2
+
+
+def stages_not_shared_evenly(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["stages_per_rank"] = "interleaved", 4
+
+
+def on_other_devices(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["stages_per_rank"] = "interleaved", 2
+
+
 def a_group_missing(pipeline: dict[str, Any]) -> None:
     pipeline["stages"][0]["groups"].pop()
 
 
 def another_schedule(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"] = "looped"
+
+
+def a_v_of_one_stage_each(pipeline: dict[str, Any]) -> None:
     pipeline["schedule"] = "zbv"
+
+
+def rounds_not_even(pipeline: dict[str, Any]) -> None:
+    pipeline["schedule"], pipeline["micro_batches"] = "zb-h1", 5
 
 
 def fewer_devices(pipeline: dict[str, Any]) -> None:
@@ -274,6 +399,11 @@ def batch_not_divided(pipeline: dict[str, Any]) -> None:
         (stages_swapped, "stages.groups"),
         (a_group_missing, "stages.groups"),
         (another_schedule, "schedule"),
+        (a_v_of_one_stage_each, "stages_per_rank"),
+        (rounds_not_even, "micro_batches"),
+        (one_stage_on_each, "stages_per_rank"),
+        (stages_not_shared_evenly, "stages_per_rank"),
+        (on_other_devices, "stages[1]"),
         (fewer_devices, "gpus"),
         (batch_not_divided, "micro-batches"),
     ],
@@ -331,8 +461,10 @@ def _in_half(rank: int, pipeline: dict[str, Any]) -> tuple[float, set[str]]:
     return off, {str(p.dtype) for p in model.parameters()}
 
 
-def test_in_16_bits(four: Ranks) -> None:
-    pipeline = pipelines("bf16").pipeline(4, 2, 3)
+@pytest.mark.parametrize(("schedule", "stages", "each"), [("1f1b", 2, 1), ("zbv", 4, 2)])
+def test_in_16_bits(four: Ranks, schedule: str, stages: int, each: int) -> None:
+    drawn = pipelines("bf16")
+    pipeline = drawn.pipeline(4, stages, 3, schedule=schedule, stages_per_rank=each)
     for off, dtypes in four(_in_half, pipeline):
         assert off < 0.02
         assert dtypes == {"torch.bfloat16"}

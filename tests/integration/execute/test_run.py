@@ -236,3 +236,23 @@ def test_a_pipeline_is_measured_beside_its_prediction(tmp_path: Path, stages: in
         "run", "pipeline.json", "--graph", "graph.json", "--compile", cwd=tmp_path, code=2
     )
     assert "not compiled" in refused.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_interleaved_stages_are_measured_beside_their_prediction(tmp_path: Path, gpus: int) -> None:
+    model = "n_layer=4,n_embd=128,n_head=4,vocab_size=512"
+    source = f"hf:GPT2Config:{model},resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0"
+    call("capture", source, "--batch", "32", "--seq", "64", "-o", "graph.json", cwd=tmp_path)
+    asked = ("--hardware", "l4", "--gpus", str(gpus), "--stages", "2", "--micro-batches", "8")
+    asked += ("--schedules", "interleaved", "--space", "megatron")
+    call("plan", "graph.json", *asked, "-o", "pipeline.json", cwd=tmp_path)
+    given = ("--steps", "3", "--warm-up", "1", "-o", "measured.json")
+    call("run", "pipeline.json", "--graph", "graph.json", *given, cwd=tmp_path)
+    pipeline = json.loads((tmp_path / "pipeline.json").read_text())
+    document = json.loads((tmp_path / "measured.json").read_text())
+    assert (pipeline["schedule"], pipeline["stages_per_rank"]) == ("interleaved", 2)
+    assert len(document["stages"]) == 4
+    for stage, planned in zip(document["stages"], pipeline["stages"], strict=True):
+        assert stage["predicted_peak_bytes"] == planned["peak_bytes"]
+        assert abs(stage["peak_error"]) < 0.05
