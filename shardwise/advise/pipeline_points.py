@@ -11,6 +11,7 @@ from math import inf
 from time import monotonic
 
 import numpy as np
+from msgspec import UNSET
 
 from shardwise.advise.label import Labels
 from shardwise.cost.options import Options, Progress
@@ -19,8 +20,9 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware
 from shardwise.pipeline.asked import NO_STAGES
-from shardwise.search.pipelines.pipeline import Pipeline, check_schedules
+from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.searched import check_schedules
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Infeasible
@@ -154,6 +156,7 @@ def pipeline_point(pipeline: Pipeline) -> PipelinePoint:
             for first, last in pairwise(pipeline.bounds)
         ],
         first_units=[pipeline.units.names[first] for first in pipeline.bounds[:-1]],
+        stages_per_rank=pipeline.stages_per_rank if pipeline.stages_per_rank > 1 else UNSET,
     )
 
 

@@ -76,8 +76,8 @@ class RangeBounds:
         `passes_s`.
         """
         stages = len(kept)
-        # Stages keep fewer the later they are.
-        some = {kept[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}
+        descending = sorted(kept, reverse=True)
+        some = {descending[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}
         bounds = {number: self._within(number, stages, limit_bytes) for number in some}
         return [bounds[max(number for number in some if number <= count)] for count in kept]
 
