@@ -33,9 +33,7 @@ def figures(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 def words(pipeline: dict[str, Any]) -> str:
     """Returns text such as `2 stages, 1f1b, 8 micro-batches`."""
-    return (
-        f"{_stages(pipeline)}, {pipeline['schedule']}, {pipeline['micro_batches']} micro-batches"
-    )
+    return f"{_stages(pipeline)}, {pipeline['schedule']}, {pipeline['micro_batches']} micro-batches"
 
 
 def _stages(pipeline: dict[str, Any]) -> str:

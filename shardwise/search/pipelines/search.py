@@ -21,6 +21,7 @@ from shardwise.hardware import Hardware, Mesh
 from shardwise.replay.stages import FEWEST
 from shardwise.search.gaps import unbeaten
 from shardwise.search.pipelines.bounds import least_step_s, ranges_of
+from shardwise.search.pipelines.certified import least_within
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.rules import divided, rules_of
@@ -55,8 +56,8 @@ sums within their memory."""
 
 @dataclass(frozen=True)
 class Fastest:
-    """The fastest pipeline that was found, None where none fits; no pipeline of what was asked for
-    takes less than `least_s`."""
+    """The fastest pipeline that was found, of a frontier within its own peak, None where none fits;
+    no pipeline of what was asked for takes less than `least_s` there."""
 
     pipeline: Pipeline | None
     least_s: float
@@ -222,12 +223,26 @@ class PipelineSearch:
 
         Raises `BadInput` as `fastest`.
         """
+        return self._frontier(stages)[0]
+
+    def certified(self, stages: Sequence[int]) -> list[Fastest]:
+        """Returns the same, each with what no pipeline that was asked for takes less than within
+        its peak."""
+        pipelines, searched = self._frontier(stages)
+        peaks = np.array([float(pipeline.peak_bytes.max()) for pipeline in pipelines])
+        steps = np.array([pipeline.step_s for pipeline in pipelines])
+        least = least_within(searched, peaks, steps, self.options.epsilon, self._at(1.0))
+        return [Fastest(*one) for one in zip(pipelines, least.tolist(), strict=True)]
+
+    def _frontier(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
+        searched: list[Staged] = []
         kinds = sorted({schedule.stages_per_rank for schedule in self._schedules})
         found = {each: _Found() for each in kinds}
         for number, question in enumerate(questions):
             go_on(self.progress, "pipelines", 0.6 * number / len(questions))
             staged = Staged(question, self.progress, ALL_MEMORIES)
+            searched.append(staged)
             for guided in staged.guided:
                 for run in question.runs:
                     found[run.each].meet(list(_levels(staged, guided, run)))
@@ -235,7 +250,8 @@ class PipelineSearch:
             of_kind.unbeaten(self.progress, (number / len(kinds), 1.0 / len(kinds)))
             for number, of_kind in enumerate(found.values())
         ]
-        return [pipeline for _, pipeline in _unbeaten([one for some in every for one in some])]
+        unbeaten = _unbeaten([one for some in every for one in some])
+        return [pipeline for _, pipeline in unbeaten], searched
 
     def _at(self, share: float) -> Progress:
         """Returns what reports a share of the search, whatever the part that runs."""

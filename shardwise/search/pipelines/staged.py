@@ -25,7 +25,15 @@ from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
-from shardwise.search.pipelines.cuts import TINY, Cuts, StageTime, best_cuts, looped_s, moved, windows
+from shardwise.search.pipelines.cuts import (
+    TINY,
+    Cuts,
+    StageTime,
+    best_cuts,
+    looped_s,
+    moved,
+    windows,
+)
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.paths import least_by_paths_s
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
@@ -165,19 +173,24 @@ class Staged:
 
         Raises `Cancelled`.
         """
+        return self.least_within_s(self.limit_bytes if in_memory else inf)
+
+    def least_within_s(self, limit_bytes: float, *, known: bool = False) -> float:
+        """Returns the same of those whose peaks are within a limit; `known` by what other limits
+        have found alone, which takes no elimination."""
         of = self.question
-        limit = self.limit_bytes if in_memory else inf
         try:
-            return max(of.least_s, min(self._least_s(run, limit) for run in of.runs))
+            return max(of.least_s, min(self._least_s(run, limit_bytes, known) for run in of.runs))
         except SolverError:
             return of.least_s
 
-    def _least_s(self, run: Run, limit_bytes: float) -> float:
+    def _least_s(self, run: Run, limit_bytes: float, known: bool) -> float:
         """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
         of, batches = self.question, run.micro_batches
         ranges_s = [self._ranges.passes_s] * run.stages
         if isfinite(limit_bytes):
-            ranges_s = self._ranges.within(run.most_kept, limit_bytes)
+            within = self._ranges.known_within if known else self._ranges.within
+            ranges_s = within(run.most_kept, limit_bytes)
         if run.each > 1:
             return least_by_paths_s(run.order, ranges_s, of.backward_s, of.update_s)
         least_s = least_step_s(ranges_s, of.update_s, batches)
@@ -223,15 +236,19 @@ class Staged:
         if run.each == 1:
             cuts = self._cut(guided, run, limits)
             return None if cuts is None else Within(cuts, limits)
-        of = self.question
-        within = guessed_shares(guided.stages, run, of.passes_s, limits)
+        weights, staircases = self.question.passes_s, guided.staircases[run.each]
+        # Where memory is short the guide's shares may be too little for some stage of even cuts.
+        even = even_bounds(weights, run.stages)
+        within = divided_at(staircases, run, even, limits)
+        if within is None:
+            within = guessed_shares(guided.stages, run, weights, limits)
         best: Within | None = None
         for _ in range(SHARED):
             cuts = self._looped(guided, run, within)
             if cuts is None or (best is not None and cuts.step_s >= best.cuts.step_s):
                 break
             best = Within(cuts, within)
-            shares = divided_at(guided.staircases[run.each], run, cuts.bounds, limits)
+            shares = divided_at(staircases, run, cuts.bounds, limits)
             if shares is None:
                 break
             within = shares

@@ -136,6 +136,7 @@ def test_no_stage_that_fits_is_below_its_bound_within_memory(
     bounds = RangeBounds(problem, units, quiet)
     own = StageReplayer(problem.own_replayer, units.of_group)
     cut, kept_by, gains = 7, kept("1f1b", 2, 8), []
+    measured: list[tuple[int, tuple[int, int], float, float]] = []
     for price in np.geomspace(3e-11, 1e-8, 8).tolist():
         charged = OwnerCosts(
             0.0,
@@ -156,4 +157,14 @@ def test_no_stage_that_fits_is_below_its_bound_within_memory(
             least = bounds.within(kept_by, float(peaks[stage]))[stage][units_of]
             assert passes[stage] >= least * (1 - 1e-9)
             gains.append(least / bounds.passes_s[units_of])
+            measured.append((stage, units_of, float(peaks[stage]), float(passes[stage])))
     assert max(gains) > 1.2
+    # What one limit has found bounds all others, and is no bound with one more kept micro-batch.
+    raised = 0
+    for stage, units_of, peak, seconds in measured:
+        known = bounds.known_within(kept_by, peak)[stage][units_of]
+        assert seconds >= known * (1 - 1e-9)
+        assert known >= bounds.within(kept_by, peak)[stage][units_of] * (1 - 1e-9)
+        more = bounds.within([count + 1 for count in kept_by], peak)[stage][units_of]
+        raised += seconds < more
+    assert raised
