@@ -59,4 +59,4 @@ def _least_of(staged: Staged, peaks_bytes: Floats, near_s: Floats) -> Floats:
         known = [staged.least_within_s(peak, known=True) for peak in peaks_bytes.tolist()]
         # What holds within more memory holds within less.
         bounds = np.maximum(bounds, np.maximum.accumulate(known[::-1])[::-1])
-    return bounds
+    return np.asarray(bounds)

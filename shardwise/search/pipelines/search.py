@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from shardwise.cost.host import Launching
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.terms import GroupTerms
 from shardwise.errors import BadInput
@@ -297,10 +298,13 @@ class PipelineSearch:
             )
         )
         ranges_s = ranges_of(passes / batches)
+        # Beside a host an update may add less than it computes (`bounds.updates_beside`).
+        is_free = Launching.of(draft.groups.context).is_free
+        surely_s = update if is_free else np.zeros_like(update)
         least_s = min(
             float(passes.sum()) / ranks
             if run.each > 1
-            else least_step_s([ranges_s] * ranks, update, batches)
+            else least_step_s([ranges_s] * ranks, surely_s, batches)
             for run in runs
         )
         return Question(

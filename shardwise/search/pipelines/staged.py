@@ -24,7 +24,12 @@ from shardwise.hardware import Mesh
 from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
-from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
+from shardwise.search.pipelines.bounds import (
+    least_step_s,
+    least_windowed_s,
+    ranges_of,
+    updates_beside,
+)
 from shardwise.search.pipelines.cuts import (
     TINY,
     Cuts,
@@ -191,11 +196,26 @@ class Staged:
         if isfinite(limit_bytes):
             within = self._ranges.known_within if known else self._ranges.within
             ranges_s = within(run.most_kept, limit_bytes)
+        first_s, any_s = self._updates_s
         if run.each > 1:
-            return least_by_paths_s(run.order, ranges_s, of.backward_s, of.update_s)
-        least_s = least_step_s(ranges_s, of.update_s, batches)
-        ahead_s = least_windowed_s(ranges_s, of.backward_s, of.update_s, run.windows, batches)
+            return least_by_paths_s(run.order, ranges_s, of.backward_s, any_s)
+        least_s = least_step_s(ranges_s, first_s, batches)
+        ahead_s = least_windowed_s(ranges_s, of.backward_s, first_s, run.windows, batches)
         return max(least_s, ahead_s)
+
+    @cached_property
+    def _updates_s(self) -> tuple[Floats, Floats]:
+        """What the update of units, (U,), adds to a step at least: of the first units, of which
+        sums from the beginning alone count, and of any."""
+        of, host = self.question, self.search.own_replayer.host
+        if host is None:
+            return of.update_s, of.update_s
+        launched_s = np.zeros(len(of.units))
+        for group, unit in enumerate(of.units.of_group):
+            launched_s[unit] += float(host.groups[group].max())
+        for edge, costs in zip(self.search.problem.edges, host.edges, strict=True):
+            launched_s[of.units.of_group[edge.target]] += float(costs.max())
+        return updates_beside(of.passes_s, of.update_s, launched_s, host.constant)
 
     @cached_property
     def _ranges(self) -> RangeBounds:
