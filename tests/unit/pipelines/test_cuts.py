@@ -47,7 +47,7 @@ class RandomPipeline:
         if max(of) == inf:
             return inf
         hops_s = sum(self.hops[cut] for cut in bounds[1:-1])
-        return sum(of) + 2 * hops_s + max(map(mul, self.repeats, of))
+        return float(sum(of) + 2 * hops_s + max(map(mul, self.repeats, of)))
 
     def found(self) -> Cuts | None:
         weights = [0.0] * self.units
@@ -86,7 +86,7 @@ def test_cuts_are_moved_until_no_neighbour_is_faster() -> None:
     goal = (0, 5, 9, 13, 16)
 
     def away(bounds: tuple[int, ...]) -> float:
-        return (
+        return float(
             1.0
             + sum(abs(a - b) for a, b in pairwise(map(sub, bounds, goal)))
             + abs(bounds[1] - goal[1])
