@@ -25,9 +25,10 @@ from shardwise.search.pipelines.bounds import least_step_s, ranges_of
 from shardwise.search.pipelines.certified import least_within
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline
+from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.rules import divided, rules_of
 from shardwise.search.pipelines.searched import SCHEDULES, Run, Searched, ordered
-from shardwise.search.pipelines.staged import Guided, Question, Staged, Within
+from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Draft, mesh_of

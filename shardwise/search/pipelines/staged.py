@@ -7,20 +7,16 @@ stages between the best are solved exactly, and the answer is replayed and run a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf, isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise import _core
-from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, quiet
 from shardwise.errors import SolverError
-from shardwise.hardware import Mesh
 from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
@@ -39,19 +35,15 @@ from shardwise.search.pipelines.cuts import (
     moved,
     windows,
 )
-from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.paths import least_by_paths_s
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
+from shardwise.search.pipelines.question import Guided, Question, Within, guides_of
 from shardwise.search.pipelines.ranges import RangeBounds
-from shardwise.search.pipelines.rules import StageRules
 from shardwise.search.pipelines.searched import Run
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
-from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
+from shardwise.search.pipelines.stages import StageProblems, narrowed
 from shardwise.search.pipelines.staircases import Staircases
-from shardwise.search.pipelines.subject import Tied
-from shardwise.search.pipelines.units import Units
-from shardwise.search.search import Draft, Search
-from shardwise.search.solver_errors import solver_errors
+from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 ROUNDS = 4
@@ -76,53 +68,6 @@ peaks, which have temporaries in them, are within it."""
 
 BELOW = 0.998
 """How near those peaks should be to the limit."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A number of ranks and of micro-batches on the devices of a mesh, and the schedules that they
-    allow.
-
-    No pipeline of it takes less than `least_s`. Of each unit, (U,), at least: `passes_s` is what
-    forward and backward of a step compute, `backward_s` what backward of a micro-batch and
-    `update_s` what the update does, `host_s` what the host takes to launch a step.
-    """
-
-    mesh: Mesh
-    units: Units
-    rules: StageRules
-    tied: Sequence[Tied]
-    axes: StageAxes
-    ranks: int
-    draft: Draft
-    runs: Sequence[Run]
-    least_s: float
-    passes_s: Floats
-    backward_s: Floats
-    update_s: Floats
-    host_s: Floats
-
-
-@dataclass(frozen=True)
-class Guided:
-    """The stages under one guide, and with layouts of guides only (`narrow`).
-
-    By the number of stages on each rank: staircases, and (U + 1,) the seconds of a hop between any
-    two stages, at most, by the unit before which the cut is, 0 where there is none.
-    """
-
-    stages: StageProblems
-    narrow: StageProblems
-    staircases: Mapping[int, Staircases]
-    hops_s: Mapping[int, Sequence[float]]
-
-
-@dataclass(frozen=True)
-class Within:
-    """Cuts, and the memory that each stage has, (stages,)."""
-
-    cuts: Cuts
-    within: Floats
 
 
 @dataclass
@@ -152,7 +97,7 @@ class Staged:
     def guided(self) -> list[Guided]:
         """The stages under guides that differ in layouts between units."""
         problem, question = self.search.problem, self.question
-        guides = list(_guides(problem, question, self.limit_bytes, self.shares))
+        guides = list(guides_of(problem, question, self.limit_bytes, self.shares))
         narrow = narrowed(problem, guides)
         most_kept: dict[int, int] = {}
         for run in question.runs:
@@ -415,25 +360,3 @@ class Staged:
             self._replayer.replay(choices, edge_choices, bounds, run.placed),
             run.each,
         )
-
-
-def _guides(
-    problem: SearchProblem, question: Question, limit_bytes: float, shares: Sequence[float]
-) -> Iterator[NDArray[np.int64]]:
-    """Yields strategies of the whole model on the devices of a stage, with different layouts
-    between units."""
-    known: set[Hashable] = set()
-    part = problem.sums
-    for share in shares:
-        target = max(share * question.ranks * limit_bytes - problem.fixed_memory_bytes, 0.0)
-        with solver_errors():
-            solution = _core.solve(
-                part.problem, method="auto", epsilon=0.02, memory_target_bytes=target
-            )
-        fitting = np.flatnonzero(solution.memory_bytes <= target)
-        point = int(fitting[-1]) if len(fitting) else 0
-        guide = regular(problem, part.whole(solution.choices[point][None])[0])
-        layouts = layouts_of(problem, question.units, guide)
-        if layouts not in known:
-            known.add(layouts)
-            yield guide
