@@ -99,7 +99,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "pipeline": (
         "integration/service/test_pipeline_questions.py", "property/test_pipeline_laws.py",
-        "unit/test_pipeline_*",
+        "unit/pipelines/*", "unit/test_pipeline_*",
     ),
     "policy": ("unit/test_policy*",),
     "replay": (

@@ -301,7 +301,8 @@ get_curve = route(
         query(
             SCHEDULES,
             TEXT_TYPE,
-            "How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, separated "
+            "How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
+            "`interleaved:2` to `interleaved:8`, separated "
             "by commas. Left out, the first two.",
         ),
         query(

@@ -21,7 +21,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.pipeline.asked import AUTO, DEFAULT_SCHEDULES, NO_STAGES, check_asked
-from shardwise.search.pipelines.pipeline import SCHEDULES, check_schedules
+from shardwise.search.pipelines.searched import check_schedules, ordered
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 
@@ -48,10 +48,7 @@ def staged(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
     Raises `BadInput` for more than `most` stages and for options that pipelines do not have.
     """
     wanted = ask.schedules or DEFAULT_SCHEDULES
-    return {
-        "stages": _counts(ask, options, most),
-        "schedules": [name for name in SCHEDULES if name in wanted],
-    }
+    return {"stages": _counts(ask, options, most), "schedules": ordered(wanted)}
 
 
 def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:

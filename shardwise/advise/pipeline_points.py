@@ -11,6 +11,7 @@ from math import inf
 from time import monotonic
 
 import numpy as np
+from msgspec import UNSET
 
 from shardwise.advise.label import Labels
 from shardwise.cost.options import Options, Progress
@@ -19,8 +20,9 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware
 from shardwise.pipeline.asked import NO_STAGES
-from shardwise.search.pipelines.pipeline import Pipeline, check_schedules
+from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.searched import check_schedules
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Infeasible
@@ -69,14 +71,19 @@ class PipelinePoints:
     def frontier(
         self, hardware: Hardware, gpus: int | Bundle, progress: Progress
     ) -> list[PipelinePoint]:
-        """Returns the pipelines that no other beats in peak and step, ascending in peak.
+        """Returns the pipelines that no other beats in peak and step, ascending in peak, each with
+        what is proven of it.
 
         Raises `BadInput` for devices of several kinds and as `PipelineSearch.frontier`.
         """
         search = self._search(hardware, _number(gpus), progress)
         started = monotonic()
         counts = search.counts() if self.stages is None else sorted(set(self.stages) - {1})
-        points = [pipeline_point(pipeline) for pipeline in search.frontier(counts)]
+        points = [
+            pipeline_point(one.pipeline, one.least_s)
+            for one in search.certified(counts)
+            if one.pipeline is not None
+        ]
         self.seconds += monotonic() - started
         return points
 
@@ -91,9 +98,11 @@ class PipelinePoints:
         except Infeasible:
             return None
         counts = [p for p in search.counts() if self.stages is None or p in self.stages]
-        pipeline = search.fastest(counts, inf if cutoff_s is None else cutoff_s).pipeline
+        fastest = search.fastest(counts, inf if cutoff_s is None else cutoff_s)
         self.seconds += monotonic() - started
-        return None if pipeline is None else pipeline_point(pipeline)
+        if fastest.pipeline is None:
+            return None
+        return pipeline_point(fastest.pipeline, fastest.least_s)
 
     @cached_property
     def _staged(self) -> StagedSubject:
@@ -137,8 +146,9 @@ def check_one_kind(hardware: Hardware | None, combine: int = 1) -> None:
         )
 
 
-def pipeline_point(pipeline: Pipeline) -> PipelinePoint:
-    """Returns a pipeline as a point."""
+def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
+    """Returns a pipeline as a point; no pipeline that was asked for takes less than `least_s`, of
+    a frontier within its peak."""
     labels, batch = StageLabels(pipeline), pipeline.search.subject.graph.batch_size
     return PipelinePoint(
         id=pipeline_id(pipeline),
@@ -154,6 +164,8 @@ def pipeline_point(pipeline: Pipeline) -> PipelinePoint:
             for first, last in pairwise(pipeline.bounds)
         ],
         first_units=[pipeline.units.names[first] for first in pipeline.bounds[:-1]],
+        stages_per_rank=pipeline.stages_per_rank if pipeline.stages_per_rank > 1 else UNSET,
+        gap=pipeline.step_s / least_s - 1.0 if least_s > 0 else None,
     )
 
 

@@ -129,19 +129,25 @@ def _pipelines_table(document: Frontier) -> None:
     table(
         f"pipelines that none of these beats ({counted(len(pipelines), 'point')}, "
         f"{len(shown)} shown)",
-        ("", "peak GiB", "step", "idle", "pipeline, micro-batches", "strategy"),
+        ("", "peak GiB", "step", "idle", "gap", "pipeline, micro-batches", "strategy"),
         [
             (
                 i,
                 gib(p.peak_bytes),
                 seconds(p.step_s),
                 f"{p.idle:.1%}",
+                gap_text(p.gap),
                 pipeline_text(p),
                 "; ".join(dict.fromkeys(p.labels)),
             )
             for i, p in ((i, pipelines[i]) for i in shown)
         ],
     )
+    if document.pipelines_gap is not None:
+        say(
+            "Proven of these: no pipeline that was asked for, within the peak of one, saves more "
+            f"than {1 - 1 / (1 + document.pipelines_gap):.1%} of its step."
+        )
 
 
 def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint], str]]:

@@ -111,7 +111,10 @@ def _compared(pipeline: Pipeline) -> str:
     """Returns how the step compares to the best without a pipeline."""
     single = pipeline.without_pipeline
     if single is UNSET:
-        return "with nothing: --stages auto, or 1 among the numbers, also searches without"
+        return (
+            "with nothing: --stages auto, or 1 among the numbers, also searches without, unless a "
+            "pin is about stages"
+        )
     if single is None:
         return "without a pipeline nothing fits"
     gain = 1.0 - pipeline.predicted.step_s / single.step_s

@@ -13,7 +13,10 @@ from shardwise.trainers.spaces import ANY
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-SCHEDULES = "How stages run micro-batches: some of 1f1b, 1f1b-eager, gpipe."
+SCHEDULES = (
+    "How stages run micro-batches: some of 1f1b, 1f1b-eager, gpipe, interleaved:2 (two stages on "
+    "each of --stages groups of devices) to interleaved:8."
+)
 
 
 def stages_option(command: Command, text: str) -> Command:

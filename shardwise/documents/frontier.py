@@ -91,8 +91,9 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     of several kinds: how many of which group.
 
     `pipelines` are there where numbers of stages were asked for: those that neither another one nor
-    a point beats in peak and step, ascending in peak. All are within the memory limit. `points`,
-    `turning_point` and `certificate` are about strategies without a pipeline.
+    a point beats in peak and step, ascending in peak, each with a `gap` of its own. All are within
+    the memory limit. `points`, `turning_point` and `certificate` are about strategies without a
+    pipeline.
     """
 
     points: list[FrontierPoint]
@@ -101,3 +102,10 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     search: SearchReport
     bundle: str | UnsetType = UNSET
     pipelines: list[PipelinePoint] | UnsetType = UNSET
+
+    @property
+    def pipelines_gap(self) -> float | None:
+        """The largest gap of the pipelines, None where one has no proof or there are none."""
+        gaps = [pipeline.gap for pipeline in self.pipelines or ()]
+        proven = [gap for gap in gaps if isinstance(gap, float)]
+        return max(proven) if proven and len(proven) == len(gaps) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class PipelinePoint(msgspec.Struct, frozen=True):
@@ -11,7 +12,10 @@ class PipelinePoint(msgspec.Struct, frozen=True):
     `id` is that of its `shardwise.pipeline/1` document. `idle` is the share of the step in which a
     device waits, in the mean. `labels` are the stages' strategies, first stage first, `first_units`
     the names of the units of the model at which stages begin. `samples_per_s` is null where the
-    batch size is not known.
+    batch size is not known. `stages_per_rank` is there where devices have several stages: of p
+    groups of devices the r-th has the stages r, r + p, r + 2p, … `gap` says how much faster another
+    pipeline of what was asked for could be at most, relative: of a frontier one whose peak is no
+    more, else any; null without a proof, left out in answers of earlier versions.
     """
 
     id: str
@@ -24,8 +28,17 @@ class PipelinePoint(msgspec.Struct, frozen=True):
     idle: float
     labels: list[str]
     first_units: list[str]
+    stages_per_rank: int | UnsetType = UNSET
+    gap: float | UnsetType | None = UNSET
+
+    @property
+    def ranks(self) -> int:
+        """The number of groups of devices."""
+        return self.stages // (self.stages_per_rank or 1)
 
 
 def pipeline_text(point: PipelinePoint) -> str:
-    """Returns text such as `2 stages, 1f1b, 16`: stages, schedule, micro-batches."""
-    return f"{point.stages} stages, {point.schedule}, {point.micro_batches}"
+    """Returns text such as `2 stages, 1f1b, 16`, or `8 stages on 4 ranks, interleaved, 16`: stages,
+    schedule, micro-batches."""
+    ranks = f" on {point.ranks} ranks" if point.stages_per_rank else ""
+    return f"{point.stages} stages{ranks}, {point.schedule}, {point.micro_batches}"

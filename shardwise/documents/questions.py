@@ -86,7 +86,8 @@ Schedules: TypeAlias = Annotated[
     list[Annotated[str, msgspec.Meta(max_length=MOST_SCHEDULE_NAME)]],
     msgspec.Meta(
         max_length=MOST_COUNTS,
-        description="How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`; the "
+        description="How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
+        "`interleaved:2` to `interleaved:8`; the "
         "first two where they are left out.",
     ),
 ]

@@ -46,7 +46,7 @@ from shardwise.mcp.arguments import (
 from shardwise.mcp.lists import Graphs, Profiles, built_in_profiles, shipped_graphs
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, NO_STAGES, check_asked
 from shardwise.schedulers.exported import exported
-from shardwise.search.pipelines.pipeline import check_schedules
+from shardwise.search.pipelines.searched import check_schedules
 from shardwise.trainers.plan import check_point, plan_for
 from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of

@@ -23,7 +23,7 @@ def piped(point: dict[str, Any], time: str) -> dict[str, Any]:
 def figures(pipeline: dict[str, Any]) -> dict[str, Any]:
     """Returns the figures of a pipeline by the names that points have for theirs."""
     return {
-        "label": f"{pipeline['stages']} stages, {pipeline['schedule']}",
+        "label": f"{_stages(pipeline)}, {pipeline['schedule']}",
         "micro_batches": pipeline["micro_batches"],
         "peak_bytes": pipeline["peak_bytes"],
         "samples_per_s": pipeline["samples_per_s"],
@@ -33,7 +33,13 @@ def figures(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 def words(pipeline: dict[str, Any]) -> str:
     """Returns text such as `2 stages, 1f1b, 8 micro-batches`."""
-    return "{stages} stages, {schedule}, {micro_batches} micro-batches".format(**pipeline)
+    return f"{_stages(pipeline)}, {pipeline['schedule']}, {pipeline['micro_batches']} micro-batches"
+
+
+def _stages(pipeline: dict[str, Any]) -> str:
+    """Returns text such as `2 stages`, or `8 stages on 4 ranks`."""
+    stages, each = pipeline["stages"], pipeline.get("stages_per_rank", 1)
+    return f"{stages} stages" + (f" on {stages // each} ranks" if each > 1 else "")
 
 
 def questions(
@@ -41,11 +47,12 @@ def questions(
 ) -> dict[str, Any]:
     """Returns the members of a plan's request that ask for a pipeline again, within `limit_bytes`
     if that is not None."""
+    each = pipeline.get("stages_per_rank", 1)
     again = {**options, "micro_batches": [pipeline["micro_batches"]]}
     if limit_bytes is not None:
         again["memory_limit_bytes"] = limit_bytes
     return {
         "options": again,
-        "stages": [pipeline["stages"]],
-        "schedules": [pipeline["schedule"]],
+        "stages": [pipeline["stages"] // each],
+        "schedules": [pipeline["schedule"] + (f":{each}" if each > 1 else "")],
     }

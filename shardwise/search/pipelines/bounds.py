@@ -26,6 +26,7 @@ from math import inf
 
 import numpy as np
 
+from shardwise.hardware.host import supporting_weights
 from shardwise.sharding.layout import Floats
 
 
@@ -34,6 +35,23 @@ def ranges_of(by_unit: Floats) -> Floats:
     before = np.concatenate([[0.0], np.cumsum(by_unit)])
     above = np.triu(np.ones((len(before),) * 2, dtype=bool), 1)
     return np.where(above, before[None, :] - before[:, None], inf)
+
+
+def updates_beside(
+    passes_s: Floats, update_s: Floats, host_s: Floats, constant_s: float
+) -> tuple[Floats, Floats]:
+    """Returns what the update of each unit, (U,), adds to the step of a stage at least, beside a
+    host that launches at most `host_s` (U,) and a constant: of the first units, of which only sums
+    from the beginning count, and of any units.
+
+    A step is the soft maximum of the device's and the host's time, convex in the first, so an
+    update adds its seconds times the slope where the passes end; the slope is the larger the more
+    the passes, of a step, take beside the host.
+    """
+    slopes, _ = supporting_weights(np.cumsum(passes_s), np.cumsum(host_s) + constant_s)
+    first = np.diff(slopes * np.cumsum(update_s), prepend=0.0)
+    least, _ = supporting_weights(passes_s, host_s + constant_s)
+    return np.asarray(first), np.asarray(update_s * least.min())
 
 
 def least_step_s(ranges_s: Sequence[Floats], update_s: Floats, micro_batches: int) -> float:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.errors import BadInput
 from shardwise.hardware import Mesh
 from shardwise.pipeline.actions import Schedule
 from shardwise.pipeline.keeping import Moments, moments_of
@@ -25,29 +24,6 @@ from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
-
-SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
-"""The schedules that are searched, each with one stage per device and a whole backward."""
-
-
-def check_schedules(names: Sequence[str]) -> None:
-    """Raises `BadInput` for schedules that are not searched, or none."""
-    for name in names or ("",):
-        if name not in SCHEDULES:
-            raise BadInput(
-                f"no schedule {name[:80]!r} is searched",
-                field="schedules",
-                expected=", ".join(SCHEDULES),
-            )
-
-
-def kept(name: str, stages: int, micro_batches: int) -> list[int]:
-    """Returns how many micro-batches each stage keeps under a schedule (docs/pipelines.md)."""
-
-    def window(behind: int) -> int:
-        return {"gpipe": micro_batches, "1f1b": behind + 1, "1f1b-eager": 2 * behind + 1}[name]
-
-    return [min(micro_batches, window(stages - 1 - stage)) for stage in range(stages)]
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,9 @@ class RangeBounds:
     units: Units
     progress: Progress
     _known: dict[tuple[int, int, float], Floats] = field(default_factory=dict, init=False)
+    _lines: dict[int, list[tuple[float, Floats]]] = field(default_factory=dict, init=False)
+    """By the number of kept micro-batches: prices of memory, and what ranges are charged at
+    them."""
     _charged: dict[float, OwnerCosts] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -76,10 +79,22 @@ class RangeBounds:
         `passes_s`.
         """
         stages = len(kept)
-        # Stages keep fewer the later they are.
-        some = {kept[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}
+        some = _numbers(kept)
         bounds = {number: self._within(number, stages, limit_bytes) for number in some}
         return [bounds[max(number for number in some if number <= count)] for count in kept]
+
+    def known_within(self, kept: Sequence[int], limit_bytes: float) -> list[Floats]:
+        """Returns the same by the prices that other limits have found, without another."""
+        bounds = {number: self._known_within(number, limit_bytes) for number in _numbers(kept)}
+        return [bounds[max(number for number in bounds if number <= count)] for count in kept]
+
+    def _known_within(self, number: int, limit_bytes: float) -> Floats:
+        best = self.passes_s
+        for of_number, lines in self._lines.items():
+            # What keeps more micro-batches holds no less.
+            for price, charged in lines if of_number <= number else ():
+                best = np.maximum(best, charged - price * limit_bytes)
+        return best
 
     def _within(self, number: int, stages: int, limit_bytes: float) -> Floats:
         """Returns the bound of a stage of `stages` that keeps `number` micro-batches."""
@@ -92,6 +107,7 @@ class RangeBounds:
             self._known[key] = free
             if price > 0.0:
                 charged = self._ranges(priced([(1.0, time), (price, memory)]))
+                self._lines.setdefault(number, []).append((price, charged))
                 self._known[key] = np.maximum(free, charged - price * limit_bytes)
         return self._known[key]
 
@@ -216,3 +232,10 @@ class RangeBounds:
             parts[length] = np.array([known[k] for k in kinds])
             length *= 2
         return parts
+
+
+def _numbers(kept: Sequence[int]) -> set[int]:
+    """Returns those numbers of kept micro-batches that stages are bounded for, the least among
+    them."""
+    descending, stages = sorted(kept, reverse=True), len(kept)
+    return {descending[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}

@@ -8,11 +8,12 @@ Numbers of stages p and of micro-batches A are tried in the order of what is pro
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
 
+from shardwise.cost.host import Launching
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.terms import GroupTerms
 from shardwise.errors import BadInput
@@ -21,11 +22,13 @@ from shardwise.hardware import Hardware, Mesh
 from shardwise.replay.stages import FEWEST
 from shardwise.search.gaps import unbeaten
 from shardwise.search.pipelines.bounds import least_step_s, ranges_of
-from shardwise.search.pipelines.cuts import Cuts
+from shardwise.search.pipelines.certified import least_within
 from shardwise.search.pipelines.hops import StageAxes
-from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, check_schedules
+from shardwise.search.pipelines.pipeline import Pipeline
+from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.rules import divided, rules_of
-from shardwise.search.pipelines.staged import Guided, Question, Staged
+from shardwise.search.pipelines.searched import SCHEDULES, Run, Searched, ordered
+from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Draft, mesh_of
@@ -55,8 +58,8 @@ sums within their memory."""
 
 @dataclass(frozen=True)
 class Fastest:
-    """The fastest pipeline that was found, None where none fits; no pipeline of what was asked for
-    takes less than `least_s`."""
+    """The fastest pipeline that was found, of a frontier within its own peak, None where none fits;
+    no pipeline of what was asked for takes less than `least_s` there."""
 
     pipeline: Pipeline | None
     least_s: float
@@ -68,32 +71,63 @@ class _Level:
 
     staged: Staged
     guided: Guided
-    schedule: str
+    run: Run
     limit_bytes: float
-    cuts: Cuts
+    best: Within
 
     @property
     def step_s(self) -> float:
         """What the sums take."""
-        return self.cuts.step_s
-
-    @property
-    def within(self) -> list[float]:
-        """What each stage may use."""
-        return self.staged.even(self.limit_bytes)
+        return self.best.cuts.step_s
 
     def pipeline(self, *, quick: bool = False, cutoff_s: float = inf) -> Pipeline | None:
         """Returns the pipeline of these sums, replayed; None where a stage's peak does not fit, or
         the sums reach `cutoff_s`."""
         if self.step_s >= cutoff_s:
             return None
-        made = self.staged.replayed(self.guided, self.schedule, self.cuts, self.within, quick=quick)
+        made = self.staged.replayed(self.guided, self.run, self.best, quick=quick)
         return made if made.fits else None
 
     def within_peak(self, limit_bytes: float) -> Pipeline | None:
         """Returns the fastest pipeline whose replayed peaks are within a limit, where one is
         found."""
-        return self.staged.fastest(self.guided, self.schedule, limit_bytes)
+        return self.staged.fastest(self.guided, self.run, limit_bytes)
+
+
+_Made = tuple[_Level, Pipeline]
+
+
+@dataclass
+class _Found:
+    """The levels of one number of stages on each rank, and those of their pipelines that have been
+    solved exactly. Others have no say in them: with more schedules no point is lost."""
+
+    levels: list[_Level] = field(default_factory=list)
+    exact: list[_Made] = field(default_factory=list)
+    best_s: float = inf
+
+    def meet(self, of_schedule: list[_Level]) -> None:
+        """Adds the levels of one guide and schedule, the most memory first."""
+        self.levels += of_schedule
+        # What sums rank behind others may be the fastest when it is replayed.
+        for level in of_schedule[:1]:
+            made = level.pipeline(cutoff_s=HOPELESS * self.best_s)
+            if made is not None:
+                self.exact.append((level, made))
+                self.best_s = min(self.best_s, made.step_s)
+
+    def unbeaten(self, progress: Progress, share: tuple[float, float]) -> list[_Made]:
+        """Returns the pipelines that none of these beats, replayed; `share` is of the progress what
+        is behind and what this takes."""
+        quick = [(level, level.pipeline(quick=True)) for level in _promising(self.levels)]
+        unbeaten = _unbeaten([(level, pipeline) for level, pipeline in quick if pipeline])
+        for number, (level, pipeline) in enumerate(unbeaten):
+            done = share[0] + share[1] * number / len(unbeaten)
+            go_on(progress, "pipelines", 0.8 + 0.2 * done)
+            made = level.within_peak(float(pipeline.peak_bytes.max())) or level.pipeline()
+            if made is not None:
+                self.exact.append((level, made))
+        return _unbeaten([*unbeaten, *self.exact])
 
 
 @dataclass
@@ -114,7 +148,7 @@ class PipelineSearch:
     def __post_init__(self) -> None:
         """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
         hold, and `Infeasible` as `mesh_of`."""
-        check_schedules(self.schedules)
+        self._schedules = [Searched.of(name) for name in ordered(self.schedules)]
         self._mesh: Mesh = mesh_of(self.hardware, self.gpus)
         self._staged = self.staged or StagedSubject.of(self.graph)
         pins, others = divided(self.options.pins)
@@ -128,15 +162,21 @@ class PipelineSearch:
         return self._units
 
     def counts(self) -> list[int]:
-        """Returns the numbers of stages that the graph and the devices allow, from 2 on."""
+        """Returns the numbers of ranks, each with its own devices, that the graph, the devices and
+        one of the schedules allow, from 2 on."""
         most = min(len(self._units), self.gpus)
         return [
             p
             for p in range(2, most + 1)
             if self.gpus % p == 0
             and StageAxes.of(self.hardware, self._mesh, p) is not None
-            and self._rules.leave(p)
+            and any(self._leave(schedule, p) for schedule in self._schedules)
         ]
+
+    def _leave(self, schedule: Searched, ranks: int) -> bool:
+        """Returns whether the units and the rules on stages allow the stages of a schedule."""
+        stages = schedule.stages(ranks)
+        return stages <= len(self._units) and self._rules.leave(stages)
 
     def fastest(self, stages: Sequence[int], cutoff_s: float = inf) -> Fastest:
         """Returns the fastest pipeline of one of these numbers of stages that fits; none that is
@@ -146,6 +186,9 @@ class PipelineSearch:
         """
         best: Pipeline | None = None
         best_s = cutoff_s
+        # What sums rank behind others may be faster when it is replayed: those of one number of
+        # stages on each rank are not judged by another's.
+        known_s: dict[int, float] = {}
         proven: list[float] = []
         open_ones: list[tuple[int, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
@@ -160,12 +203,14 @@ class PipelineSearch:
                 continue
             open_ones.append((number, staged))
             for guided in staged.guided:
-                for schedule in self.schedules:
-                    pipeline = staged.fastest(
-                        guided, schedule, staged.limit_bytes, HOPELESS * best_s
-                    )
-                    if pipeline is not None and pipeline.step_s < best_s:
-                        best, best_s = pipeline, pipeline.step_s
+                for run in question.runs:
+                    hopeless_s = HOPELESS * known_s.get(run.each, cutoff_s)
+                    pipeline = staged.fastest(guided, run, staged.limit_bytes, hopeless_s)
+                    if pipeline is not None:
+                        of_kind = known_s.get(run.each, cutoff_s)
+                        known_s[run.each] = min(of_kind, pipeline.step_s)
+                        if pipeline.step_s < best_s:
+                            best, best_s = pipeline, pipeline.step_s
         near_s = best_s / (1.0 + self.options.epsilon)
         for number, staged in open_ones:
             if proven[number] < near_s:
@@ -180,31 +225,35 @@ class PipelineSearch:
 
         Raises `BadInput` as `fastest`.
         """
+        return self._frontier(stages)[0]
+
+    def certified(self, stages: Sequence[int]) -> list[Fastest]:
+        """Returns the same, each with what no pipeline that was asked for takes less than within
+        its peak."""
+        pipelines, searched = self._frontier(stages)
+        peaks = np.array([float(pipeline.peak_bytes.max()) for pipeline in pipelines])
+        steps = np.array([pipeline.step_s for pipeline in pipelines])
+        least = least_within(searched, peaks, steps, self.options.epsilon, self._at(1.0))
+        return [Fastest(*one) for one in zip(pipelines, least.tolist(), strict=True)]
+
+    def _frontier(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
-        levels: list[_Level] = []
-        exact: list[tuple[_Level, Pipeline]] = []
-        best_s = inf
+        searched: list[Staged] = []
+        kinds = sorted({schedule.stages_per_rank for schedule in self._schedules})
+        found = {each: _Found() for each in kinds}
         for number, question in enumerate(questions):
             go_on(self.progress, "pipelines", 0.6 * number / len(questions))
             staged = Staged(question, self.progress, ALL_MEMORIES)
+            searched.append(staged)
             for guided in staged.guided:
-                for schedule in self.schedules:
-                    of_schedule = list(_levels(staged, guided, schedule))
-                    levels += of_schedule
-                    # What sums rank behind others may be the fastest when it is replayed.
-                    for level in of_schedule[:1]:
-                        made = level.pipeline(cutoff_s=HOPELESS * best_s)
-                        if made is not None:
-                            exact.append((level, made))
-                            best_s = min(best_s, made.step_s)
-        quick = [(level, level.pipeline(quick=True)) for level in _promising(levels)]
-        unbeaten = _unbeaten([(level, pipeline) for level, pipeline in quick if pipeline])
-        for number, (level, pipeline) in enumerate(unbeaten):
-            go_on(self.progress, "pipelines", 0.8 + 0.2 * number / len(unbeaten))
-            made = level.within_peak(float(pipeline.peak_bytes.max())) or level.pipeline()
-            if made is not None:
-                exact.append((level, made))
-        return [pipeline for _, pipeline in _unbeaten([*unbeaten, *exact])]
+                for run in question.runs:
+                    found[run.each].meet(list(_levels(staged, guided, run)))
+        every = [
+            of_kind.unbeaten(self.progress, (number / len(kinds), 1.0 / len(kinds)))
+            for number, of_kind in enumerate(found.values())
+        ]
+        unbeaten = _unbeaten([one for some in every for one in some])
+        return [pipeline for _, pipeline in unbeaten], searched
 
     def _at(self, share: float) -> Progress:
         """Returns what reports a share of the search, whatever the part that runs."""
@@ -227,11 +276,17 @@ class PipelineSearch:
             axes = StageAxes.of(self.hardware, self._mesh, p)
             assert axes is not None
             for batches in self.options.counts(self.graph.batch_size):
-                if batches >= max(FEWEST, p):
-                    yield self._question(axes, p, batches)
+                runs = [
+                    Run(schedule, p, batches)
+                    for schedule in self._schedules
+                    if self._leave(schedule, p) and schedule.allows(p, batches)
+                ]
+                if runs and batches >= max(FEWEST, p):
+                    yield self._question(axes, runs)
 
-    def _question(self, axes: StageAxes, stages: int, batches: int) -> Question:
-        mesh = mesh_of(self.hardware, self.gpus // stages)
+    def _question(self, axes: StageAxes, runs: Sequence[Run]) -> Question:
+        ranks, batches = runs[0].ranks, runs[0].micro_batches
+        mesh = mesh_of(self.hardware, self.gpus // ranks)
         subject = self._staged.subject
         draft = Draft.of(subject, self.hardware, mesh, self._searched, self.progress, batches)
         terms = draft.groups.terms
@@ -243,16 +298,26 @@ class PipelineSearch:
                 GroupTerms.least_update_s,
             )
         )
+        ranges_s = ranges_of(passes / batches)
+        # Beside a host an update may add less than it computes (`bounds.updates_beside`).
+        is_free = Launching.of(draft.groups.context).is_free
+        surely_s = update if is_free else np.zeros_like(update)
+        least_s = min(
+            float(passes.sum()) / ranks
+            if run.each > 1
+            else least_step_s([ranges_s] * ranks, surely_s, batches)
+            for run in runs
+        )
         return Question(
             self._mesh,
             self._units,
             self._rules,
             self._staged.tied,
             axes,
-            stages,
+            ranks,
             draft,
-            self.schedules,
-            least_step_s([ranges_of(passes / batches)] * stages, update, batches),
+            runs,
+            least_s,
             passes,
             backward / batches,
             update,
@@ -265,24 +330,24 @@ class PipelineSearch:
         return np.array([sum(of_kind[kinds[g]] for g in groups) for groups in self._units.groups])
 
 
-def _levels(staged: Staged, guided: Guided, schedule: str) -> Iterator[_Level]:
+def _levels(staged: Staged, guided: Guided, run: Run) -> Iterator[_Level]:
     """Yields the best sums within memories from the least to the limit."""
     most, least = staged.limit_bytes, 0.0
-    cuts = staged.cut(guided, schedule, staged.even(most))
-    if cuts is None:
+    best = staged.best(guided, run, staged.even(most))
+    if best is None:
         return
-    yield _Level(staged, guided, schedule, most, cuts)
+    yield _Level(staged, guided, run, most, best)
     fits = most
     while fits - least > STEADY * most:
         middle = (fits + least) / 2
-        if staged.cut(guided, schedule, staged.even(middle)) is None:
+        if staged.best(guided, run, staged.even(middle)) is None:
             least = middle
         else:
             fits = middle
     for limit in np.geomspace(fits, most, LEVELS)[:-1].tolist():
-        cuts = staged.cut(guided, schedule, staged.even(limit))
-        if cuts is not None:
-            yield _Level(staged, guided, schedule, limit, cuts)
+        best = staged.best(guided, run, staged.even(limit))
+        if best is not None:
+            yield _Level(staged, guided, run, limit, best)
 
 
 def _unbeaten(made: Sequence[tuple[_Level, Pipeline]]) -> list[tuple[_Level, Pipeline]]:
@@ -297,10 +362,10 @@ def _promising(levels: Sequence[_Level]) -> list[_Level]:
     the same pipelines with less."""
     ordered = sorted(levels, key=lambda level: level.limit_bytes)
     best_s, kept = inf, []
-    known: set[tuple[int, str, float]] = set()
+    known: set[tuple[int, Run, float]] = set()
     for level in ordered:
         best_s = min(best_s, level.step_s)
-        same = id(level.guided), level.schedule, level.step_s
+        same = id(level.guided), level.run, level.step_s
         if level.step_s <= PROMISING * best_s and same not in known:
             known.add(same)
             kept.append(level)

@@ -7,36 +7,43 @@ stages between the best are solved exactly, and the answer is replayed and run a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise import _core
-from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, quiet
 from shardwise.errors import SolverError
-from shardwise.hardware import Mesh
 from shardwise.hardware.host import soft_maximum
-from shardwise.pipeline.schedules import schedule as schedule_of
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
-from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
-from shardwise.search.pipelines.cuts import TINY, Cuts, StageTime, best_cuts, moved, windows
-from shardwise.search.pipelines.hops import StageAxes
-from shardwise.search.pipelines.pipeline import Pipeline, assembled, kept
+from shardwise.search.pipelines.bounds import (
+    least_step_s,
+    least_windowed_s,
+    ranges_of,
+    updates_beside,
+)
+from shardwise.search.pipelines.cuts import (
+    TINY,
+    Cuts,
+    StageTime,
+    best_cuts,
+    looped_s,
+    moved,
+    windows,
+)
+from shardwise.search.pipelines.paths import least_by_paths_s
+from shardwise.search.pipelines.pipeline import Pipeline, assembled
+from shardwise.search.pipelines.question import Guided, Question, Within, guides_of
 from shardwise.search.pipelines.ranges import RangeBounds
-from shardwise.search.pipelines.rules import StageRules
-from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
+from shardwise.search.pipelines.searched import Run
+from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
+from shardwise.search.pipelines.stages import StageProblems, narrowed
 from shardwise.search.pipelines.staircases import Staircases
-from shardwise.search.pipelines.subject import Tied
-from shardwise.search.pipelines.units import Units
-from shardwise.search.search import Draft, Search
-from shardwise.search.solver_errors import solver_errors
+from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 ROUNDS = 4
@@ -45,6 +52,12 @@ ROUNDS = 4
 SIMULATED = 4
 """How many micro-batches a stage's schedule is run for when cuts are moved; others add what the
 slowest stage takes."""
+
+SIMULATED_EACH = 2
+"""The same where a rank has several stages."""
+
+SHARED = 3
+"""How often the memory of a rank is shared anew between its stages."""
 
 SLACK = 0.6
 """How much more than an even share of the computation a stage may have."""
@@ -55,44 +68,6 @@ peaks, which have temporaries in them, are within it."""
 
 BELOW = 0.998
 """How near those peaks should be to the limit."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A number of stages and of micro-batches on the devices of a mesh.
-
-    No pipeline of it takes less than `least_s`. Of each unit, (U,), at least: `passes_s` is what
-    forward and backward of a step compute, `backward_s` what backward of a micro-batch and
-    `update_s` what the update does, `host_s` what the host takes to launch a step.
-    """
-
-    mesh: Mesh
-    units: Units
-    rules: StageRules
-    tied: Sequence[Tied]
-    axes: StageAxes
-    stages: int
-    draft: Draft
-    schedules: Sequence[str]
-    least_s: float
-    passes_s: Floats
-    backward_s: Floats
-    update_s: Floats
-    host_s: Floats
-
-
-@dataclass(frozen=True)
-class Guided:
-    """The stages under one guide, and with layouts of guides only (`narrow`).
-
-    `hops_s` (U + 1,) are the seconds of a hop between any two stages, at most, by the unit before
-    which the cut is, 0 where there is none.
-    """
-
-    stages: StageProblems
-    narrow: StageProblems
-    staircases: Staircases
-    hops_s: Sequence[float]
 
 
 @dataclass
@@ -106,7 +81,7 @@ class Staged:
     bounding: Progress = quiet
 
     def __post_init__(self) -> None:
-        self._parts: dict[float, Floats] = {}
+        self._parts: dict[tuple[int, float], Floats] = {}
 
     @cached_property
     def search(self) -> Search:
@@ -122,17 +97,23 @@ class Staged:
     def guided(self) -> list[Guided]:
         """The stages under guides that differ in layouts between units."""
         problem, question = self.search.problem, self.question
-        guides = list(_guides(problem, question, self.limit_bytes, self.shares))
+        guides = list(guides_of(problem, question, self.limit_bytes, self.shares))
         narrow = narrowed(problem, guides)
-        most_kept = max(max(self.kept(name)) for name in question.schedules)
+        most_kept: dict[int, int] = {}
+        for run in question.runs:
+            most_kept[run.each] = max(most_kept.get(run.each, 1), *run.kept)
         under = []
         for guide in guides:
             stages = StageProblems(problem, question.units, guide)
             shares = [stages.incoming_bytes(cut) for cut in range(len(question.units) + 1)]
-            pairs = range(question.stages - 1)
-            hops = [max(question.axes.hop_s(s, share) for s in pairs) for share in shares]
             alike = replace(stages, narrow=narrow)
-            under.append(Guided(stages, alike, Staircases(alike, most_kept), hops))
+            staircases, hops = {}, {}
+            for each, most in most_kept.items():
+                staircases[each] = Staircases(alike, most)
+                # From the last rank tensors go back to the first where ranks have several stages.
+                senders = range(question.ranks - (each == 1))
+                hops[each] = [max(question.axes.hop_s(s, size) for s in senders) for size in shares]
+            under.append(Guided(stages, alike, staircases, hops))
         return under
 
     def least_s(self, *, in_memory: bool = False) -> float:
@@ -142,99 +123,154 @@ class Staged:
 
         Raises `Cancelled`.
         """
-        of, batches = self.question, self.search.micro_batches
+        return self.least_within_s(self.limit_bytes if in_memory else inf)
+
+    def least_within_s(self, limit_bytes: float, *, known: bool = False) -> float:
+        """Returns the same of those whose peaks are within a limit; `known` by what other limits
+        have found alone, which takes no elimination."""
+        of = self.question
         try:
-            windowed = []
-            for schedule in of.schedules:
-                ranges_s = [self._ranges.passes_s] * of.stages
-                if in_memory:
-                    ranges_s = self._ranges.within(self.kept(schedule), self.limit_bytes)
-                least_s = least_step_s(ranges_s, of.update_s, batches)
-                windows = self._windows(schedule)
-                ahead_s = least_windowed_s(ranges_s, of.backward_s, of.update_s, windows, batches)
-                windowed.append(max(least_s, ahead_s))
+            return max(of.least_s, min(self._least_s(run, limit_bytes, known) for run in of.runs))
         except SolverError:
             return of.least_s
-        return max(of.least_s, min(windowed))
+
+    def _least_s(self, run: Run, limit_bytes: float, known: bool) -> float:
+        """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
+        of, batches = self.question, run.micro_batches
+        ranges_s = [self._ranges.passes_s] * run.stages
+        if isfinite(limit_bytes):
+            within = self._ranges.known_within if known else self._ranges.within
+            ranges_s = within(run.most_kept, limit_bytes)
+        first_s, any_s = self._updates_s
+        if run.each > 1:
+            return least_by_paths_s(run.order, ranges_s, of.backward_s, any_s)
+        least_s = least_step_s(ranges_s, first_s, batches)
+        ahead_s = least_windowed_s(ranges_s, of.backward_s, first_s, run.windows, batches)
+        return max(least_s, ahead_s)
+
+    @cached_property
+    def _updates_s(self) -> tuple[Floats, Floats]:
+        """What the update of units, (U,), adds to a step at least: of the first units, of which
+        sums from the beginning alone count, and of any."""
+        of, host = self.question, self.search.own_replayer.host
+        if host is None:
+            return of.update_s, of.update_s
+        launched_s = np.zeros(len(of.units))
+        for group, unit in enumerate(of.units.of_group):
+            launched_s[unit] += float(host.groups[group].max())
+        for edge, costs in zip(self.search.problem.edges, host.edges, strict=True):
+            launched_s[of.units.of_group[edge.target]] += float(costs.max())
+        return updates_beside(of.passes_s, of.update_s, launched_s, host.constant)
 
     @cached_property
     def _ranges(self) -> RangeBounds:
         return RangeBounds(self.search, self.question.units, self.bounding)
 
-    def _windows(self, schedule: str) -> list[int]:
-        """Returns how many forwards each stage starts before it waits for a gradient."""
-        return [1] * self.question.stages if schedule == "gpipe" else self.kept(schedule)
-
-    def even(self, limit_bytes: float) -> list[float]:
-        """Returns the same limit for each stage."""
-        return [limit_bytes] * self.question.stages
-
-    def kept(self, schedule: str) -> list[int]:
-        """Returns how many micro-batches each stage keeps under a schedule."""
-        return kept(schedule, self.question.stages, self.search.micro_batches)
+    def even(self, limit_bytes: float) -> Floats:
+        """Returns the same limit for each rank."""
+        return np.full(self.question.ranks, limit_bytes)
 
     def fastest(
-        self, guided: Guided, schedule: str, limit_bytes: float, cutoff_s: float = inf
+        self, guided: Guided, run: Run, limit_bytes: float, cutoff_s: float = inf
     ) -> Pipeline | None:
         """Returns the fastest pipeline whose peaks are within a limit, that was found under a guide
         and a schedule; None where none is, or its sums reach `cutoff_s`."""
         # What sums leave out, temporaries, differs from stage to stage, and is much the same from
         # pipeline to pipeline.
-        enough = np.ones(self.question.stages)
-        parts = self._parts.get(limit_bytes, enough)
+        enough = np.ones(run.ranks)
+        parts = self._parts.get((run.each, limit_bytes), enough)
         for _ in range(TRIES):
-            within = limit_bytes * parts
-            cuts = self.cut(guided, schedule, within)
-            if cuts is None or cuts.step_s >= cutoff_s:
+            best = self.best(guided, run, limit_bytes * parts)
+            if best is None or best.cuts.step_s >= cutoff_s:
                 if not (parts < enough).any():
                     break
                 parts = (parts + enough) / 2
                 continue
-            pipeline = self.replayed(guided, schedule, cuts, within)
-            over = pipeline.peak_bytes / limit_bytes
+            pipeline = self.replayed(guided, run, best)
+            over = pipeline.rank_peak_bytes / limit_bytes
             if over.max() <= 1.0:
-                self._parts[limit_bytes] = parts
+                self._parts[run.each, limit_bytes] = parts
                 return pipeline
-            sums = self._sums(guided, schedule, within, pipeline.bounds) / limit_bytes
+            sums = self._sums(guided, run, best.within, pipeline.bounds) / limit_bytes
             enough, parts = parts, np.where(over > 1.0, BELOW * (sums + 1.0 - over), parts)
         return None
 
-    def cut(
+    def best(self, guided: Guided, run: Run, limits: Floats) -> Within | None:
+        """Returns the best cuts, by staircases, whose sums are within the memory of each rank,
+        (ranks,); None where none fits."""
+        if run.each == 1:
+            cuts = self._cut(guided, run, limits)
+            return None if cuts is None else Within(cuts, limits)
+        weights, staircases = self.question.passes_s, guided.staircases[run.each]
+        # Where memory is short the guide's shares may be too little for some stage of even cuts.
+        even = even_bounds(weights, run.stages)
+        within = divided_at(staircases, run, even, limits)
+        if within is None:
+            within = guessed_shares(guided.stages, run, weights, limits)
+        best: Within | None = None
+        for _ in range(SHARED):
+            cuts = self._looped(guided, run, within)
+            if cuts is None or (best is not None and cuts.step_s >= best.cuts.step_s):
+                break
+            best = Within(cuts, within)
+            shares = divided_at(staircases, run, cuts.bounds, limits)
+            if shares is None:
+                break
+            within = shares
+        return best
+
+    def _looped(self, guided: Guided, run: Run, within: Floats) -> Cuts | None:
+        """Returns good cuts of several stages on each rank within a memory, by `looped_s`; None
+        where none was found."""
+        stage_s, hops_s = self._stage_times(guided, run, within, {}), guided.hops_s[run.each]
+
+        def step_s(bounds: tuple[int, ...]) -> float:
+            times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
+            return looped_s(times, [hops_s[cut] for cut in bounds[1:-1]], run)
+
+        cuts = self._cut(guided, run, within)
+        starts = [even_bounds(self.question.passes_s, run.stages)]
+        if cuts is not None:
+            starts.append(cuts.bounds)
+        bounds = moved(min(starts, key=step_s), step_s)
+        seconds = step_s(bounds)
+        return Cuts(bounds, seconds) if seconds < inf else None
+
+    def _cut(
         self,
         guided: Guided,
-        schedule: str,
-        within: Sequence[float] | Floats,
+        run: Run,
+        within: Floats,
         exact: dict[tuple[int, int, int], float] | None = None,
     ) -> Cuts | None:
         """Returns the best cuts whose sums are within a memory, by staircases and, where they are
         better, the exact seconds of a step that are known of stages; None where none fits."""
-        batches = self.search.micro_batches
-        stage_s = self._stage_times(guided, schedule, within, exact or {})
-        weights = (self.question.passes_s / batches).tolist()
+        of, batches = self.question, self.search.micro_batches
+        stage_s = self._stage_times(guided, run, within, exact or {})
+        weights = (of.passes_s / batches).tolist()
         # A rule may ask for stages that are far from even.
-        slack = SLACK if self.question.rules.are_none else float(self.question.stages)
-        ends = windows(weights, self.question.stages, slack)
-        of = self.question
+        slack = SLACK if of.rules.are_none else float(run.stages)
+        ends = windows(weights, run.stages, slack)
         hidden = 1.0 - batches * of.backward_s.sum() / max(of.passes_s.sum(), TINY)
-        repeats = [batches - 1 - (k - 1) * hidden for k in self._windows(schedule)]
-        return best_cuts(stage_s, guided.hops_s, ends, weights, repeats, slack)
+        repeats = run.repeats(hidden)
+        return best_cuts(stage_s, guided.hops_s[run.each], ends, weights, repeats, slack)
 
     def _stage_times(
         self,
         guided: Guided,
-        schedule: str,
-        within: Sequence[float] | Floats,
+        run: Run,
+        within: Floats,
         exact: Mapping[tuple[int, int, int], float],
     ) -> StageTime:
         """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
         are better, the exact ones that are known."""
-        batches, kept_by = self.search.micro_batches, self.kept(schedule)
+        batches, kept_by, staircases = run.micro_batches, run.kept, guided.staircases[run.each]
         host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
 
         def stage_s(stage: int, first: int, last: int) -> float:
-            if not self.question.rules.allow(self.question.stages, stage, first, last):
+            if not self.question.rules.allow(run.stages, stage, first, last):
                 return inf
-            seconds = guided.staircases.fastest_s(first, last, kept_by[stage], within[stage])
+            seconds = staircases.fastest_s(first, last, kept_by[stage], within[stage])
             seconds = min(seconds, exact.get((stage, first, last), inf))
             launched_s = np.asarray(host_s[last] - host_s[first])
             return float(soft_maximum(np.asarray(seconds), launched_s)) / batches
@@ -242,19 +278,15 @@ class Staged:
         return stage_s
 
     def _moved(
-        self,
-        guided: Guided,
-        schedule: str,
-        within: Sequence[float] | Floats,
-        bounds: tuple[int, ...],
+        self, guided: Guided, run: Run, within: Floats, bounds: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Returns cuts near others with which the schedule runs faster, by staircases: the formula
         of `cuts.py` does not know what a schedule hides."""
-        stage_s = self._stage_times(guided, schedule, within, {})
-        of, batches = self.question, self.search.micro_batches
+        stage_s = self._stage_times(guided, run, within, {})
+        of, batches = self.question, run.micro_batches
         passes, backward = ranges_of(of.passes_s / batches), ranges_of(of.backward_s)
-        simulated = min(batches, SIMULATED * of.stages)
-        order = schedule_of(schedule, ranks=of.stages, micro_batches=simulated)
+        order = run.shortened((SIMULATED if run.each == 1 else SIMULATED_EACH) * run.ranks)
+        hops_s = guided.hops_s[run.each]
 
         def step_s(bounds: tuple[int, ...]) -> float:
             times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
@@ -264,95 +296,67 @@ class Staged:
             for t, (i, j) in zip(times, pairwise(bounds), strict=True):
                 share = backward[i, j] / passes[i, j] if passes[i, j] > 0 else 0.5
                 parts.append(StageTimes(t * (1.0 - share), t * share, 0.0))
-            run = simulate(order, parts, [guided.hops_s[cut] for cut in bounds[1:-1]])
-            return run.seconds + (batches - simulated) * max(times)
+            simulated = simulate(order, parts, [hops_s[cut] for cut in bounds[1:-1]])
+            longest = max(sum(times[stage] for stage in own) for own in run.placed)
+            return simulated.seconds + (batches - order.micro_batches) * longest
 
         return moved(bounds, step_s)
 
-    def _settled(
-        self, guided: Guided, schedule: str, within: Sequence[float] | Floats, cuts: Cuts
-    ) -> Cuts:
+    def _settled(self, guided: Guided, run: Run, best: Within) -> Cuts:
         """Returns the best cuts when the stages between them are solved exactly, moved to where the
-        schedule runs faster; `cuts` are those of staircases."""
+        schedule runs faster; `best` has those of staircases."""
         exact: dict[tuple[int, int, int], float] = {}
-        kept_by = self.kept(schedule)
-        for _ in range(ROUNDS):
-            places = [(s, *cuts.bounds[s : s + 2]) for s in range(self.question.stages)]
+        cuts, within = best.cuts, best.within
+        # What the sums of several stages on a rank are is not what the programme finds the best of.
+        for _ in range(ROUNDS if run.each == 1 else 0):
+            places = [(s, *cuts.bounds[s : s + 2]) for s in range(run.stages)]
             unsolved = [place for place in places if place not in exact]
             if not unsolved:
                 break
             for stage, first, last in unsolved:
-                solved = guided.stages.fastest(first, last, kept_by[stage], within[stage])
+                solved = guided.stages.fastest(first, last, run.kept[stage], within[stage])
                 assert solved is not None, "what staircases have fits"
                 exact[stage, first, last] = solved.time_s
-            again = self.cut(guided, schedule, within, exact)
+            again = self._cut(guided, run, within, exact)
             assert again is not None
             cuts = again
-        return replace(cuts, bounds=self._moved(guided, schedule, within, cuts.bounds))
+        return replace(cuts, bounds=self._moved(guided, run, within, cuts.bounds))
 
-    def _sums(self, guided: Guided, schedule: str, within: Floats, bounds: Sequence[int]) -> Floats:
-        """Returns the bytes of each stage as sums."""
-        sums = []
+    def _sums(self, guided: Guided, run: Run, within: Floats, bounds: Sequence[int]) -> Floats:
+        """Returns the bytes of each rank as sums."""
+        sums, fixed = np.zeros(run.ranks), self.search.problem.fixed_memory_bytes
         for stage, (first, last) in enumerate(pairwise(bounds)):
-            kept, limit = self.kept(schedule)[stage], within[stage]
+            kept, limit = run.kept[stage], within[stage]
             solved = guided.stages.fastest(first, last, kept, limit)
             assert solved is not None, "the stage was assembled"
             left = guided.stages.left_bytes(first, kept, limit)
-            sums.append(limit - left + solved.memory_bytes)
-        return np.array(sums)
+            rank = run.rank_of[stage]
+            # Every device holds the fixed part once.
+            sums[rank] += limit - left + solved.memory_bytes - (fixed if sums[rank] else 0.0)
+        return sums
 
     @cached_property
     def _replayer(self) -> StageReplayer:
         return StageReplayer(self.search.own_replayer, self.question.units.of_group)
 
-    def replayed(
-        self,
-        guided: Guided,
-        schedule: str,
-        cuts: Cuts,
-        within: Sequence[float] | Floats,
-        *,
-        quick: bool = False,
-    ) -> Pipeline:
-        """Returns the pipeline whose sums are within a memory, near these cuts of staircases: the
+    def replayed(self, guided: Guided, run: Run, best: Within, *, quick: bool = False) -> Pipeline:
+        """Returns the pipeline whose sums are within a memory, near the cuts of staircases: the
         best when stages are solved exactly. A `quick` one has just these cuts, and layouts of
         guides only."""
         stages = guided.narrow if quick else guided.stages
-        if not quick:
-            cuts = self._settled(guided, schedule, within, cuts)
-        question, bounds = self.question, cuts.bounds
-        choices, edge_choices = assembled(stages, bounds, self.kept(schedule), within)
+        bounds = best.cuts.bounds if quick else self._settled(guided, run, best).bounds
+        question = self.question
+        choices, edge_choices = assembled(stages, bounds, run.kept, best.within)
         return Pipeline(
             self.search,
             question.mesh,
             question.units,
             question.tied,
             question.axes,
-            schedule,
+            run.of.name,
             bounds,
             choices,
             edge_choices,
-            self._replayer.replay(choices, edge_choices, bounds),
+            self._replayer.replay(choices, edge_choices, bounds, run.placed),
+            run.each,
         )
-
-
-def _guides(
-    problem: SearchProblem, question: Question, limit_bytes: float, shares: Sequence[float]
-) -> Iterator[NDArray[np.int64]]:
-    """Yields strategies of the whole model on the devices of a stage, with different layouts
-    between units."""
-    known: set[Hashable] = set()
-    part = problem.sums
-    for share in shares:
-        target = max(share * question.stages * limit_bytes - problem.fixed_memory_bytes, 0.0)
-        with solver_errors():
-            solution = _core.solve(
-                part.problem, method="auto", epsilon=0.02, memory_target_bytes=target
-            )
-        fitting = np.flatnonzero(solution.memory_bytes <= target)
-        point = int(fitting[-1]) if len(fitting) else 0
-        guide = regular(problem, part.whole(solution.choices[point][None])[0])
-        layouts = layouts_of(problem, question.units, guide)
-        if layouts not in known:
-            known.add(layouts)
-            yield guide

@@ -88,7 +88,12 @@ class Staircases:
         left = self.stages.left_bytes(first, kept, limit_bytes)
         if left <= 0:
             return inf
-        return self._range(kept, tuple(self._of_unit[first:last])).within(left)
+        return self.of_range(first, last, kept).within(left)
+
+    def of_range(self, first: int, last: int, kept: int) -> Staircase:
+        """Returns the strategies of units `first` to `last` - 1, without what every device holds
+        and the tensors that come in."""
+        return self._range(kept, tuple(self._of_unit[first:last]))
 
     def _range(self, kept: int, kinds: tuple[Hashable, ...]) -> Staircase:
         key = kept, kinds

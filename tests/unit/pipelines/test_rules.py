@@ -9,12 +9,11 @@ import pytest
 
 from shardwise.advise import Options, plan
 from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin
 from shardwise.documents import Pipeline
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.search.pipelines.rules import rules_of
 from shardwise.search.pipelines.search import PipelineSearch
@@ -23,21 +22,6 @@ from shardwise.search.pipelines.units import Units
 
 L4 = load_hardware("l4")
 OPTIONS = Options(micro_batches=(8,))
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Graph:
-    return read_graph(shipped_graph("gpt2"))
-
-
-@pytest.fixture(scope="module")
-def staged(gpt2: Graph) -> StagedSubject:
-    return StagedSubject.of(gpt2)
-
-
-@pytest.fixture(scope="module")
-def units(staged: StagedSubject) -> Units:
-    return Units.of(staged.subject.patterns)
 
 
 def ruled(*rules: str) -> Options:

@@ -1,12 +1,12 @@
-"""Pipelines: units, cuts against all cuts, stages against the whole, and what is refused."""
+"""Pipelines: units, stages against the whole, what is found, and what is refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 from math import inf
-from operator import add, mul, sub
+from operator import add
 from random import Random
 
 import numpy as np
@@ -21,52 +21,20 @@ from shardwise.graph import Graph, graph_id, read_graph
 from shardwise.hardware import load_hardware
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
-from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.stages import StageReplayer
-from shardwise.search.elimination import cheapest
-from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
-from shardwise.search.pipelines.cuts import Cuts, best_cuts, moved, windows
 from shardwise.search.pipelines.hops import StageAxes
-from shardwise.search.pipelines.pipeline import SCHEDULES, Pipeline, assembled, kept
-from shardwise.search.pipelines.ranges import RangeBounds
+from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.searched import SCHEDULES, kept
 from shardwise.search.pipelines.stages import StageProblems
 from shardwise.search.pipelines.staircases import Staircase, Staircases
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
-from shardwise.search.search import Draft, Search, mesh_of
+from shardwise.search.search import Search, mesh_of
 
 L4 = load_hardware("l4")
 H100 = load_hardware("dgx-h100")
 OPTIONS = Options(micro_batches=(8,))
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Graph:
-    return read_graph(shipped_graph("gpt2"))
-
-
-@pytest.fixture(scope="module")
-def staged(gpt2: Graph) -> StagedSubject:
-    return StagedSubject.of(gpt2)
-
-
-@pytest.fixture(scope="module")
-def units(staged: StagedSubject) -> Units:
-    return Units.of(staged.subject.patterns)
-
-
-@pytest.fixture(scope="module")
-def search(staged: StagedSubject) -> Search:
-    """GPT-2 on the two devices of a stage."""
-    draft = Draft.of(staged.subject, L4, mesh_of(L4, 2), OPTIONS, quiet, 8)
-    return draft.joined(quiet)
-
-
-@pytest.fixture(scope="module")
-def stages(search: Search, units: Units) -> StageProblems:
-    guide = np.array([int(cost.time_s.argmin()) for cost in search.problem.costs])
-    return StageProblems(search.problem, units, guide)
 
 
 # Units
@@ -120,103 +88,6 @@ def test_a_model_without_blocks_is_cut_where_little_crosses() -> None:
     units = Units.of(StagedSubject.of(graph).subject.patterns)
     assert len(units) > 16
     assert all(len(units.crossing(cut)) <= 2 for cut in range(1, len(units)))
-
-
-# Cuts
-
-
-def every_cut(units: int, stages: int) -> list[tuple[int, ...]]:
-    return [(0, *inner, units) for inner in combinations(range(1, units), stages - 1)]
-
-
-@dataclass(frozen=True)
-class RandomPipeline:
-    """Random times of all stages, some of which do not fit."""
-
-    units: int
-    stages: int
-    repeats: list[float]
-    times: dict[tuple[int, int, int], float]
-    hops: list[float]
-
-    @classmethod
-    def of(cls, seed: int) -> RandomPipeline:
-        random = Random(seed)
-        units = random.randint(2, 8)
-        stages = min(units, random.randint(2, 4))
-        held, limit = [random.random() for _ in range(units)], 0.75 * units
-        times = {
-            (s, i, j): inf if sum(held[i:j]) * (stages - s) > limit else random.random() * (j - i)
-            for s, i, j in product(range(stages), range(units), range(units + 1))
-        }
-        hops = [random.random() * 0.2 for _ in range(units + 1)]
-        batches = random.choice([1, 4, 30])
-        repeats = [batches * random.uniform(0.7, 1.0) for _ in range(stages)]
-        return cls(units, stages, repeats, times, hops)
-
-    def step_s(self, bounds: tuple[int, ...]) -> float:
-        of = [self.times[s, i, j] for s, (i, j) in enumerate(pairwise(bounds))]
-        if max(of) == inf:
-            return inf
-        hops_s = sum(self.hops[cut] for cut in bounds[1:-1])
-        return sum(of) + 2 * hops_s + max(map(mul, self.repeats, of))
-
-    def found(self) -> Cuts | None:
-        weights = [0.0] * self.units
-        ends = windows(weights, self.stages, 0.5)
-        return best_cuts(
-            lambda *stage: self.times[stage], self.hops, ends, weights, self.repeats, 0.5
-        )
-
-
-@pytest.mark.parametrize("seed", range(300))
-def test_cuts_are_the_best_of_all(seed: int) -> None:
-    of = RandomPipeline.of(seed)
-    best = min(of.step_s(bounds) for bounds in every_cut(of.units, of.stages))
-    found = of.found()
-    assert (found.step_s if found else inf) == pytest.approx(best)
-    if found:
-        assert of.step_s(found.bounds) == pytest.approx(best)
-
-
-def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
-    """An embedding takes sixteen times what its arithmetic does; layers do not."""
-    weights = [0.05, *[1.0] * 12]
-    ends = windows(weights, 4, 0.6)
-    cuts = best_cuts(
-        lambda _, i, j: sum(weights[i:j]) + 0.75 * (i == 0),
-        [0.0] * 14,
-        ends,
-        weights,
-        [9.0] * 4,
-        0.6,
-    )
-    assert cuts is not None and cuts.bounds == (0, 4, 7, 10, 13)
-
-
-def test_cuts_are_moved_until_no_neighbour_is_faster() -> None:
-    goal = (0, 5, 9, 13, 16)
-
-    def away(bounds: tuple[int, ...]) -> float:
-        return (
-            1.0
-            + sum(abs(a - b) for a, b in pairwise(map(sub, bounds, goal)))
-            + abs(bounds[1] - goal[1])
-        )
-
-    assert moved((0, 2, 4, 6, 16), away) == goal
-    assert moved((0, 16), away) == (0, 16)
-
-
-def test_windows_hold_the_even_cuts_and_leave_out_lopsided_ones() -> None:
-    ends = windows([1.0] * 32, 4, 0.5)
-    assert [8 in ends[0], 16 in ends[1], 24 in ends[2], list(ends[3])] == [True, True, True, [32]]
-    assert 20 not in ends[0] and 3 not in ends[1]
-
-
-def test_windows_of_one_heavy_unit() -> None:
-    ends = windows([1.0, 100.0, 1.0, 1.0], 4, 0.5)
-    assert [list(window) for window in ends] == [[1], [2], [3], [4]]
 
 
 # Stages
@@ -327,133 +198,6 @@ def test_a_staircase_of_many_points_has_few_and_stays_within_them() -> None:
     for limit in (1.0, 3.0, 40.0, 999.0):
         assert 1e6 / limit * 0.999 <= stairs.within(limit) <= 1e6 / limit * 1.06
     assert stairs.within(0.5) == inf
-
-
-# Bounds
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_no_pipeline_is_below_the_bound(seed: int) -> None:
-    """Of random units: every cut and schedule, run with the seconds of its stages."""
-    random = Random(seed)
-    units, stages = random.randint(3, 6), random.randint(2, 3)
-    batches = random.randint(4, 7)
-    forward = [random.uniform(0.1, 2) for _ in range(units)]
-    backward = [random.uniform(0.1, 4) for _ in range(units)]
-    update = np.array([random.uniform(0, 1) for _ in range(units)])
-    passes = ranges_of(np.add(forward, backward))
-    bound = least_step_s([passes] * stages, update, batches)
-    for name in SCHEDULES:
-        windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
-        windowed = least_windowed_s(
-            [passes] * stages, np.array(backward), update, windows_of, batches
-        )
-        steps = []
-        for bounds in every_cut(units, stages):
-            ranges = [slice(*pair) for pair in pairwise(bounds)]
-            times = [StageTimes(sum(forward[r]), sum(backward[r]), 0.0) for r in ranges]
-            run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
-            ends = [spans[-1][1] for spans in run.spans_s]
-            steps.append(max(end + update[r].sum() for end, r in zip(ends, ranges, strict=True)))
-        assert max(bound, windowed) <= min(steps) * (1 + 1e-9)
-        assert max(bound, windowed) >= 0.7 * min(steps)
-
-
-def test_more_stages_than_units_take_for_ever() -> None:
-    two = ranges_of(np.ones(2))
-    assert least_step_s([two] * 3, np.zeros(2), 4) == inf
-    assert least_windowed_s([two] * 3, np.ones(2), np.zeros(2), [3, 2, 1], 4) == inf
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_windowed_bounds_are_the_least_of_all_cuts(seed: int) -> None:
-    random = Random(seed)
-    units, stages, batches = random.randint(2, 6), random.randint(1, 3), random.randint(4, 9)
-    stages = min(units, stages)
-    backward, update = (np.array([random.random() for _ in range(units)]) for _ in range(2))
-    passes = ranges_of(backward + np.array([random.random() for _ in range(units)]))
-    windows_of = [random.randint(1, batches) for _ in range(stages)]
-    least = inf
-    for bounds in every_cut(units, stages):
-        times = [passes[pair] for pair in pairwise(bounds)]
-        ahead = [
-            (batches - k) * t + (k - 1) * backward[slice(*pair)].sum()
-            for k, t, pair in zip(windows_of, times, pairwise(bounds), strict=True)
-        ]
-        least = min(least, sum(times) + max(ahead) + update[: bounds[1]].sum())
-    found = least_windowed_s([passes] * stages, backward, update, windows_of, batches)
-    assert found == pytest.approx(least)
-
-
-@pytest.mark.parametrize("hardware", ["l4", "dgx-h100"])
-def test_no_stage_is_below_what_its_units_take_at_least(
-    staged: StagedSubject, units: Units, gpt2: Graph, hardware: str
-) -> None:
-    """Of strategies and cuts drawn at random; GPT-2 waits for its host on H100s."""
-    search = PipelineSearch(gpt2, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
-    (question,) = search.questions([2])
-    problem = question.draft.joined(quiet)
-    least = RangeBounds(problem, units, quiet).passes_s
-    own = StageReplayer(problem.own_replayer, units.of_group)
-    sums = OwnerCosts(
-        0.0,
-        [cost.time_s for cost in problem.problem.costs],
-        [edge.table.time_s for edge in problem.problem.edges],
-    )
-    fast = cheapest(problem.problem, sums)
-    random, tightest = np.random.default_rng(3), inf
-    for number in range(40):
-        choices, edge_choices = fast.choices.copy(), fast.edge_choices.copy()
-        for group in random.choice(len(choices), number, replace=False):
-            choices[group] = random.choice(len(problem.problem.costs[group].time_s))
-            for edge, ends in enumerate(problem.problem.edges):
-                if group in (ends.source, ends.target):
-                    edge_choices[edge] = 0
-        cut = int(random.integers(1, len(units)))
-        replayed = own.replay(choices, edge_choices, (0, cut, len(units)))
-        passes = replayed.forward_s + replayed.backward_s
-        bounds = np.array([least[0, cut], least[cut, -1]])
-        assert (passes >= bounds * (1 - 1e-9)).all()
-        computed = [question.backward_s[:cut].sum(), question.backward_s[cut:].sum()]
-        assert (replayed.backward_s >= np.array(computed) * (1 - 1e-9)).all()
-        tightest = min(tightest, float((passes / bounds).min()))
-    assert tightest < 1.03
-
-
-def test_no_stage_that_fits_is_below_its_bound_within_memory(
-    staged: StagedSubject, units: Units, gpt2: Graph
-) -> None:
-    """At several prices of memory, each stage within a limit that its own peak just meets."""
-    options = replace(OPTIONS, recompute="auto")
-    search = PipelineSearch(gpt2, L4, 4, options, quiet, staged=staged)
-    (question,) = search.questions([2])
-    problem = question.draft.joined(quiet)
-    costs, edges = problem.problem.costs, problem.problem.edges
-    seconds = [cost.time_s for cost in costs], [edge.table.time_s for edge in edges]
-    bounds = RangeBounds(problem, units, quiet)
-    own = StageReplayer(problem.own_replayer, units.of_group)
-    cut, kept_by, gains = 7, kept("1f1b", 2, 8), []
-    for price in np.geomspace(3e-11, 1e-8, 8).tolist():
-        charged = OwnerCosts(
-            0.0,
-            [
-                t + price * (c.parameter_bytes + 2 * c.activation_bytes)
-                for t, c in zip(seconds[0], costs, strict=True)
-            ],
-            [
-                t + price * 2 * edge.table.memory_bytes
-                for t, edge in zip(seconds[1], edges, strict=True)
-            ],
-        )
-        lean = cheapest(problem.problem, charged)
-        replayed = own.replay(lean.choices, lean.edge_choices, (0, cut, len(units)))
-        peaks = replayed.peak_bytes + (np.array(kept_by) - 1) * replayed.kept_bytes
-        passes = replayed.forward_s + replayed.backward_s
-        for stage, units_of in enumerate(((0, cut), (cut, len(units)))):
-            least = bounds.within(kept_by, float(peaks[stage]))[stage][units_of]
-            assert passes[stage] >= least * (1 - 1e-9)
-            gains.append(least / bounds.passes_s[units_of])
-    assert max(gains) > 1.2
 
 
 def test_more_kept_micro_batches_never_need_less(stages: StageProblems) -> None:

@@ -1,0 +1,180 @@
+"""The schedules that are searched, by the names that a question has for them.
+
+`1f1b`, `1f1b-eager` and `gpipe` have one stage on each rank; `interleaved:2` is `interleaved` with
+two. A name and numbers of ranks and micro-batches make a `Run`: how many stages there are, how many
+micro-batches each keeps, and in which order they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwise.errors import BadInput
+from shardwise.pipeline.actions import Schedule
+from shardwise.pipeline.keeping import Moments, moments_of
+from shardwise.pipeline.placement import Placement
+from shardwise.pipeline.schedules import allows, schedule
+
+SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
+"""The schedules of one stage on each rank, each with a whole backward."""
+
+INTERLEAVED = "interleaved"
+
+MOST_EACH = 8
+"""The most stages that a rank is asked to have."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A schedule and the number of stages on each rank."""
+
+    name: str
+    stages_per_rank: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Searched:
+        """Returns what a text such as `1f1b` or `interleaved:2` names.
+
+        Raises `BadInput` for what is not searched.
+        """
+        if text in SCHEDULES:
+            return cls(text)
+        name, _, each = text.partition(":")
+        if name == INTERLEAVED and each in map(str, range(2, MOST_EACH + 1)):
+            return cls(name, int(each))
+        raise BadInput(
+            f"no schedule {text[:80]!r} is searched",
+            field="schedules",
+            expected=f"{', '.join(SCHEDULES)}, {INTERLEAVED}:2 to {INTERLEAVED}:{MOST_EACH}",
+        )
+
+    def __str__(self) -> str:
+        return self.name if self.stages_per_rank == 1 else f"{self.name}:{self.stages_per_rank}"
+
+    def stages(self, ranks: int) -> int:
+        """Returns the number of stages on this many ranks."""
+        return ranks * self.stages_per_rank
+
+    def allows(self, ranks: int, micro_batches: int) -> bool:
+        """Returns whether the schedule exists for these sizes."""
+        return allows(
+            self.name,
+            ranks=ranks,
+            micro_batches=micro_batches,
+            stages_per_rank=self.stages_per_rank,
+        )
+
+
+def check_schedules(names: Sequence[str]) -> None:
+    """Raises `BadInput` for schedules that are not searched, or none."""
+    for name in names or ("",):
+        Searched.of(name)
+
+
+def ordered(names: Sequence[str]) -> list[str]:
+    """Returns schedules in one order, each once. Raises `BadInput` as `check_schedules`."""
+    every = {Searched.of(name) for name in names}
+    first = {name: place for place, name in enumerate((*SCHEDULES, INTERLEAVED))}
+    return [str(one) for one in sorted(every, key=lambda s: (first[s.name], s.stages_per_rank))]
+
+
+def kept(name: str, stages: int, micro_batches: int) -> list[int]:
+    """Returns how many micro-batches each stage keeps under a schedule with one stage on each rank
+    (docs/pipelines.md)."""
+
+    def window(behind: int) -> int:
+        return {"gpipe": micro_batches, "1f1b": behind + 1, "1f1b-eager": 2 * behind + 1}[name]
+
+    return [min(micro_batches, window(stages - 1 - stage)) for stage in range(stages)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A schedule on some ranks with some micro-batches, which it allows."""
+
+    of: Searched
+    ranks: int
+    micro_batches: int
+
+    @property
+    def each(self) -> int:
+        """The number of stages on each rank."""
+        return self.of.stages_per_rank
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return self.of.stages(self.ranks)
+
+    @property
+    def order(self) -> Schedule:
+        """What each rank does in which order."""
+        return moments_of(self.of.name, self.ranks, self.micro_batches, self.each)[0]
+
+    def shortened(self, micro_batches: int) -> Schedule:
+        """Returns the order of fewer micro-batches, or of all where the schedule does not allow
+        these."""
+        if micro_batches >= self.micro_batches or not self.of.allows(self.ranks, micro_batches):
+            return self.order
+        return schedule(
+            self.of.name,
+            ranks=self.ranks,
+            micro_batches=micro_batches,
+            stages_per_rank=self.each,
+        )
+
+    @property
+    def placement(self) -> Placement:
+        """Which rank has which stages."""
+        return self.order.placement
+
+    @cached_property
+    def rank_of(self) -> list[int]:
+        """The rank of each stage."""
+        return [self.placement.rank_of(stage) for stage in range(self.stages)]
+
+    @cached_property
+    def placed(self) -> list[tuple[int, ...]]:
+        """The stages of each rank."""
+        return [self.placement.stages_of(rank) for rank in range(self.ranks)]
+
+    @cached_property
+    def kept(self) -> list[int]:
+        """How many micro-batches each stage keeps; of several on a rank, when they keep most
+        together."""
+        if self.each == 1:
+            return kept(self.of.name, self.stages, self.micro_batches)
+        return self._from_moments(lambda rows: rows[rows.sum(axis=1).argmax()])
+
+    @cached_property
+    def most_kept(self) -> list[int]:
+        """How many micro-batches each stage keeps at most, at a moment of its own."""
+        if self.each == 1:
+            return self.kept
+        return self._from_moments(lambda rows: rows.max(axis=0))
+
+    def _from_moments(self, chosen: Callable[[Moments], Moments]) -> list[int]:
+        """Returns for each stage what a choice from the moments of its rank's list has of it."""
+        of_ranks = moments_of(self.of.name, self.ranks, self.micro_batches, self.each)[1]
+        counts = [1] * self.stages
+        for own, rows in zip(self.placed, of_ranks, strict=True):
+            for stage, count in zip(own, chosen(rows[:, 1:]).tolist(), strict=True):
+                counts[stage] = max(count, 1)
+        return counts
+
+    @property
+    def windows(self) -> list[int]:
+        """How many forwards each stage of a schedule with one on each rank starts before it waits
+        for a gradient."""
+        return [1] * self.stages if self.of.name == "gpipe" else self.kept
+
+    def repeats(self, hidden: float) -> list[float]:
+        """Returns how often the longest stage repeats beside the passes through all stages:
+        c_s of `cuts.py`, `hidden` being forward's share of a pass."""
+        if self.each > 1:
+            # Exact for equal stages: v A passes of the longest and p - 1 more.
+            ahead = self.each * (self.micro_batches - self.ranks) + self.ranks - 1
+            return [float(ahead)] * self.stages
+        return [self.micro_batches - 1 - (k - 1) * hidden for k in self.windows]

@@ -1,0 +1,107 @@
+"""Cuts: the programme against all cuts, and moving them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+from math import inf
+from operator import mul, sub
+from random import Random
+
+import pytest
+
+from shardwise.search.pipelines.cuts import Cuts, best_cuts, moved, windows
+
+
+def every_cut(units: int, stages: int) -> list[tuple[int, ...]]:
+    return [(0, *inner, units) for inner in combinations(range(1, units), stages - 1)]
+
+
+@dataclass(frozen=True)
+class RandomPipeline:
+    """Random times of all stages, some of which do not fit."""
+
+    units: int
+    stages: int
+    repeats: list[float]
+    times: dict[tuple[int, int, int], float]
+    hops: list[float]
+
+    @classmethod
+    def of(cls, seed: int) -> RandomPipeline:
+        random = Random(seed)
+        units = random.randint(2, 8)
+        stages = min(units, random.randint(2, 4))
+        held, limit = [random.random() for _ in range(units)], 0.75 * units
+        times = {
+            (s, i, j): inf if sum(held[i:j]) * (stages - s) > limit else random.random() * (j - i)
+            for s, i, j in product(range(stages), range(units), range(units + 1))
+        }
+        hops = [random.random() * 0.2 for _ in range(units + 1)]
+        batches = random.choice([1, 4, 30])
+        repeats = [batches * random.uniform(0.7, 1.0) for _ in range(stages)]
+        return cls(units, stages, repeats, times, hops)
+
+    def step_s(self, bounds: tuple[int, ...]) -> float:
+        of = [self.times[s, i, j] for s, (i, j) in enumerate(pairwise(bounds))]
+        if max(of) == inf:
+            return inf
+        hops_s = sum(self.hops[cut] for cut in bounds[1:-1])
+        return float(sum(of) + 2 * hops_s + max(map(mul, self.repeats, of)))
+
+    def found(self) -> Cuts | None:
+        weights = [0.0] * self.units
+        ends = windows(weights, self.stages, 0.5)
+        return best_cuts(
+            lambda *stage: self.times[stage], self.hops, ends, weights, self.repeats, 0.5
+        )
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_cuts_are_the_best_of_all(seed: int) -> None:
+    of = RandomPipeline.of(seed)
+    best = min(of.step_s(bounds) for bounds in every_cut(of.units, of.stages))
+    found = of.found()
+    assert (found.step_s if found else inf) == pytest.approx(best)
+    if found:
+        assert of.step_s(found.bounds) == pytest.approx(best)
+
+
+def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
+    """An embedding takes sixteen times what its arithmetic does; layers do not."""
+    weights = [0.05, *[1.0] * 12]
+    ends = windows(weights, 4, 0.6)
+    cuts = best_cuts(
+        lambda _, i, j: sum(weights[i:j]) + 0.75 * (i == 0),
+        [0.0] * 14,
+        ends,
+        weights,
+        [9.0] * 4,
+        0.6,
+    )
+    assert cuts is not None and cuts.bounds == (0, 4, 7, 10, 13)
+
+
+def test_cuts_are_moved_until_no_neighbour_is_faster() -> None:
+    goal = (0, 5, 9, 13, 16)
+
+    def away(bounds: tuple[int, ...]) -> float:
+        return float(
+            1.0
+            + sum(abs(a - b) for a, b in pairwise(map(sub, bounds, goal)))
+            + abs(bounds[1] - goal[1])
+        )
+
+    assert moved((0, 2, 4, 6, 16), away) == goal
+    assert moved((0, 16), away) == (0, 16)
+
+
+def test_windows_hold_the_even_cuts_and_leave_out_lopsided_ones() -> None:
+    ends = windows([1.0] * 32, 4, 0.5)
+    assert [8 in ends[0], 16 in ends[1], 24 in ends[2], list(ends[3])] == [True, True, True, [32]]
+    assert 20 not in ends[0] and 3 not in ends[1]
+
+
+def test_windows_of_one_heavy_unit() -> None:
+    ends = windows([1.0, 100.0, 1.0, 1.0], 4, 0.5)
+    assert [list(window) for window in ends] == [[1], [2], [3], [4]]
