@@ -68,9 +68,13 @@ ENV PYTHONUNBUFFERED=1 \
     SHARDWISE_LOG_FORMAT=json
 WORKDIR /var/lib/shardwise
 
+# Of packages, tests are left out, and of plotly all but the JavaScript that the page loads.
 FROM base AS service
 COPY deploy/requirements/service.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt \
+ && find "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" -type d \
+      \( -name tests -o -path '*/onnx/backend/test' -o -path '*/plotly/graph_objs' \
+      -o -path '*/plotly/validators' -o -path '*/plotly/labextension' \) -prune -exec rm -rf {} +
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps /wheels/*.whl
 COPY --from=docs /manual /usr/share/doc/shardwise
@@ -88,7 +92,9 @@ CMD ["serve"]
 
 FROM base AS worker
 COPY deploy/requirements/worker.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt \
+ && find "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" -type d -name tests \
+      -prune -exec rm -rf {} +
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps /wheels/*.whl
 USER 10001:10001

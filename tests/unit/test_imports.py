@@ -100,11 +100,26 @@ def test_an_app_is_imported_with_what_its_image_has(package: str, target: str) -
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_a_command_without_its_extra_says_what_to_install() -> None:
+def test_administration_loads_no_web_framework() -> None:
     code = (
         "import sys\n"
-        "sys.modules['fastapi'] = sys.modules['sqlalchemy'] = None\n"
-        "sys.argv = ['shardwise', 'keys', 'list']\n"
+        "import service.host.commands, service.host.tenant_commands\n"
+        "bad = {'fastapi', 'starlette', 'uvicorn'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("absent", "arguments"), [("sqlalchemy", ["keys", "list"]), ("fastapi", ["serve"])]
+)
+def test_a_command_without_its_extra_says_what_to_install(
+    absent: str, arguments: list[str]
+) -> None:
+    code = (
+        "import sys\n"
+        f"sys.modules[{absent!r}] = None\n"
+        f"sys.argv = ['shardwise', *{arguments}]\n"
         "from shardwise.cli.main import main\n"
         "main()\n"
     )
