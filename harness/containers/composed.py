@@ -97,12 +97,18 @@ class Composed:
         """The administrator's key, had as docs/deploy.md says."""
         return self.execute("service", "cat", "/run/shardwise/admin.key").strip()
 
-    def ask(self, path: str, body: Any = None) -> tuple[int, Any]:
-        """Asks the service through its published port. Returns the status and the answer."""
+    def ask(
+        self, path: str, body: Any = None, media_type: str = "application/json"
+    ) -> tuple[int, Any]:
+        """Asks the service through its published port. Returns the status and the answer.
+
+        A body of bytes is sent as it is, anything else as JSON.
+        """
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = Request(
             f"http://127.0.0.1:{self.service_port}{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"},
+            data=data,
+            headers={"Authorization": f"Bearer {self.key}", "Content-Type": media_type},
         )
         try:
             with urlopen(request, timeout=30) as answer:
