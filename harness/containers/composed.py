@@ -130,6 +130,11 @@ def inspect(identifier: str) -> dict[str, Any]:
     return dict(document)
 
 
+def logs(container: str) -> str:
+    """Returns what a container printed, on either stream."""
+    return run("sh", "-c", 'docker logs "$0" 2>&1', container)
+
+
 def _document(text: bytes) -> Any:
     return json.loads(text) if text.startswith((b"{", b"[")) else text.decode()
 

@@ -3,14 +3,18 @@ containers, secrets, and what happens when things are killed and stopped."""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import urlsplit
 
 import pytest
 
 from harness.containers import layers
-from harness.containers.composed import BUILT, Composed, inspect
+from harness.containers.composed import BUILT, Composed, inspect, logs
+from harness.containers.debian_archive import archive
 from harness.containers.engine import run
 from harness.service.service_harness import wait_until
 
@@ -18,11 +22,16 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(3600)]
 
 UP_S, ANSWER_S = 20.0, 5.0
 """Targets: all healthy from built images; a killed service's first answer."""
-LOADED = 3.0
-"""How many times as long a machine that does much else may take."""
 CURVE = "/v1/curves?graph=shipped:gpt2&hardware=dgx-v100-16gb&max_gpus=4"
 KEYS = ("admin.key", "prometheus.key", "agent.token", "webhook.key", "database.url",
         "postgres.password", "grafana.password")  # fmt: skip
+
+
+def allowed_s(target_s: float) -> float:
+    """Returns a target as a limit: with a margin, and for this machine's share of its cores."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    print(f"load {load:.1f} per core, target {target_s:g} s: ", end="")
+    return 1.5 * target_s * max(1.0, load)
 
 
 def answered(composed: Composed, path: str) -> Any:
@@ -52,8 +61,9 @@ def secrets(composed: Composed) -> dict[str, str]:
 
 
 def test_everything_is_up_soon(composed: Composed) -> None:
+    limit = allowed_s(UP_S)
     print(f"up in {composed.up_s:.1f} s")
-    assert composed.up_s <= LOADED * UP_S
+    assert composed.up_s <= limit
 
 
 def test_workers_answer_questions_and_the_agent_enrols(composed: Composed) -> None:
@@ -139,13 +149,12 @@ def test_databases_run_as_their_own_users(composed: Composed) -> None:
 
 
 def test_only_the_outer_network_has_a_way_out(composed: Composed) -> None:
-    def has_route(service: str) -> bool:
-        rows = composed.execute(service, "cat", "/proc/net/route").splitlines()[1:]
-        return any(row.split()[1] == "00000000" for row in rows)
-
-    assert {s: has_route(s) for s in ("postgres", "redis", "agent", "service", "worker")} == {
-        "postgres": False, "redis": False, "agent": False, "service": True, "worker": True,
-    }  # fmt: skip
+    """Asked of a host that this machine reaches: the one that packages come from."""
+    address = socket.gethostbyname(urlsplit(archive().main).hostname or "")
+    connect = f"timeout 5 bash -c '</dev/tcp/{address}/80' 2>/dev/null && echo out; exit 0"
+    services = ("postgres", "redis", "agent", "service", "worker", "prometheus")
+    out = {s for s in services if composed.execute(s, "bash", "-c", connect).strip() == "out"}
+    assert out == {"service", "worker", "prometheus"}
     (service,) = composed.containers("service")
     published = inspect(service)["NetworkSettings"]["Ports"]["8000/tcp"]
     assert [p["HostIp"] for p in published] == ["127.0.0.1"]
@@ -159,11 +168,17 @@ def test_secrets_are_in_no_environment_no_log_and_no_image(
     for service in (*BUILT, "secrets", "setup", "postgres", "redis", "prometheus"):
         for container in composed.containers(service):
             listings[f"inspect {service}"] = str(inspect(container))
-            listings[f"logs {service}"] = run("docker", "logs", container)
-    environments = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+            listings[f"logs {service}"] = logs(container)
+    assert "enrolled" in listings["logs agent"]
+    # The first process' must be readable, or others' would be missed too; hence as its user.
+    environments = (
+        "cat /proc/1/environ && cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null"
+    )
     for service in (*BUILT, "postgres", "redis", "prometheus"):
-        listings[f"environment {service}"] = composed.execute(service, "sh", "-c", environments)
-        assert "PATH=" in listings[f"environment {service}"]
+        user = {"postgres": "999", "redis": "999", "prometheus": "65534"}.get(service, "10001")
+        shell = ("--user", user, service, "sh", "-c", f"{environments}; exit 0")
+        listings[f"environment {service}"] = composed.compose("exec", "-T", *shell)
+        assert listings[f"environment {service}"].count("PATH=") > 1
     for target in BUILT:
         listings[f"configuration {target}"] = layers.configuration(f"shardwise-{target}:local")
     for where, text in listings.items():
@@ -188,8 +203,9 @@ def test_a_killed_service_answers_again_soon(composed: Composed) -> None:
     wait_until(lambda: inspect(container)["RestartCount"] == 1, "it is started again")
     wait_until(lambda: answered(composed, CURVE), "it answers again")
     took = time.monotonic() - begin
+    limit = allowed_s(ANSWER_S)
     print(f"first answer {took:.1f} s after the kill")
-    assert took <= LOADED * ANSWER_S
+    assert took <= limit
 
 
 def test_everything_stops_in_order_and_comes_back_with_what_it_had(composed: Composed) -> None:
