@@ -172,13 +172,14 @@ def test_secrets_are_in_no_environment_no_log_and_no_image(
     assert "enrolled" in listings["logs agent"]
     # The first process' must be readable, or others' would be missed too; hence as its user.
     environments = (
-        "cat /proc/1/environ && cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null"
+        "cat /proc/1/environ >/dev/null && echo readable; "
+        "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; exit 0"
     )
-    for service in (*BUILT, "postgres", "redis", "prometheus"):
-        user = {"postgres": "999", "redis": "999", "prometheus": "65534"}.get(service, "10001")
-        shell = ("--user", user, service, "sh", "-c", f"{environments}; exit 0")
+    others = {"postgres": "999", "redis": "999", "prometheus": "65534"}
+    for service in (*BUILT, *others):
+        shell = ("--user", others.get(service, "10001"), service, "sh", "-c", environments)
         listings[f"environment {service}"] = composed.compose("exec", "-T", *shell)
-        assert listings[f"environment {service}"].count("PATH=") > 1
+        assert "readable" in listings[f"environment {service}"]
     for target in BUILT:
         listings[f"configuration {target}"] = layers.configuration(f"shardwise-{target}:local")
     for where, text in listings.items():
