@@ -9,6 +9,10 @@
 ARG PYTHON_IMAGE=python:3.12.8-slim-bookworm
 ARG RUST_IMAGE=rust:1.83.0-slim-bookworm
 ARG CUDA_IMAGE=nvidia/cuda:12.6.3-base-ubuntu24.04
+# Of the agent's base: the package of its Python. Of the agent: the file of deploy/requirements, which
+# is agent-without-torch where torch comes from elsewhere or nothing trains.
+ARG AGENT_PYTHON=python3.12
+ARG AGENT_REQUIREMENTS=agent
 
 FROM ${RUST_IMAGE} AS rust
 
@@ -34,7 +38,9 @@ COPY shardwise shardwise
 COPY service service
 COPY worker worker
 COPY agent agent
-RUN maturin build --release --strip --out /wheels
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/source/solver/target \
+    maturin build --release --strip --out /wheels
 
 # The pages that the service serves at /manual/, as `make docs` builds them. The reference is made of
 # the code, which is that of the wheel.
@@ -62,9 +68,13 @@ ENV PYTHONUNBUFFERED=1 \
     SHARDWISE_LOG_FORMAT=json
 WORKDIR /var/lib/shardwise
 
+# Of packages, tests are left out, and of plotly all but the JavaScript that the page loads.
 FROM base AS service
 COPY deploy/requirements/service.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt \
+ && find "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" -type d \
+      \( -name tests -o -path '*/onnx/backend/test' -o -path '*/plotly/graph_objs' \
+      -o -path '*/plotly/validators' -o -path '*/plotly/labextension' \) -prune -exec rm -rf {} +
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps /wheels/*.whl
 COPY --from=docs /manual /usr/share/doc/shardwise
@@ -82,7 +92,9 @@ CMD ["serve"]
 
 FROM base AS worker
 COPY deploy/requirements/worker.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt \
+ && find "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" -type d -name tests \
+      -prune -exec rm -rf {} +
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps /wheels/*.whl
 USER 10001:10001
@@ -95,26 +107,42 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
 ENTRYPOINT ["shardwise"]
 CMD ["worker"]
 
-# The agent starts training: torch with CUDA libraries, on NVIDIA's base image.
-FROM ${CUDA_IMAGE} AS agent
+# The agent starts training: torch with CUDA libraries, on NVIDIA's base image. pip stays behind in a
+# stage of its own, as there is none in the base.
+FROM ${CUDA_IMAGE} AS agent-base
+ARG AGENT_PYTHON
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3.12 python3.12-venv \
+ && apt-get install -y --no-install-recommends "${AGENT_PYTHON}" \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --gid 10001 shardwise \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/shardwise --create-home \
-      --shell /usr/sbin/nologin shardwise \
- && python3.12 -m venv /opt/shardwise
+      --shell /usr/sbin/nologin shardwise
 ENV PATH=/opt/shardwise/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     SHARDWISE_LOG_FORMAT=json \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY deploy/requirements/agent.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+
+FROM agent-base AS agent-packages
+ARG AGENT_PYTHON
+ARG AGENT_REQUIREMENTS
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends "${AGENT_PYTHON}-venv" \
+ && rm -rf /var/lib/apt/lists/* \
+ && "${AGENT_PYTHON}" -m venv /opt/pip \
+ && "${AGENT_PYTHON}" -m venv --without-pip /opt/shardwise
+COPY deploy/requirements/${AGENT_REQUIREMENTS}.txt /tmp/requirements.txt
+RUN /opt/pip/bin/pip --python /opt/shardwise/bin/python install --no-cache-dir --require-hashes \
+      -r /tmp/requirements.txt
+
+FROM agent-base AS agent
+COPY --from=agent-packages /opt/shardwise /opt/shardwise
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-deps /wheels/*.whl
+    --mount=type=bind,from=agent-packages,source=/opt/pip,target=/opt/pip \
+    /opt/pip/bin/pip --python /opt/shardwise/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 WORKDIR /var/lib/shardwise
 USER 10001:10001
 STOPSIGNAL SIGTERM

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part compose-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -73,6 +73,12 @@ test-of: $(VENV)/.torch packages
 # A part of what `make test` leaves out: make test-part PART=0/12, to 11/12; 0/4 is a fourth.
 test-part: $(VENV)/.torch packages
 	$(PYTEST) -m full --part $(PART)
+
+# Images built on stand-ins for their bases, brought up by compose and asked. Needs a Docker engine,
+# debootstrap and Rust; where one is missing it says so and passes.
+compose-test: $(VENV)/.dev
+	$(BIN)/python -m harness.containers.composed
+	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

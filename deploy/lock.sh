@@ -6,11 +6,12 @@ pin() {
     uv pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-annotate \
         --no-header --no-emit-index-url --no-emit-find-links "$@"
 }
-for target in service worker agent docs; do
+for target in service worker agent agent-without-torch docs; do
     case $target in
         service) extras="--extra service --extra mcp --extra oidc --extra otel" ;;
         worker) extras="--extra worker --extra otel" ;;
         agent) extras="--extra agent --extra models" ;;
+        agent-without-torch) extras="--extra agent" ;;
         docs) extras="--extra service --extra worker --extra agent --extra client --extra mcp --extra oidc --extra docs" ;;
     esac
     # shellcheck disable=SC2086  # the extras are several words

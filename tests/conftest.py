@@ -9,6 +9,7 @@
 - `needs("chromium")` skips a test if a system package (`packages.py`) is missing. Tests that were
   skipped for want of a package, of Python too, are counted at the end, with the command that
   installs it; `--complete` then fails the run.
+- `engine` marks tests in containers, which run with `--engine` alone (`make compose-test`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--complete", action="store_true", help="fail if a test was skipped for want of a package"
+    )
+    group.addoption(
+        "--engine", action="store_true", help="run tests in containers too, which take minutes"
     )
 
 
@@ -87,6 +91,8 @@ def pytest_collection_modifyitems(
         for room in rooms_of(item.path):
             item.add_marker(room)
     yield
+    if not config.getoption("engine"):
+        deselect(config, items, [i for i in items if i.get_closest_marker("engine")])
     keep_part(config, items)
     if config.getoption("minutes") is None:
         items.sort(key=lambda item: cost_rank(item.path))
@@ -102,13 +108,15 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     first, parts = part
     modules = sorted({item.path for item in items if item.get_closest_marker("full")})
     mine = set(modules[first::parts])
-    kept: list[pytest.Item] = []
-    other: list[pytest.Item] = []
-    for item in items:
-        runs = item.path in mine or not item.get_closest_marker("full")
-        (kept if runs else other).append(item)
-    config.hook.pytest_deselected(items=other)
-    items[:] = kept
+    full = (item for item in items if item.get_closest_marker("full"))
+    deselect(config, items, [item for item in full if item.path not in mine])
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], others: list[pytest.Item]) -> None:
+    """Takes tests out of those that run, and has pytest count them."""
+    config.hook.pytest_deselected(items=others)
+    left_out = {id(item) for item in others}
+    items[:] = [item for item in items if id(item) not in left_out]
 
 
 def cost_rank(module: Path) -> tuple[int, str]:

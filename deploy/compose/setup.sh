@@ -4,20 +4,25 @@
 set -eu
 folder=$1
 umask 077
+
+keep() { # NAME MODE COMMAND…, whose output becomes a file, unless there is one
+    file=$folder/$1
+    mode=$2
+    shift 2
+    if [ -s "$file" ]; then return; fi
+    "$@" >"$file.new"
+    chmod "$mode" "$file.new"
+    mv "$file.new" "$file"
+}
+
 shardwise migrate
-if [ ! -s "$folder/admin.key" ]; then
-    shardwise keys create --tenant default --name compose \
-        --scope read --scope submit --scope admin >"$folder/admin.key.new"
-    mv "$folder/admin.key.new" "$folder/admin.key"
-fi
-if [ ! -s "$folder/prometheus.key" ]; then
-    shardwise keys create --tenant default --name prometheus --scope read \
-        >"$folder/prometheus.key.new"
-    # Prometheus is another user; the folder lists nothing and only containers mount it.
-    chmod 0444 "$folder/prometheus.key.new"
-    mv "$folder/prometheus.key.new" "$folder/prometheus.key"
-fi
-if [ ! -s "$folder/agent.token" ]; then
-    shardwise keys enrol --tenant default --name compose >"$folder/agent.token.new"
-    mv "$folder/agent.token.new" "$folder/agent.token"
-fi
+# Side by side: each is a Python that starts, and the service waits for all.
+keep admin.key 0600 shardwise keys create --tenant default --name compose \
+    --scope read --scope submit --scope admin &
+admin=$!
+# Prometheus is another user; the folder lists nothing and only containers mount it.
+keep prometheus.key 0444 shardwise keys create --tenant default --name prometheus --scope read &
+prometheus=$!
+keep agent.token 0600 shardwise keys enrol --tenant default --name compose &
+agent=$!
+for made in "$admin" "$prometheus" "$agent"; do wait "$made"; done

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-
-from starlette.requests import HTTPConnection
+from typing import TYPE_CHECKING
 
 from shardwise.errors import BadInput
+
+if TYPE_CHECKING:
+    # Settings come through here, and a worker has no web framework installed.
+    from starlette.requests import HTTPConnection
 
 UNKNOWN = "unknown"
 LONGEST = 64

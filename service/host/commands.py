@@ -13,7 +13,6 @@ from service.base.logs import set_up_logs
 from service.host.backup import read_backup, write_backup
 from service.host.command_options import opened, setting_option, settings_from, settings_options
 from service.host.limit_command import limit_command
-from service.host.serve import serve as run
 from service.host.shell_audit import record_by_shell
 from service.store.database import Database, clock
 from service.store.enrolment import make_token
@@ -33,6 +32,7 @@ from service.store.schema import migrate as bring_up
 from service.store.sessions import end_sessions
 from service.store.tables import LoginSession
 from shardwise.cli.arguments import json_option
+from shardwise.cli.commands import not_installed
 from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput, NotFound
 
@@ -47,6 +47,12 @@ from shardwise.errors import BadInput, NotFound
 @json_option
 def serve(may_migrate: bool, as_json: bool, **flags: Any) -> None:
     """Run the service; without a Redis, with its own broker and worker."""
+
+    # Late: the other commands need no web framework, whose import takes most of their time.
+    try:
+        from service.host.serve import serve as run
+    except ModuleNotFoundError as error:
+        raise not_installed("serve", error) from None
 
     settings = settings_from(**flags)
 

@@ -104,12 +104,17 @@ def _of_an_app(name: str) -> click.Command | None:
     try:
         command = point.load()
     except ModuleNotFoundError as error:
-        extra = APPS.get(name, ("", ""))[0]
-        raise BadInput(
-            f"needs {error.name}, which is not installed",
-            field=name,
-            expected=f"pip install 'shardwise[{extra}]'" if extra else None,
-        ) from None
+        raise not_installed(name, error) from None
     if not isinstance(command, click.Command):
         raise BadInput(f"{point.value} is not a command", field=name)
     return command
+
+
+def not_installed(name: str, error: ModuleNotFoundError) -> BadInput:
+    """Returns the error of a command whose extra is not installed, or not all of it."""
+    extra = APPS.get(name, ("", ""))[0]
+    return BadInput(
+        f"needs {error.name}, which is not installed",
+        field=name,
+        expected=f"pip install 'shardwise[{extra}]'" if extra else None,
+    )

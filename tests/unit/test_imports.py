@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -70,11 +72,54 @@ def test_the_list_of_commands_loads_no_app_and_no_command() -> None:
     assert "serve" in done.stdout
 
 
-def test_a_command_without_its_extra_says_what_to_install() -> None:
+def pinned(target: str) -> set[str]:
+    """Returns the distributions that an image's target installs."""
+    text = (ROOT / "deploy" / "requirements" / f"{target}.txt").read_text()
+    return set(re.findall(r"^([\w-]+)==", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("package", "target"), [("worker", "worker"), ("agent", "agent-without-torch")]
+)
+def test_an_app_is_imported_with_what_its_image_has(package: str, target: str) -> None:
+    has = pinned(target)
+    others = (pinned("service") | pinned("agent") | pinned("docs")) - has
+    absent = {
+        module
+        for module, owners in packages_distributions().items()
+        if {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners} <= others
+    }
+    assert {"starlette", "torch"} <= absent
+    modules = [f"{package}.{path.stem}" for path in (ROOT / package).glob("[!_]*.py")]
+    code = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({sorted(absent)}))\n"
+        f"for module in {modules}:\n"
+        "    importlib.import_module(module)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_administration_loads_no_web_framework() -> None:
     code = (
         "import sys\n"
-        "sys.modules['fastapi'] = sys.modules['sqlalchemy'] = None\n"
-        "sys.argv = ['shardwise', 'keys', 'list']\n"
+        "import service.host.commands, service.host.tenant_commands\n"
+        "bad = {'fastapi', 'starlette', 'uvicorn'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("absent", "arguments"), [("sqlalchemy", ["keys", "list"]), ("fastapi", ["serve"])]
+)
+def test_a_command_without_its_extra_says_what_to_install(
+    absent: str, arguments: list[str]
+) -> None:
+    code = (
+        "import sys\n"
+        f"sys.modules[{absent!r}] = None\n"
+        f"sys.argv = ['shardwise', *{arguments}]\n"
         "from shardwise.cli.main import main\n"
         "main()\n"
     )

@@ -1,0 +1,1 @@
+"""Stand-ins for base images, and what drives a container engine."""
