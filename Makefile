@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part scheduler-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -57,22 +57,28 @@ CARGO_TEST = cd solver && cargo test --package frontier
 # What guards each promise, and every unit, property and golden test.
 test: $(VENV)/.torch packages
 	($(CARGO_TEST))
-	$(PYTEST) -m "not full"
+	$(PYTEST) -m "not full and not containers"
 
 # Everything.
 test-all: $(VENV)/.torch packages
 	($(CARGO_TEST))
-	$(PYTEST)
+	$(PYTEST) -m "not containers"
 
 # One room's part of `make test`: make test-of ROOM=service (tests/rooms.py has their names).
 test-of: $(VENV)/.torch packages
 	@test -n "$(ROOM)" || { echo "make test-of ROOM=service; the rooms are in tests/rooms.py"; exit 2; }
 	test "$(ROOM)" != solver || ($(CARGO_TEST))
-	$(PYTEST) -m "$(ROOM) and not full"
+	$(PYTEST) -m "$(ROOM) and not full and not containers"
 
 # A part of what `make test` leaves out: make test-part PART=0/12, to 11/12; 0/4 is a fourth.
 test-part: $(VENV)/.torch packages
-	$(PYTEST) -m full --part $(PART)
+	$(PYTEST) -m "full and not containers" --part $(PART)
+
+# Slurm and Ray in containers run what we write for them: a few minutes, after one for an image
+# of Debian. Needs a Docker engine, root and debootstrap; where one is missing, tests say so.
+scheduler-test: $(VENV)/.torch
+	$(BIN)/python -m pytest -m containers $(FLAGS) tests/containers/test_slurm.py \
+	  tests/containers/test_ray.py
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

@@ -1,0 +1,1 @@
+"""Containers as hosts, and clusters of them."""
