@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part compose-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part compose-test scheduler-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -74,11 +74,18 @@ test-of: $(VENV)/.torch packages
 test-part: $(VENV)/.torch packages
 	$(PYTEST) -m full --part $(PART)
 
+# Slurm and Ray in containers run what we write for them: a few minutes, after one for an image
+# of Debian. Needs a Docker engine, root and debootstrap; where one is missing, tests say so.
+scheduler-test: $(VENV)/.torch
+	$(BIN)/python -m pytest --engine -m engine $(FLAGS) tests/containers/test_slurm.py \
+	  tests/containers/test_ray.py
+
 # Images built on stand-ins for their bases, brought up by compose and asked. Needs a Docker engine,
 # debootstrap and Rust; where one is missing it says so and passes.
 compose-test: $(VENV)/.dev
 	$(BIN)/python -m harness.containers.composed
-	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers
+	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_images.py \
+	  tests/containers/test_compose.py
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

@@ -108,7 +108,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_search_kernels.py",
     ),
     "schedulers": (
-        "integration/schedulers/*", "unit/test_plan_exports.py", "unit/test_schedulers.py",
+        "containers/test_ray.py", "containers/test_slurm.py", "integration/schedulers/*",
+        "unit/test_plan_exports.py", "unit/test_schedulers.py",
     ),
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",

@@ -1,1 +1,1 @@
-"""Stand-ins for base images, and what drives a container engine."""
+"""Stand-ins for base images, containers as hosts, and clusters of them."""

@@ -83,3 +83,13 @@ QUIET = {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
 
 def skypilot() -> Environment:
     return Environment("skypilot", "skypilot==0.14.1")
+
+
+def ray_environment() -> Environment:
+    """Returns Ray with what it needs at run time, without a dashboard."""
+    return Environment(
+        "ray", "click==8.1.8", "filelock==3.16.1", "jsonschema==4.23.0", "msgpack==1.1.0",
+        "packaging==24.2", "protobuf==5.29.3", "pyyaml==6.0.2", "requests==2.32.3",
+        "pyarrow==18.1.0", "fsspec==2024.12.0", "pandas==2.2.3", "pydantic==2.10.4",
+        bare=("ray==2.60.0",),
+    )  # fmt: skip

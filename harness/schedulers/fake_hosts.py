@@ -24,6 +24,7 @@ for command in commands:
     name = "SLURM_JOB_NODELIST"
     if command[0].startswith("--het-group="):
         name += "_HET_GROUP_" + command.pop(0).partition("=")[2]
+    assert command.pop(0).startswith("--cpus-per-task=")
     for host in os.environ[name].split(","):
         subprocess.run(command, env={{**os.environ, "SLURMD_NODENAME": host}}, check=True)
 """

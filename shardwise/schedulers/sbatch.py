@@ -3,7 +3,10 @@
     sbatch train.sbatch train.py --epochs 3
 
 One task per node starts torchrun, which starts as many processes as the node has GPUs. GPUs of a
-node are asked for with `--gres=gpu:N`, which every Slurm with GPUs knows.
+node are asked for with `--gres=gpu:N`, which every Slurm with GPUs knows. A task has a single CPU
+unless it asks for more, so torchrun's asks for one per GPU; a site's users raise that on the
+command line (`sbatch --cpus-per-task=64 train.sbatch`). srun does not take the job's number over
+since Slurm 22.05, so it is told.
 
 The hosts of a plan on several kinds are a heterogeneous job (`#SBATCH hetjob`): a component for
 each run of like hosts, in the order of ranks, and one srun with a command for each (`--het-group`).
@@ -41,7 +44,8 @@ def sbatch(counts: Counts, efficiency: float = 0.0) -> str:
 # {counts.rate(best):.6g} {"samples" if counts.batch_known else "steps"}/s predicted on \
 {counts.hardware}, {best.step_s:.6g} s a step.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-exec srun torchrun --nnodes={best.nodes} --nproc-per-node={best.per_node} \\
+exec srun --cpus-per-task="${{SLURM_CPUS_PER_TASK:-{best.per_node}}}" \\
+  torchrun --nnodes={best.nodes} --nproc-per-node={best.per_node} \\
   --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:29500" "$@"
 """
 
@@ -51,6 +55,7 @@ def header(count: Count) -> list[str]:
     return [
         f"--nodes={count.nodes}",
         "--ntasks-per-node=1",
+        f"--cpus-per-task={count.per_node}",
         f"--gres=gpu:{count.per_node}",
     ]
 
@@ -82,10 +87,13 @@ exec srun {runs}
 """
 
 
+def _variable(hosts: Hosts, name: str, component: int) -> str:
+    """Returns the variable in which Slurm says something of a component."""
+    return f"{name}_HET_GROUP_{component}" if len(hosts.groups) > 1 else name
+
+
 def _nodes(hosts: Hosts, component: int) -> str:
-    """Returns the variable in which Slurm says a component's nodes."""
-    several = len(hosts.groups) > 1
-    return f"SLURM_JOB_NODELIST_HET_GROUP_{component}" if several else "SLURM_JOB_NODELIST"
+    return _variable(hosts, "SLURM_JOB_NODELIST", component)
 
 
 def _runs(hosts: Hosts) -> list[str]:
@@ -93,8 +101,9 @@ def _runs(hosts: Hosts) -> list[str]:
     runs = []
     for i, group in enumerate(hosts.groups):
         where = f"--het-group={i} " if len(hosts.groups) > 1 else ""
+        cpus = f"${{{_variable(hosts, 'SLURM_CPUS_PER_TASK', i)}:-{group.per_node}}}"
         given = f'{group.first} {group.per_node} "$(names "${_nodes(hosts, i)}")" "$@"'
-        runs.append(f'{where}sh -c "$start" start {given}')
+        runs.append(f'{where}--cpus-per-task="{cpus}" \\\n    sh -c "$start" start {given}')
     return runs
 
 
@@ -106,5 +115,6 @@ def component(group: HostGroup) -> list[str]:
     return [
         f"--nodes={group.nodes}",
         "--ntasks-per-node=1",
+        f"--cpus-per-task={group.per_node}",
         f"--gres=gpu:{name + ':' if name else ''}{group.per_node}",
     ]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harness.answers import curve
-from harness.schedulers.environments import QUIET, Environment, skypilot
+from harness.schedulers.environments import QUIET, Environment, ray_environment, skypilot
 from shardwise.advise import Options, plan
 from shardwise.capture import shipped_graph
 from shardwise.documents.plan import Plan
@@ -79,17 +79,8 @@ def test_adaptdls_policy_allocates_by_our_speedups(
     )
 
 
-def ray() -> Environment:
-    return Environment(
-        "ray", "click==8.1.8", "filelock==3.16.1", "jsonschema==4.23.0", "msgpack==1.1.0",
-        "packaging==24.2", "protobuf==5.29.3", "pyyaml==6.0.2", "requests==2.32.3",
-        "pyarrow==18.1.0", "fsspec==2024.12.0", "pandas==2.2.3", "pydantic==2.10.4",
-        bare=("ray==2.60.0",),
-    )  # fmt: skip
-
-
 def test_ray_takes_the_bounds(vgg: dict[str, Any], gpt: dict[str, Any], tmp_path: Path) -> None:
-    environment = ray()
+    environment = ray_environment()
     documents = [json.loads(export(c, "ray")) for c in (vgg, gpt)]
     for document, (low, high, gpu) in zip(
         (vgg, gpt), environment.run("ray_scaling.py", documents, tmp_path), strict=True
@@ -129,7 +120,7 @@ def test_ray_holds_a_plans_hosts(mixed: Plan, tmp_path: Path) -> None:
         "nodes": [(p100, 2), (ti, 2), (v100, 2), (ti, 2)],
         "group": json.loads(export_plan(mixed, "ray", gpu_type=names)),
     }
-    assert ray().run("ray_group.py", given, tmp_path) == [v100, ti, ti, p100]
+    assert ray_environment().run("ray_group.py", given, tmp_path) == [v100, ti, ti, p100]
 
 
 def test_jobsets_types_take_a_plans_hosts(mixed: Plan, tmp_path: Path) -> None:

@@ -66,10 +66,11 @@ def wrapped(environment: dict[str, str], *arguments: str) -> subprocess.Complete
 
 
 def advised(service: Service) -> list[str]:
-    """What the service's own script asks for."""
+    """The nodes and GPUs that the service's own script asks for."""
     lines = asked(service, format="sbatch")[1].splitlines()
     flags = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
-    return [flag for flag in flags if not flag.startswith("--job-name")]
+    sizes = ("--nodes", "--ntasks-per-node", "--gres")
+    return [flag for flag in flags if flag.startswith(sizes)]
 
 
 def test_a_form_over_http_has_its_own_type_and_tag(service: Service) -> None:
@@ -91,8 +92,15 @@ def test_a_form_over_http_has_its_own_type_and_tag(service: Service) -> None:
 
 def test_the_wrapper_asks_for_the_curves_count(service: Service, slurm: FakeSbatch) -> None:
     done = wrapped(variables(service, slurm), "--time=1:00:00", "train.sh", "two words")
-    assert slurm.calls == [[*advised(service), "--time=1:00:00", "train.sh", "two words"]]
+    nodes, _, gpus = (flag.partition("=")[2] for flag in advised(service))
+    comment = f"--comment=shardwise: advised nodes={nodes} gres={gpus} for {GRAPH} on {HARDWARE}"
+    own = ["--time=1:00:00", "train.sh", "two words"]
+    assert slurm.calls == [[*advised(service), comment, *own]]
     assert done.stdout == "Submitted batch job 7\n"
+    # Slurm is asked whether it could ever run.
+    slurm.refuse()
+    assert "submitted as it was asked for" in wrapped(variables(service, slurm), *own).stderr
+    assert slurm.calls[-1] == own
     # Nothing is asked for a job without a graph.
     plain = variables(service, slurm, SHARDWISE_GRAPH="")
     assert wrapped(plain, "train.sh").stderr == ""
@@ -154,9 +162,9 @@ def filtered(monkeypatch: pytest.MonkeyPatch, environment: Any, **given: str) ->
     assert patience in FILTER.read_text()
     # A busy machine may take longer than a user should wait.
     lua.execute(FILTER.read_text().replace(patience, "local timeout_s = 60\n"))
-    options = lua.table_from({"type": "sbatch", **given})
+    options = lua.table_from({"type": "sbatch", "wrap": "true", **given})
     assert lua.globals().slurm_cli_pre_submit(options, 0) == 0
-    return dict(options.items())
+    return {name: value for name, value in options.items() if name != "wrap"}
 
 
 def test_the_cli_filter_asks_for_the_curves_count(
@@ -168,6 +176,7 @@ def test_the_cli_filter_asks_for_the_curves_count(
         f"--ntasks-per-node={options['ntasks-per-node']}",
         f"--gres={options['gres']}",
     ] == advised(service)
+    assert options["comment"].endswith(f" for {GRAPH} on {HARDWARE}")
     # What its user said, stays.
     assert filtered(monkeypatch, variables(service), gpus="2") == {"type": "sbatch", "gpus": "2"}
     dead = variables(None, SHARDWISE_SERVER="http://127.0.0.1:1")

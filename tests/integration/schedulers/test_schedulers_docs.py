@@ -62,8 +62,10 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
     assert set(json.loads((work / "both.json").read_text())) == {"v100", "a100-80gb"}
     script, wrapped = fake.calls
     assert script == ["train.sbatch", "train.py", "--epochs", "3"]
-    assert wrapped == ["--nodes=1", "--ntasks-per-node=1", "--gres=gpu:8", "--time=1:00:00",
-                       "train.sbatch", "train.py"]  # fmt: skip
+    assert wrapped == ["--nodes=1", "--ntasks-per-node=1", "--gres=gpu:8",
+                       "--comment=shardwise: advised nodes=1 gres=gpu:8 for shipped:gpt2 "
+                       "on dgx-v100-16gb", "--time=1:00:00", "train.sbatch",
+                       "train.py"]  # fmt: skip
     trainer = yaml.safe_load((work / "patched.yaml").read_text())["spec"]["trainer"]
     assert trainer["numNodes"] * trainer["numProcPerNode"] == 8
     assert (work / "cluster.png").read_bytes().startswith(b"\x89PNG")
