@@ -77,7 +77,7 @@ test-part: $(VENV)/.torch packages
 # Slurm and Ray in containers run what we write for them: a few minutes, after one for an image
 # of Debian. Needs a Docker engine, root and debootstrap; where one is missing, tests say so.
 scheduler-test: $(VENV)/.torch
-	$(BIN)/python -m pytest -m containers $(FLAGS) tests/containers/test_slurm.py \
+	$(BIN)/python -m pytest -m containers --timeout 1800 $(FLAGS) tests/containers/test_slurm.py \
 	  tests/containers/test_ray.py
 
 check: $(VENV)/.dev docs
