@@ -39,6 +39,7 @@ ELSEWHERE = {
     "run_train.py",
     "scheduler/utils.py",
     "site/content/en/docs/tasks/run/jobs.md",
+    "sitecustomize.py",
     "sky/admin_policy.py",
     "src/megatron/bridge/recipes/deepseek/h100/deepseek_v3.py",
     "src/megatron/bridge/recipes/gpt/h100/gpt3_175b.py",
