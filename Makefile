@@ -77,11 +77,8 @@ test-part: $(VENV)/.torch packages
 # Slurm and Ray in containers run what we write for them: a few minutes, after one for an image
 # of Debian. Needs a Docker engine, root and debootstrap; where one is missing, tests say so.
 scheduler-test: $(VENV)/.torch
-<<<<<<< HEAD
-	$(BIN)/python -m pytest --engine -m engine $(FLAGS) tests/containers/test_slurm.py \
-=======
-	$(BIN)/python -m pytest -m containers --timeout 1800 $(FLAGS) tests/containers/test_slurm.py \
->>>>>>> e01e47b5de4e408b29e1717aaa5d0a627e386864
+	$(BIN)/python -m pytest --engine -m engine --timeout 1800 $(FLAGS) \
+	  tests/containers/test_slurm.py \
 	  tests/containers/test_ray.py
 
 # Images built on stand-ins for their bases, brought up by compose and asked. Needs a Docker engine,
