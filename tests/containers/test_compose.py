@@ -111,11 +111,12 @@ def test_the_manual_and_the_page_are_served(composed: Composed) -> None:
 
 
 def test_prometheus_scrapes_the_service_and_both_workers(composed: Composed) -> None:
-    def up() -> Any:
-        jobs = sorted(t["labels"]["job"] for t in composed.scraped() if t["health"] == "up")
-        return jobs if jobs.count("shardwise-worker") == 2 and "shardwise" in jobs else None
+    def up() -> bool:
+        jobs = [t["labels"]["job"] for t in composed.scraped() if t["health"] == "up"]
+        return {"shardwise", "shardwise-curves"} <= {*jobs} and jobs.count("shardwise-worker") == 2
 
-    assert "shardwise-curves" in wait_until(up, "both workers and the service are scraped")
+    # Curves are scraped once a minute.
+    wait_until(up, "both workers, the service and its curves are scraped", 100.0)
 
 
 @pytest.mark.parametrize("service", BUILT)
