@@ -24,7 +24,7 @@ from shardwise.schedulers.formats import export, export_plan
 pytestmark = [pytest.mark.engine, pytest.mark.torch]
 
 ALIKE = load_hardware("dgx-v100-16gb")
-QUICK = Options(micro_batches=(1,), time_limit_s=20.0)
+QUICK = Options(micro_batches=(1,), time_limit_s=120.0)
 ALL = len(NODES) * GPUS
 
 
