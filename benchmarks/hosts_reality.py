@@ -4,7 +4,8 @@ Two containers, two ranks each. `shardwise measure` runs on both; then random st
 are predicted with that profile and run across them. An error is |measured / predicted - 1|; noise
 is the same of the first strategy, run again after every tenth, against its median.
 
-    python benchmarks/hosts_reality.py [--card MBIT] [--strategies 20] [-o FILE]
+    python benchmarks/hosts_reality.py [--card MBIT] [--strategies 20] [--operators SECONDS]
+        [-o FILE]
 
 Needs root, a Docker engine and tc.
 """
@@ -26,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 PER_HOST = 2
 BETWEEN = 10
 WARM_UP, STEPS, ALONE = 1, 2, 3
-MEASURE_S, OPERATORS_S, RUN_S = 150.0, 30.0, 400.0
+MEASURE_S, RUN_S = 100.0, 300.0
 MAX_SIZE, SIZE_STEP = "256KiB", "4"
 CARD = 20.0
 SOURCE = ("zoo:mlp:layers=2,inputs=256,hidden=256,classes=16,batch=256",)
@@ -34,7 +35,12 @@ QUANTITIES = ("iteration", "compute", "communication", "peak")
 RESULTS = Path("out/bench/hosts.json")
 
 
-def run(card: float = CARD, strategies: int = 20, output: Path = RESULTS) -> dict[str, Any]:
+def run(
+    card: float = CARD,
+    strategies: int = 20,
+    operators_s: float = 0.0,
+    output: Path = RESULTS,
+) -> dict[str, Any]:
     """Returns the table of this benchmark, printed and written to `output`."""
     from harness.containers.host_runs import measured_profile, plan_times
     from harness.containers.shaped import Bandwidths, shaped_hosts
@@ -50,7 +56,7 @@ def run(card: float = CARD, strategies: int = 20, output: Path = RESULTS) -> dic
             hosts, folder, per_host=PER_HOST, time_limit_s=MEASURE_S, max_size=MAX_SIZE,
             arguments=["--step", SIZE_STEP],
         )  # fmt: skip
-        drawn = drawn_strategies(graph, profile, 2 * PER_HOST, strategies, OPERATORS_S)
+        drawn = drawn_strategies(graph, profile, 2 * PER_HOST, strategies, operators_s)
         order = [0]
         for number in range(1, strategies):
             order += [number] if number % BETWEEN else [number, 0]
@@ -70,6 +76,7 @@ def run(card: float = CARD, strategies: int = 20, output: Path = RESULTS) -> dic
     table = {
         "card_mbit": card,
         "source": SOURCE[0],
+        "operators_s": operators_s,
         "strategies": len(drawn),
         "ranks": 2 * PER_HOST,
         "load": [load, os.getloadavg()],
@@ -104,5 +111,8 @@ if __name__ == "__main__":
     parser.add_argument("--card", type=float, default=CARD, help="megabits per second")
     parser.add_argument("--strategies", type=int, default=20)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--operators", type=float, default=0.0, help="seconds to measure operators on this machine"
+    )
     given = parser.parse_args()
-    run(given.card, given.strategies, given.output)
+    run(given.card, given.strategies, given.operators, given.output)

@@ -32,12 +32,15 @@ def drawn_strategies(
     graph: Graph, profile: Mapping[str, Any], ranks: int, count: int, operators_s: float
 ) -> list[Drawn]:
     """Returns random configurations of every group, predicted with operators that are measured
-    here for `operators_s` seconds, by as many processes as there are ranks."""
+    here for `operators_s` seconds, by as many processes as there are ranks; with 0 seconds by what
+    the profile says of the device."""
     options = Options(overlap=False, step=StepSettings("cpu", "for-loop", 64))
-    effort = Effort(time_limit_s=operators_s, ranks=ranks, threads=1)
-    document, _ = add_operators(
-        dict(profile), graph, ranks, options=options, of="all", effort=effort
-    )
+    document = dict(profile)
+    if operators_s:
+        effort = Effort(time_limit_s=operators_s, ranks=ranks, threads=1)
+        document, _ = add_operators(
+            document, graph, ranks, options=options, of="all", effort=effort
+        )
     hardware = hardware_from_document(document)
     subject, mesh = Subject.of(graph), Mesh.build(hardware, ranks)
     problem = assemble(subject.variant(options, 1), hardware, mesh, options, quiet, 1)
