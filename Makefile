@@ -81,9 +81,9 @@ scheduler-test: $(VENV)/.torch
 	  tests/containers/test_slurm.py \
 	  tests/containers/test_ray.py
 
-# Containers as hosts with links of a set bandwidth measure it and run plans between them: minutes.
-# Needs what scheduler-test needs, and tc.
-hosts-test: $(VENV)/.torch
+# Containers as hosts in two racks have links of a set bandwidth: minutes. Needs what scheduler-test
+# needs, and tc.
+hosts-test: $(VENV)/.dev
 	$(BIN)/python -m pytest --engine -m engine -n 0 --timeout 1800 $(FLAGS) \
 	  tests/containers/test_hosts.py
 

@@ -1,13 +1,13 @@
 """Containers as hosts on links of a set bandwidth, in one rack or in two.
 
     host: ranks -- loopback, not shaped -- ranks
-      |  card: htb on the host's own interface, what it sends
+      |  card: tbf on the host's own interface, what it sends
     rack: a network of the engine's
-      |  uplink: htb on the router's interface in each rack, what the rack is sent
+      |  uplink: tbf on the router's interface in each rack, what the rack is sent
     router
 
 What crosses racks passes cards and uplinks (`uplinks` of a profile's level, docs/hardware.md). All
-ways are shaped in both directions. htb counts whole frames: of a card's bandwidth 1 - 66 / MTU is
+ways are shaped in both directions. tbf counts whole frames: of a card's bandwidth 1 - 66 / MTU is
 data (52 bytes of TCP and IP, 14 of Ethernet). Nothing is delayed: this takes netem, which not every
 kernel has.
 """
@@ -32,6 +32,8 @@ from harness.containers.hosts import Host, hosts
 
 QUEUE = "512kb"
 """What waits before a slow interface; more only lengthens the way."""
+BURST = "8kb"
+"""What passes at once after a pause. tbf cuts larger packets, which htb lets pass whole: 64 KiB."""
 PORT = 29500
 FLAGS = ("--cpu-shares", "64")
 
@@ -144,15 +146,8 @@ def _route(router: Host, racks: Sequence[Sequence[Host]]) -> list[str]:
 
 
 def _limit(host: Host, interface: str, megabits: float) -> None:
-    rate = f"{megabits}mbit"
-    tc = ("tc", "qdisc", "show", "dev", interface)
-    if "htb 1:" not in _inside(host, *tc):
-        _inside(host, "tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "htb",
-                "default", "10", "r2q", "1000")  # fmt: skip
-    _inside(host, "tc", "class", "replace", "dev", interface, "parent", "1:", "classid", "1:10",
-            "htb", "rate", rate, "ceil", rate, "quantum", "60000")  # fmt: skip
-    _inside(host, "tc", "qdisc", "replace", "dev", interface, "parent", "1:10", "handle", "10:",
-            "bfifo", "limit", QUEUE)  # fmt: skip
+    _inside(host, "tc", "qdisc", "replace", "dev", interface, "root", "handle", "1:", "tbf",
+            "rate", f"{megabits}mbit", "burst", BURST, "limit", QUEUE)  # fmt: skip
 
 
 def _inspected(host: Host) -> dict[str, Any]:
