@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part compose-test scheduler-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part compose-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -80,6 +80,12 @@ scheduler-test: $(VENV)/.torch
 	$(BIN)/python -m pytest --engine -m engine --timeout 1800 $(FLAGS) \
 	  tests/containers/test_slurm.py \
 	  tests/containers/test_ray.py
+
+# Containers as hosts in two racks have links of a set bandwidth: minutes. Needs what scheduler-test
+# needs, and tc.
+hosts-test: $(VENV)/.dev
+	$(BIN)/python -m pytest --engine -m engine -n 0 --timeout 1800 $(FLAGS) \
+	  tests/containers/test_hosts.py
 
 # Images built on stand-ins for their bases, brought up by compose and asked. Needs a Docker engine,
 # debootstrap and Rust; where one is missing it says so and passes.

@@ -17,12 +17,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import numpy as np
 
 from shardwise.documents import Plan
 
@@ -90,14 +87,6 @@ def _profile(world: int) -> dict[str, Any]:
         return document
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A strategy with what was predicted of it, seconds and bytes."""
-
-    plan: Plan
-    predicted: dict[str, float]
-
-
 def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int) -> dict[str, Any]:
     drawn = _draw(name, world, profile, count)
     runs: list[dict[str, float]] = []
@@ -139,65 +128,18 @@ def _measured(ranks: Any, name: str, plan: Plan) -> dict[str, float]:
     return quantities
 
 
-def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Drawn]:
-    """Random configurations of every group, predicted with measured operators."""
-    from harness.execute.plans import unsearched_plan
+def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Any]:
+    from harness.execute.drawn import drawn_strategies
     from harness.execute.sources import captured_source
-    from shardwise.cost.assemble import assemble
-    from shardwise.cost.options import Options, quiet
-    from shardwise.cost.step_settings import StepSettings
-    from shardwise.hardware import Mesh, hardware_from_document
-    from shardwise.measure.operators import Effort, add_operators
-    from shardwise.replay.replay import Replayer
-    from shardwise.search.search import Subject
 
     graph = captured_source(*MODELS[name]).graph
-    options = Options(overlap=False, step=StepSettings("cpu", "for-loop", 64))
-    effort = Effort(time_limit_s=OPERATORS_S, ranks=world, threads=1)
-    document, _ = add_operators(profile, graph, world, options=options, of="all", effort=effort)
-    hardware = hardware_from_document(document)
-    subject, mesh = Subject.of(graph), Mesh.build(hardware, world)
-    problem = assemble(subject.variant(options, 1), hardware, mesh, options, quiet, 1)
-    random = np.random.default_rng(world)
-    choices = np.array([random.integers([len(c.time_s) for c in problem.costs])
-                        for _ in range(count)])  # fmt: skip
-    edges = np.zeros((count, len(problem.edges)), dtype=np.int64)
-    for p in range(count):
-        for e, edge in enumerate(problem.edges):
-            cell = edge.table.cell(choices[p, edge.source], choices[p, edge.target])
-            edges[p, e] = random.integers(int(edge.table.count[cell]))
-    replayed = Replayer(problem, options.step).replay(choices, edges)
-    drawn = []
-    for p in range(count):
-        plan = unsearched_plan(
-            subject, hardware, mesh, problem, choices[p].tolist(), edges[p].tolist(), f"random:{p}"
-        )
-        predicted = {
-            "iteration": float(replayed.time_s[p]),
-            "compute": float(replayed.compute_s[p]),
-            "communication": float(replayed.communication_s[p]),
-            "peak": float(replayed.peak_bytes[p]),
-        }
-        drawn.append(Drawn(plan, predicted))
-    return drawn
+    return drawn_strategies(graph, profile, world, count, OPERATORS_S)
 
 
 def _on_rank(rank: int, name: str, plan: Plan) -> dict[str, float]:
-    import torch
+    from harness.execute.on_hosts import times_of
 
-    from harness.execute.trained_rank import TrainedRank
-    from shardwise.execute.timing import time_steps
-
-    trained = TrainedRank(MODELS[name], plan, rank)
-    timed = time_steps(
-        trained.step, trained.live_tensors, torch.device("cpu"), warm_up=WARM_UP, steps=STEPS
-    )
-    return {
-        "iteration": median(timed.iterations_s),
-        "compute": timed.compute_s,
-        "communication": timed.communication_s,
-        "peak": float(max(timed.peak_bytes)),
-    }
+    return times_of(MODELS[name], plan, rank, WARM_UP, STEPS)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "mcp": ("end_to_end/test_mcp.py", "integration/service/test_assistants.py"),
     "measure": (
+        "containers/test_hosts.py",
         "integration/test_measure_gloo.py", "integration/test_measure_kinds.py",
         "integration/test_operator_tables.py",
         "unit/test_child_process.py", "unit/test_cores.py", "unit/test_labels.py",

@@ -62,12 +62,13 @@ class Host:
 
 @contextmanager
 def hosts(
-    image: str, names: Iterable[str], shared: Path, *more: Path
+    image: str, names: Iterable[str], shared: Path, *more: Path, flags: Iterable[str] = ()
 ) -> Iterator[tuple[dict[str, Host], str]]:
     """Yields hosts by name, and the address under which they reach this machine.
 
-    All see the folder `shared` at its own path, and the folders `more` read-only. Containers and
-    their network are removed at the end; their names begin with the image's.
+    All see the folder `shared` at its own path, and the folders `more` read-only; they start with
+    more `flags` of `docker run`. Containers and their network are removed at the end; their names
+    begin with the image's.
     """
     run = f"{image.partition(':')[0]}-{uuid.uuid4().hex[:8]}"
     _docker("network", "create", run)
@@ -79,7 +80,7 @@ def hosts(
             _docker(
                 "run", "--detach", "--init", "--name", container, "--hostname", name,
                 "--network", run, "--network-alias", name, "--shm-size", "1g",
-                *_mounts(shared, more), image, "sleep", "infinity",
+                *flags, *_mounts(shared, more), image, "sleep", "infinity",
             )  # fmt: skip
             started[name] = Host(name, container)
         yield started, config["Gateway"]

@@ -49,16 +49,18 @@ def time_steps(
     warm_up: int,
     steps: int,
     one_program: bool = True,
+    least_timed: int = LEAST_TIMED,
 ) -> StepTimes:
     """Runs `step` on every rank: `warm_up` + `steps` ordinary ones, some timed alone, one followed.
 
     `resident` returns what is in memory between two steps: parameters, optimizer state, inputs.
-    `one_program` says whether all ranks run the same operators.
+    `one_program` says whether all ranks run the same operators, `least_timed` how many steps at
+    least are timed alone.
     """
     for _ in range(warm_up):
         step()
     ordinary = [_seconds(step, device) for _ in range(steps)]
-    parts = [_parts(step, device, one_program) for _ in range(max(steps // 2, LEAST_TIMED))]
+    parts = [_parts(step, device, one_program) for _ in range(max(steps // 2, least_timed))]
     peak = _peak(step, resident, device)
     by_rank: list[Any] = [None] * dist.get_world_size()
     mine = (

@@ -88,6 +88,16 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
     return Verdict("normal", bus, share, text)
 
 
+def reached_bytes_per_s(hardware: Hardware, table: CollectiveTable, level: int) -> float:
+    """Returns the bandwidth of a level whose links alone would make a table's largest size as slow
+    as it was: what a unit of the level below has, sibling groups counted."""
+    levels = list(hardware.levels)
+    levels[level] = replace(levels[level], bandwidth_bytes_per_s=1.0, efficiency=1.0)
+    alone = replace(hardware, levels=tuple(levels))
+    size, time = table.sizes_bytes[-1], table.times_s[-1]
+    return size * link_coefficients(alone, table.operation, _shape(alone, table)) / time
+
+
 def link_kind(hardware: Hardware, table: CollectiveTable) -> str | None:
     """Returns what the slowest links of a table's groups are, as the profile says it."""
     counts = hardware.counts(table)

@@ -15,7 +15,7 @@ from shardwise import __version__
 from shardwise.hardware.device import Device
 from shardwise.hardware.hardware import CollectiveTable, Hardware, Overlap, Waiting
 from shardwise.hardware.levels import BETWEEN, INSIDE, Level
-from shardwise.hardware.verdict import verdict
+from shardwise.hardware.verdict import reached_bytes_per_s, verdict
 from shardwise.measure.host import MeasuredHost
 from shardwise.measure.links import Link
 from shardwise.measure.rank import Rank
@@ -103,7 +103,9 @@ def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
     """Returns levels with what tables say about them, for shapes that have no table."""
     fitted = []
     spans = (range(1, 2), range(2, hardware.max_nodes + 1))
-    for level, nodes, peak_known in zip(hardware.levels, spans, known, strict=True):
+    for at, (level, nodes, peak_known) in enumerate(
+        zip(hardware.levels, spans, known, strict=True)
+    ):
         tables = [t for t in hardware.collectives if t.nodes in nodes]
         if not tables:
             fitted.append(level)
@@ -111,7 +113,7 @@ def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
         verdicts = [verdict(hardware, table) for table in tables]
         shares = [v.share for v in verdicts if v.share is not None]
         bandwidth = level.bandwidth_bytes_per_s
-        reached = max(v.bus_bytes_per_s for v in verdicts)
+        reached = max(reached_bytes_per_s(hardware, table, at) for table in tables)
         if not peak_known:
             bandwidth = reached
         share = float(np.median(shares)) if shares else reached / bandwidth

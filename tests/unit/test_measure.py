@@ -18,7 +18,7 @@ from harness.graph_builder import mlp
 from shardwise.errors import BadInput, CaptureError
 from shardwise.hardware import CollectiveTable, Hardware, Level, load_hardware
 from shardwise.hardware.host import Host
-from shardwise.hardware.verdict import verdict
+from shardwise.hardware.verdict import reached_bytes_per_s, verdict
 from shardwise.measure import options as shares
 from shardwise.measure import run
 from shardwise.measure.budget import FEWEST_REPEATS, MOST_REPEATS, WARM_UPS, effort, fits, share_s
@@ -249,6 +249,25 @@ def test_the_host_is_in_the_profiles_of_gpus_alone(
     if on_gpu:
         assert "(a; b)" in profile.sources["host"]
         assert "all_reduce of 256 float32" in profile.sources["host"]
+
+
+@pytest.mark.parametrize(("operation", "nodes", "siblings", "share"), [
+    ("all_reduce", 2, 1, 1.5), ("all_reduce", 2, 2, 2.0), ("all_gather", 2, 2, 1.0),
+])  # fmt: skip
+def test_what_a_card_reached_counts_all_groups_on_it(
+    operation: str, nodes: int, siblings: int, share: float
+) -> None:
+    """Two strided groups of two nodes share each node's card; ring factors by hand."""
+    pair = Level("inside a node", 2, 1e12, 0.0, 1.0)
+    hardware = replace(
+        load_hardware("dgx-h100"), levels=(pair, Level("between nodes", 2, 1e12, 0.0, 1.0))
+    )
+    card, size, ranks = 12.5e6, 2.0**20, 2 // siblings
+    times = (1e-3, size * share / card)
+    table = CollectiveTable(
+        operation, nodes, ranks, siblings == 1, (1024.0, size), times, siblings=siblings
+    )
+    assert reached_bytes_per_s(hardware, table, 1) == pytest.approx(card)
 
 
 def _judged(share: float, operation: str = "all_gather", ranks: int = 8, base: str = "dgx-h100"):
