@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part compose-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part compose-test fault-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -93,6 +93,12 @@ compose-test: $(VENV)/.dev
 	$(BIN)/python -m harness.containers.composed
 	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_images.py \
 	  tests/containers/test_compose.py
+
+# A dozen faults between those containers, a rolling upgrade and alerts, under load; needs root on
+# the engine's host too. 200 faults: python -m harness.containers.faults --seed 1
+fault-test: $(VENV)/.dev
+	$(BIN)/python -m harness.containers.composed
+	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

@@ -58,7 +58,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
         "unit/test_step_settings.py",
     ),
-    "deploy": ("containers/*", "integration/deploy/*", "integration/schedulers/test_samples.py"),
+    "deploy": (
+        "containers/*", "integration/deploy/*", "integration/schedulers/test_samples.py",
+        "unit/test_fault_plan.py",
+    ),
     "docs": (
         "unit/test_references.py",
         "integration/docs/*",

@@ -44,6 +44,8 @@ class Composed:
 
     project: str
     variables: dict[str, str]
+    files: tuple[str, ...] = FILES
+    """Relative to the root; each is laid over those before it."""
     service_port: int = field(default_factory=free_port)
     prometheus_port: int = field(default_factory=free_port)
     up_s: float = 0.0
@@ -64,7 +66,7 @@ class Composed:
         return docker("compose", *self._options(), *arguments, variables=self._variables)
 
     def _options(self) -> list[str]:
-        files = [part for name in FILES for part in ("--file", str(ROOT / name))]
+        files = [part for name in self.files for part in ("--file", str(ROOT / name))]
         return ["--project-name", self.project, *files]
 
     def build(self) -> None:
