@@ -42,20 +42,26 @@ def _causal(share: Share, rows: range) -> Run:
         raise NotLocal("shares of the queries of a causal kernel without a mask")
     plain(share)
     keys = share.inputs[1].shape[-2]
-    allowed = torch.arange(keys)[None, :] <= torch.arange(rows.start, rows.stop)[:, None]
     attributes = {k: v for k, v in share.attributes.items() if k != mask_name}
     attributes["is_causal"] = False
     whole = bind(share.target, [*share.arguments, mask_name], attributes, len(share.outputs))
-    masks: dict[Any, Any] = {}
     boolean = share.op.kind == "aten.scaled_dot_product_attention.default"
+    masks: dict[Any, torch.Tensor] = {}
+
+    def mask_of(x: torch.Tensor) -> torch.Tensor:
+        # Made where it is used: a region that is traced may not take a tensor from outside.
+        keys_before = torch.arange(keys, device=x.device)[None, :]
+        allowed = keys_before <= torch.arange(rows.start, rows.stop, device=x.device)[:, None]
+        if boolean:
+            return allowed
+        return torch.zeros_like(allowed, dtype=x.dtype).masked_fill_(~allowed, -torch.inf)
 
     def run(*x: Any) -> list[Any]:
+        if torch.compiler.is_compiling():
+            return whole(*x, mask_of(x[0]))
         key = (x[0].device, x[0].dtype)
         if key not in masks:
-            mask = allowed.to(x[0].device)
-            if not boolean:
-                mask = torch.zeros_like(mask, dtype=x[0].dtype).masked_fill_(~mask, -torch.inf)
-            masks[key] = mask
+            masks[key] = mask_of(x[0])
         return whole(*x, masks[key])
 
     return run
