@@ -61,9 +61,10 @@ def sweep(ranks: int, seeds: range, families: Sequence[str]) -> list[dict[str, A
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> Results:
-    """Of the tests of this module that were selected."""
+    """Of the tests of this module that were selected and ask for it."""
     mine = [item for item in request.session.items if item.path == request.path]
-    calls = [item.callspec.params for item in mine if isinstance(item, pytest.Function)]
+    asking = [i for i in mine if isinstance(i, pytest.Function) and "results" in i.fixturenames]
+    calls = [item.callspec.params for item in asking]
     return Results({(call["ranks"], call["family"]) for call in calls})
 
 
