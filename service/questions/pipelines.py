@@ -20,7 +20,7 @@ from shardwise.documents import (
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
-from shardwise.pipeline.asked import AUTO, DEFAULT_SCHEDULES, NO_STAGES, check_asked
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, asks_for_stages, check_asked
 from shardwise.search.pipelines.searched import check_schedules, ordered
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
@@ -39,7 +39,7 @@ def check_staged(ask: PlanRequest, gpus: int | str) -> None:
 
 def is_staged(ask: StagedRequest | CompareRequest) -> bool:
     """Returns whether a pipeline is asked for: one stage is none."""
-    return ask.stages is not None and (ask.stages == AUTO or set(ask.stages) != set(NO_STAGES))
+    return asks_for_stages(ask.stages)
 
 
 def staged(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:

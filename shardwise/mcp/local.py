@@ -44,7 +44,7 @@ from shardwise.mcp.arguments import (
     QuoteArguments,
 )
 from shardwise.mcp.lists import Graphs, Profiles, built_in_profiles, shipped_graphs
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, NO_STAGES, check_asked
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, asks_for_stages, check_asked
 from shardwise.schedulers.exported import exported
 from shardwise.search.pipelines.searched import check_schedules
 from shardwise.trainers.plan import check_point, plan_for
@@ -180,7 +180,7 @@ def _staged(
 
 def _numbers_of_stages(stages: Sequence[int] | str | None, options: Options) -> dict[str, Any]:
     """Returns the argument `stages` alone, as in `_staged`."""
-    if stages is None or set(stages) == set(NO_STAGES):
+    if not asks_for_stages(stages):
         return {}
     check_replayed(check_pipelines, options)
     return {"stages": None if isinstance(stages, str) else stages}

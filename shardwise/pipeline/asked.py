@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shardwise.errors import BadInput
 
@@ -13,6 +13,12 @@ NO_STAGES = (1,)
 """The numbers of stages of a question that is not about pipelines."""
 FASTEST = ("mini-time", "mini-cost")
 """Objectives that pipelines are searched for."""
+
+
+def asks_for_stages(stages: Sequence[int] | str | None) -> bool:
+    """Returns whether a question's member, `auto` or numbers, asks about pipelines; an absent one
+    does not."""
+    return stages is not None and (stages == AUTO or set(stages) != set(NO_STAGES))
 
 
 def stages_from(text: str, field: str = "stages") -> list[int] | None:

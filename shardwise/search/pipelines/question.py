@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.hardware import Mesh
-from shardwise.search.pipelines.cuts import (
-    Cuts,
-)
+from shardwise.search.pipelines.cuts import Cuts
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.rules import StageRules
 from shardwise.search.pipelines.searched import Run
