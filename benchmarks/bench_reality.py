@@ -61,7 +61,7 @@ def run(
 
         with_ranks = Ranks(world)
         for name in models:
-            rows.append(_row(name, world, _profile(world), with_ranks, strategies))
+            rows.append(_row(name, world, measured_profile(world), with_ranks, strategies))
             cells = " ".join(
                 f"{rows[-1]['errors'][q]:>7.1%}{'(' + format(rows[-1]['noise'][q], '.1%') + ')':>7}"
                 for q in QUANTITIES
@@ -74,8 +74,8 @@ def run(
     return table
 
 
-def _profile(world: int) -> dict[str, Any]:
-    """`shardwise measure` of this machine."""
+def measured_profile(world: int) -> dict[str, Any]:
+    """Returns what `shardwise measure` writes of this machine."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "profile.json"
         subprocess.run(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.cluster.kinds import Host
-from shardwise.documents import LAUNCH_SCHEMA, LaunchRequest, Plan, schema_of
+from shardwise.documents import LAUNCH_SCHEMA, LaunchRequest, Pipeline, Plan, schema_of
 from shardwise.errors import BadInput
 
-PLAN_SCHEMA = schema_of(Plan)
+PLAN_SCHEMAS = (schema_of(Plan), schema_of(Pipeline))
+"""Of what ranks can run."""
 BUILT_IN = ("shardwise.run", "shardwise.measure")
 """Entry points that every agent allows."""
 
@@ -87,9 +88,11 @@ def check_hosts(ask: LaunchRequest, hosts: Sequence[Host]) -> None:
 
 
 def check_plan(plan: dict[str, Any]) -> None:
-    """Raises BadInput unless the document can be the plan of a launch."""
+    """Raises BadInput unless the document can be the plan or the pipeline of a launch."""
     schema = plan.get("schema")
-    _demand(schema == PLAN_SCHEMA, "plan.schema", f"unknown schema {schema!r}"[:80], PLAN_SCHEMA)
+    known = schema in PLAN_SCHEMAS
+    told = " or ".join(PLAN_SCHEMAS)
+    _demand(known, "plan.schema", f"unknown schema {schema!r}"[:80], told)
     for name in ("id", "graph", "hardware"):
         good = isinstance(plan.get(name), str) and len(plan[name]) <= 500
         _demand(good, f"plan.{name}", "missing or invalid", "a string, at most 500 long")

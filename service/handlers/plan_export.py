@@ -1,9 +1,8 @@
-"""`GET /v1/plans/{id}/export`: a stored plan as a scheduler or a trainer reads it."""
+"""`GET /v1/plans/{id}/export`: a stored plan or pipeline as a scheduler or a trainer reads it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -12,7 +11,6 @@ from service.base.problems import Problem
 from service.edge.context import Result
 from service.edge.curve_forms import MOST_GPU_TYPE
 from service.questions.question import INFEASIBLE_SCHEMA
-from shardwise import documents
 from shardwise.advise.pipelines import checked_pipeline_or_plan
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
@@ -34,8 +32,11 @@ class Wanted:
     gpu_type: str | None
 
     def export(self, result: Result) -> None:
-        """Puts the export of a job's plan in place of the job. Raises `BadInput` and `Problem`."""
-        plan = plan_of(result)
+        """Puts the export of a job's plan or pipeline in place of the job.
+
+        Raises `BadInput` and `Problem`.
+        """
+        plan = pipeline_or_plan_of(result)
         result.document = exported(plan, self.form, self.trainer, self.gpu_type)
         result.headers = {k: v for k, v in result.headers.items() if k not in OF_ANSWER}
 
@@ -51,22 +52,13 @@ def wanted(query: QueryParams) -> Wanted:
     return Wanted(form, trainer, gpu_type)
 
 
-def plan_of(result: Result) -> Plan:
-    """Returns the plan of a job's result. Raises `Problem` for a job that has none, and `BadInput`
-    for a pipeline."""
-    return documents.read(_answer(result), Plan)
-
-
 def pipeline_or_plan_of(result: Result) -> Pipeline | Plan:
-    """Returns the plan or the pipeline of a job's result. Raises `Problem` as `plan_of`."""
-    return checked_pipeline_or_plan(_answer(result))
-
-
-def _answer(result: Result) -> Any:
+    """Returns the plan or the pipeline of a job's result. Raises `Problem` for a job that has
+    neither."""
     job = result.document
     if "result" not in job:
         raise Problem("not-found", f"{job['id']} is {job['state']} and has no plan")
     answer = msgspec.json.decode(job["result"])
     if answer["schema"] == INFEASIBLE_SCHEMA:
         raise Problem("not-found", answer["reason"])
-    return answer
+    return checked_pipeline_or_plan(answer)

@@ -93,7 +93,7 @@ async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation | Pipelin
 
 
 async def export_plan(asking: Asking, ask: StoredExport) -> Export:
-    """Returns a stored plan as a trainer or a scheduler reads it."""
+    """Returns a stored plan or pipeline as a trainer or a scheduler reads it."""
     want = Wanted(ask.format, ask.to, ask.gpu_type)
     exported: Export = await asking.read(_stored(ask.plan), finish=want.export)
     return exported

@@ -1,4 +1,5 @@
-"""export: what starts a plan's hosts, or the configuration of the trainer that runs it."""
+"""export: what starts the hosts of a plan or a pipeline, or the configuration of the trainer that
+runs it."""
 
 from __future__ import annotations
 
@@ -6,16 +7,15 @@ import sys
 
 import click
 
-from shardwise.cli.advisor import given_plan, server_options
+from shardwise.cli.advisor import given_pipeline_or_plan, server_options
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note
-from shardwise.documents import Pipeline, Plan, read, schema_of
+from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
-from shardwise.files import read_bounded, write_whole
+from shardwise.files import write_whole
 from shardwise.outfiles import check_output
 from shardwise.schedulers.formats import FORMS, JSON, PLAN_FORMS, export_plan
 from shardwise.trainers.formats import TRAINERS, write_for
-from shardwise.validation import decode_any
 
 
 @click.command()
@@ -46,17 +46,12 @@ def export(
 ) -> None:
     """Write what starts a plan's hosts, or a trainer's configuration.
 
-    PLAN: a file, or with --server an id.
+    PLAN: a file of a plan or a pipeline, or with --server an id.
     """
     if (form is None) == (trainer is None):
         raise BadInput("give one of --format and --to", field="to", expected="one of them")
     check_output(output)
-    if trainer is not None and not server:
-        pipeline = _pipeline_of(plan)
-        if pipeline is not None:
-            _to_trainer(pipeline, trainer, output, as_json)
-            return
-    document = given_plan(plan, server, key_file)
+    document = given_pipeline_or_plan(plan, server, key_file)
     if trainer is not None:
         _to_trainer(document, trainer, output, as_json)
         return
@@ -68,15 +63,6 @@ def export(
         emit({"script": text})
     else:
         sys.stdout.write(text)
-
-
-def _pipeline_of(file: str) -> Pipeline | None:
-    """Returns the pipeline of a file, None where it holds something else."""
-    expected = schema_of(Plan)
-    document = decode_any(read_bounded(file, f"a {expected} file"), file=file, expected=expected)
-    if not isinstance(document, dict) or document.get("schema") != schema_of(Pipeline):
-        return None
-    return read(document, Pipeline, file=file)
 
 
 def _to_trainer(plan: Plan | Pipeline, trainer: str, output: str | None, as_json: bool) -> None:

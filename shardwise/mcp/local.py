@@ -64,16 +64,7 @@ class Desk:
         self._plans: OrderedDict[str, Pipeline | Plan] = OrderedDict()
         self._lock = threading.Lock()
 
-    def given(self, plan: str | dict[str, Any]) -> Plan:
-        """Returns a plan as `given_either`. Raises also `BadInput` for a pipeline."""
-        if not isinstance(plan, dict) and not plan.startswith(PLAN_ID):
-            return advise.read_plan(plan)
-        document = self.given_either(plan)
-        if not isinstance(document, Plan):
-            raise BadInput("is a pipeline", field="plan", expected="a plan without stages")
-        return document
-
-    def given_either(self, plan: str | dict[str, Any]) -> Pipeline | Plan:
+    def given(self, plan: str | dict[str, Any]) -> Pipeline | Plan:
         """Returns a plan or a pipeline of this session, of a file, or the one that is given.
 
         Raises `NotFound` for an id that is not among the last `MOST_PLANS`, and `BadInput`.
@@ -265,7 +256,7 @@ def explain_plan(
 ) -> Explanation | PipelineExplanation:
     """Returns how a plan or a pipeline is split, one that is given or made here."""
     if ask.plan is not None:
-        return explain_either(desk.given_either(ask.plan))
+        return explain_either(desk.given(ask.plan))
     if ask.graph is None or ask.hardware is None or ask.gpus is None:
         missing = "graph" if ask.graph is None else "gpus" if ask.hardware else "hardware"
         raise BadInput("missing", field=missing, expected="plan, or graph, hardware and gpus")
@@ -282,5 +273,5 @@ def explain_plan(
 
 
 def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:
-    """Returns a plan as a trainer or a scheduler reads it."""
+    """Returns a plan or a pipeline as a trainer or a scheduler reads it."""
     return exported(desk.given(ask.plan), ask.format, ask.to, ask.gpu_type)

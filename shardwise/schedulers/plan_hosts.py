@@ -1,4 +1,5 @@
-"""The hosts of a plan: how many GPUs of which kind each one starts, in the order of ranks.
+"""The hosts of a plan or a pipeline: how many GPUs of which kind each one starts, in the order of
+ranks.
 
 A plan on several kinds of devices numbers its ranks block by block (docs/mixed.md), so the hosts
 have their order: whoever starts them gives each its place in it, as torchrun's `--node-rank`.
@@ -11,6 +12,7 @@ from itertools import groupby
 
 from msgspec import UNSET
 
+from shardwise.documents.pipeline import Pipeline
 from shardwise.documents.plan import Plan, PlannedCluster
 from shardwise.errors import BadInput
 from shardwise.schedulers.counts import accelerator
@@ -63,19 +65,24 @@ class Hosts:
         return list(dict.fromkeys(group.kind for group in self.groups))
 
     @classmethod
-    def of(cls, plan: Plan, gpu_type: str | None = None) -> Hosts:
-        """Returns the hosts of a plan; `gpu_type` is as in `names_of`.
+    def of(cls, plan: Pipeline | Plan, gpu_type: str | None = None) -> Hosts:
+        """Returns the hosts of a plan or a pipeline; `gpu_type` is as in `names_of`.
 
         Raises `BadInput`, which names the field, for hosts of one kind with unequal numbers of
         GPUs, whose order the plan does not say, and for GPU types that are not of its groups.
         """
-        cluster = plan.cluster
+        cluster = UNSET if isinstance(plan, Pipeline) else plan.cluster
         groups = _of_one_kind(plan, gpu_type) if cluster is UNSET else _of(cluster, gpu_type)
-        step_s = plan.predicted.replayed_time_s if plan.overlap else plan.predicted.time_s
-        return cls(plan.graph_name or "job", plan.hardware, plan.id, step_s, groups)
+        return cls(plan.graph_name or "job", plan.hardware, plan.id, _step_s(plan), groups)
 
 
-def _of_one_kind(plan: Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:
+def _step_s(plan: Pipeline | Plan) -> float:
+    if isinstance(plan, Pipeline):
+        return plan.predicted.step_s
+    return plan.predicted.replayed_time_s if plan.overlap else plan.predicted.time_s
+
+
+def _of_one_kind(plan: Pipeline | Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:
     # `Hardware.of_group` names one group of a profile so; a plan may be that group's alone.
     _, _, group = plan.hardware.partition("/")
     if gpu_type and "=" in gpu_type:

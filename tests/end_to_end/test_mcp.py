@@ -146,10 +146,11 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
         ]
         by_id = await document_of(client, "explain", plan=pipeline["id"])
         by_document = await document_of(client, "explain", plan=pipeline)
+        sbatch = await document_of(client, "export", plan=pipeline["id"], format="sbatch")
         none = await client.call_tool("explain", {"plan": {**pipeline, "stages": []}})
-        return made, curve, refused, (by_id, by_document, none)
+        return made, curve, refused, (by_id, by_document, none), sbatch
 
-    made, curve, refused, (by_id, by_document, none) = with_client(talk)
+    made, curve, refused, (by_id, by_document, none), sbatch = with_client(talk)
     jsonschema.validate(made.structured_content, tools["plan"].output_schema)
     pipeline = read(made.structured_content, Pipeline)
     graph, l4 = load_graph("shipped:gpt2"), load_hardware("l4")
@@ -158,9 +159,10 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
     assert by_id == by_document == msgspec.to_builtins(explain_pipeline(pipeline))
     jsonschema.validate(by_id, tools["explain"].output_schema)
     assert none.is_error and "stages" in text_of(none)
+    assert "--nodes=1" in sbatch["text"] and pipeline.id in sbatch["text"]
     point = curve.structured_content["points"][2]["pipeline"]
     assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
-    parts = ("is a pipeline", "objective", "schedules", "zbv", "options.overlap", "combine")
+    parts = ("cuts and splits of its own", "objective", "schedules", "zbv", "options.overlap", "combine")
     for result, part in zip(refused, parts, strict=True):
         assert result.is_error and part in text_of(result), text_of(result)
 

@@ -19,7 +19,6 @@ from service.page.inner import read, send
 from service.page.render import redirect, respond
 from service.page.views.inventory import devices_in_short
 from service.page.views.job_rows import graph_names, rows_of
-from service.questions.pipelines import PIPELINE_SCHEMA
 from service.questions.question import INFEASIBLE_SCHEMA
 from shardwise.errors import BadInput, ShardwiseError
 
@@ -88,8 +87,6 @@ async def _plan_id(request: Request, job_id: str) -> str:
         raise BadInput(f"{job_id[:40]} is {job['state']}", field="plan", expected="a plan")
     if job["result"]["schema"] == INFEASIBLE_SCHEMA:
         raise BadInput("nothing fits", field="plan", expected="a plan that fits")
-    if job["result"]["schema"] == PIPELINE_SCHEMA:
-        raise BadInput("nothing runs a pipeline yet", field="plan", expected="a plan")
     return str(job["result"]["id"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -14,12 +14,13 @@ NAMES = {
     "peak": "Peak memory of a GPU",
 }
 PREDICTED = {
-    "iteration": "replayed_time_s",
-    "compute": "compute_s",
-    "communication": "communication_s",
-    "peak": "peak_bytes",
+    "iteration": ("replayed_time_s", "step_s"),
+    "compute": ("compute_s",),
+    "communication": ("communication_s",),
+    "peak": ("peak_bytes",),
 }
-"""The member of a plan's `predicted` that each error refers to (docs/replay.md)."""
+"""The members of `predicted` that each error refers to: a plan's (docs/replay.md), and a pipeline's
+where it is called otherwise."""
 
 
 def compared(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,13 +48,18 @@ def compared(run: Mapping[str, Any]) -> dict[str, Any]:
             {
                 "name": NAMES[quantity],
                 "unit": "size" if quantity == "peak" else "seconds",
-                "predicted": _number(predicted.get(PREDICTED[quantity])),
+                "predicted": _number(_first(predicted, PREDICTED[quantity])),
                 "measured": measured[quantity],
                 "error": run["errors"][quantity],
             }
             for quantity in QUANTITIES
         ],
     }
+
+
+def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Returns the first of these members that is there."""
+    return next((values[name] for name in names if name in values), None)
 
 
 def _number(value: Any) -> float | None:

@@ -1,4 +1,5 @@
-"""The whole way over two hosts: measure them, plan with the profile, run the plan, compare."""
+"""The whole way over two hosts: measure them, plan with the profile, run the plan or the pipeline,
+compare."""
 
 from __future__ import annotations
 
@@ -41,10 +42,12 @@ def graph(cluster: Cluster) -> str:
     return str(answer.json()["id"])
 
 
-def plan(cluster: Cluster, graph_id: str, hardware: str) -> dict[str, Any]:
+def plan(cluster: Cluster, graph_id: str, hardware: str, **asked: Any) -> dict[str, Any]:
     options = {"pins": ["zero=0"], "micro_batches": [1]}  # the graph alone is one batch
-    body = {"graph": graph_id, "hardware": hardware, "gpus": 2, "options": options}
-    accepted = cluster.http.post("/v1/plans", json=body).json()
+    body = {"graph": graph_id, "hardware": hardware, "gpus": 2, "options": options, **asked}
+    answer = cluster.http.post("/v1/plans", json=body)
+    assert answer.status_code == 202, answer.text
+    accepted = answer.json()
 
     def ended() -> dict[str, Any] | None:
         job: dict[str, Any] = cluster.http.get(accepted["location"]).json()
@@ -86,3 +89,17 @@ def test_measure_plan_run_compare_refit(cluster: Cluster, tmp_path: Path) -> Non
     measured_s = chosen["predicted"]["compute_s"] * (1 + run["errors"]["compute"])
     off = abs(measured_s / again["predicted"]["compute_s"] - 1)
     assert off < max(abs(run["errors"]["compute"]), 0.05)
+
+
+def test_a_pipeline_runs_on_two_hosts(cluster: Cluster) -> None:
+    options = {"micro_batches": [4]}
+    pipeline = plan(cluster, graph(cluster), "l4", stages=[2], options=options)
+    assert pipeline["schema"] == "shardwise.pipeline/1"
+    given = {"agents": 2, "arguments": [f"--source={SOURCE}", "--steps=4"]}
+    for how in ({"plan_id": pipeline["id"]}, {"plan": pipeline}):
+        ran = launch(cluster, **how, **given)
+        assert ran["summary"]["predicted"]["step_s"] == pipeline["predicted"]["step_s"]
+        (run,) = ran["runs"]
+        stages = run["measurement"]["stages"]
+        assert [stage["stage"] for stage in stages] == [0, 1]
+        assert all(abs(stage["peak_error"]) < 0.5 for stage in stages), stages

@@ -49,8 +49,10 @@ def test_the_answers_are_the_librarys(system: System) -> None:
         assert client.pipeline_or_plan_of(pipeline.id) == pipeline
         with pytest.raises(BadInput, match="is a pipeline"):
             client.plan_of(pipeline.id)
-        with pytest.raises(BadInput, match=r"shardwise\.pipeline/1"):
+        with pytest.raises(BadInput, match="cuts and splits of its own"):
             client.export(pipeline.id, to="megatron")
+        sbatch = client.export(pipeline.id, format="sbatch")
+        assert "--gres=gpu:4" in sbatch.text and pipeline.id in sbatch.text
         with pytest.raises(BadInput, match="3 stages of 4 devices"):
             client.pipeline_or_plan(GRAPH, "l4", 4, stages=[3], options=EIGHT)
 
