@@ -162,7 +162,14 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
     assert "--nodes=1" in sbatch["text"] and pipeline.id in sbatch["text"]
     point = curve.structured_content["points"][2]["pipeline"]
     assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
-    parts = ("cuts and splits of its own", "objective", "schedules", "zbv", "options.overlap", "combine")
+    parts = (
+        "cuts and splits of its own",
+        "objective",
+        "schedules",
+        "zbv",
+        "options.overlap",
+        "combine",
+    )
     for result, part in zip(refused, parts, strict=True):
         assert result.is_error and part in text_of(result), text_of(result)
 
