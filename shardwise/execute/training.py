@@ -158,6 +158,8 @@ def _model(
     options: RunOptions,
 ) -> ParallelModule:
     if isinstance(plan, Pipeline):
+        if plan.kinds:
+            require_kinds(plan.kinds, options.label.kind or _kind(device))
         return PipelineModule(captured, plan, device)
     mesh = mesh_of(plan, world.rank)
     if plan.cluster is not UNSET:
