@@ -68,7 +68,7 @@ class Pipeline:
         """Returns the whole model on devices of the kind that a stage is on."""
         if self.kinds is None:
             return self.search
-        return self.kinds.searches[self.kinds.of_rank[self.rank_of[stage]]]
+        return self.kinds.searches[self.kinds.of_rank[int(self.rank_of[stage])]]
 
     @cached_property
     def limits_bytes(self) -> NDArray[np.float64]:
