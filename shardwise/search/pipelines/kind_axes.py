@@ -1,7 +1,8 @@
 """What it takes to send tensors between stages on devices of several kinds.
 
 Every stage has as many devices of one kind, and the stages of a kind follow each other. Between two
-of them a hop is that of one kind (`hops.py`). From kind to kind all devices of a stage send their
+of them a hop is that of one kind (`hops.py`), unless the profile has a slower path between nodes of
+their group. There, and from kind to kind, all devices of a stage send their
 shares of x bytes at once, each to its counterpart, through the cards of their nodes; with m devices
 of the sending stage in a node and m' of the receiving one, and B, B' the slower of their cards and
 of the path between the groups,
@@ -51,11 +52,12 @@ class KindAxes:
         here, there = self.order[sender], self.order[sender + 1]
         if not share_bytes:
             return 0.0
-        if here == there:
+        links, ends = self._links, ((sender, sender + 1), (sender + 1, sender))
+        is_near = links.node(sender) == links.node(sender + 1)
+        if here == there and (is_near or self.hardware.path(here, there) is None):
             inside = self._inside[here]
             assert inside is not None
             return inside.hop_s(sender - self.order.index(here), share_bytes)
-        links, ends = self._links, ((sender, sender + 1), (sender + 1, sender))
         per_byte = max(self._in_a_node(self.order[a]) / links.bandwidth(a, b) for a, b in ends)
         latency_s = max(links.latency_s(a) for a, _ in ends)
         return per_byte * share_bytes + latency_s

@@ -168,6 +168,10 @@ def test_a_slow_path_between_groups_slows_their_hop() -> None:
     axes = KindAxes.of(HETEROG, of(HETEROG, "v100=2,p100=2"), ("v100", "p100"), 2)
     assert axes is not None
     assert axes.hop_s(0, 1e7) == pytest.approx(2 * 1e7 / 1.25e9, rel=0.01)
+    # So do those between nodes of one group.
+    order = ("1080ti", "1080ti", "p100")
+    axes = KindAxes.of(HETEROG, of(HETEROG, "1080ti=4,p100=2"), order, 2)
+    assert axes is not None and axes.hop_s(0, 1e7) == pytest.approx(axes.hop_s(1, 1e7))
 
 
 # Frontiers
