@@ -68,9 +68,14 @@ def _stage_text(number: int, stage: PlannedStage, outer: int) -> str:
     if stage.kept_bytes is not UNSET:
         of = f", {gib(stage.kept_bytes)} GiB of its {gib(stage.peak_bytes)} GiB peak"
     return (
-        f"Stage {number} ({units_text(stage, outer)}) keeps {kept}{of}; waits "
+        f"Stage {number} ({units_text(stage, outer)}{_on(stage)}) keeps {kept}{of}; waits "
         f"{stage.idle:.1%} of the step: {stage.label}"
     )
+
+
+def _on(stage: PlannedStage) -> str:
+    """Returns `, on a100`, nothing where all devices are alike."""
+    return "" if stage.group is UNSET else f", on {stage.group}"
 
 
 def _rank_text(pipeline: Pipeline, busy: list[float], rank: int) -> str:
@@ -97,10 +102,12 @@ def _text(
     each = pipeline.stages_per_rank or 1
     placed = f" on {counted(pipeline.ranks, 'rank')}" if each > 1 else ""
     lines = [
-        f"{pipeline.graph_name} on {counted(pipeline.gpus, 'GPU')} of {pipeline.hardware} in "
+        f"{pipeline.graph_name} on {pipeline.bundle or counted(pipeline.gpus, 'GPU')} of "
+        f"{pipeline.hardware} in "
         f"{counted(len(stages), 'stage')}{placed}, {pipeline.schedule}, {pipeline.micro_batches} "
         f"micro-batches: {seconds(predicted.step_s)} a step; GPUs wait {predicted.idle:.1%} of it.",
-        f"Stage {slowest} ({units_text(stages[slowest], outer)}) is the slowest: its passes and "
+        f"Stage {slowest} ({units_text(stages[slowest], outer)}{_on(stages[slowest])}) is the "
+        "slowest: its passes and "
         f"update take {seconds(busy[slowest])}, {busy[slowest] / step_s:.0%} of the step and "
         f"{busy[slowest] / max(mean_s, 1e-30) - 1.0:.0%} more than the mean of all stages.",
     ]
@@ -115,7 +122,7 @@ def _text(
         )
     lines.append(
         f"Memory peaks in stage {predicted.peak_stage} at {gib(predicted.peak_bytes)} GiB, of "
-        f"{gib(pipeline.memory_limit_bytes)} GiB that a step may use."
+        f"{gib(pipeline.peak_limit_bytes)} GiB that a step may use."
     )
     gap = pipeline.certificate.epsilon
     if gap is not None:

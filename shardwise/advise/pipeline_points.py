@@ -74,9 +74,9 @@ class PipelinePoints:
         """Returns the pipelines that no other beats in peak and step, ascending in peak, each with
         what is proven of it.
 
-        Raises `BadInput` for devices of several kinds and as `PipelineSearch.frontier`.
+        Raises `BadInput` as `PipelineSearch.frontier`.
         """
-        search = self._search(hardware, _number(gpus), progress)
+        search = self._search(hardware, gpus, progress)
         started = monotonic()
         counts = search.counts() if self.stages is None else sorted(set(self.stages) - {1})
         points = [
@@ -108,7 +108,7 @@ class PipelinePoints:
     def _staged(self) -> StagedSubject:
         return StagedSubject.of(self.graph)
 
-    def _search(self, hardware: Hardware, gpus: int, progress: Progress) -> PipelineSearch:
+    def _search(self, hardware: Hardware, gpus: int | Bundle, progress: Progress) -> PipelineSearch:
         return PipelineSearch(
             self.graph, hardware, gpus, self.options, progress, self.schedules, self._staged
         )
@@ -157,7 +157,7 @@ def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
         micro_batches=pipeline.micro_batches,
         step_s=pipeline.step_s,
         samples_per_s=None if batch is None else batch / pipeline.step_s,
-        peak_bytes=round(float(pipeline.peak_bytes.max())),
+        peak_bytes=round(pipeline.scaled_peak_bytes),
         idle=pipeline.idle,
         labels=[
             labels.of(pipeline.units.groups_of(first, last))
@@ -184,6 +184,10 @@ def pipeline_id(pipeline: Pipeline) -> str:
     digest.update(repr((asked, chosen)).encode())
     if pipeline.stages_per_rank > 1:
         digest.update(repr(pipeline.stages_per_rank).encode())
+    if pipeline.kinds is not None:
+        kinds = pipeline.kinds
+        placed = [kinds.groups[number] for number in kinds.of_rank]
+        digest.update(repr((kinds.whole.id, str(kinds.bundle), placed)).encode())
     for cost, k in zip(search.problem.costs, pipeline.choices, strict=True):
         digest.update(cost.assignment[k].tobytes())
         digest.update(repr((cost.zero[k], cost.zero_axes[k], cost.recompute[k])).encode())
@@ -195,6 +199,7 @@ class StageLabels:
     """Names the strategies of stages."""
 
     def __init__(self, pipeline: Pipeline) -> None:
+        # Configurations are named alike on all kinds of devices.
         self._problem = pipeline.search.problem
         self._choices = pipeline.choices
         self._roles = Labels(self._problem).groups
@@ -209,11 +214,3 @@ class StageLabels:
         )
         labels = Labels(problem, [self._roles[g] for g in groups])
         return labels.of(np.array([self._choices[g] for g in groups]))
-
-
-def _number(gpus: int | Bundle) -> int:
-    if isinstance(gpus, Bundle):
-        raise BadInput(
-            "pipelines are not searched for this", field="gpus", expected="a number with stages"
-        )
-    return gpus

@@ -12,12 +12,12 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as with_members
 
 from shardwise import documents
-from shardwise.advise.frontier import heading, mesh_description, search_report
+from shardwise.advise.frontier import mesh_description, search_report
+from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
 from shardwise.advise.pipeline_timeline import pipeline_timeline
 from shardwise.advise.plan import plan, plan_or_pipeline, read_plan_or_pipeline
 from shardwise.advise.roles import tokens
-from shardwise.advise.strategy import Strategy
 from shardwise.advise.utilisation import ideal_s, model_flops
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.space import SearchMesh
@@ -26,7 +26,7 @@ from shardwise.documents.common import Certificate
 from shardwise.documents.pipeline import PipelinePrediction, PlannedStage, WithoutPipeline
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.rules import divided
@@ -37,7 +37,7 @@ from shardwise.search.search import Infeasible
 def pipeline_or_plan(
     graph: Graph,
     hardware: Hardware,
-    gpus: int,
+    gpus: int | str | Bundle,
     *,
     stages: Sequence[int] | None = None,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -46,16 +46,19 @@ def pipeline_or_plan(
 ) -> documents.Pipeline | Plan:
     """Returns the fastest pipeline of one of these numbers of stages that fits.
 
-    Of one stage, or with `stages` left out, the strategy without a pipeline is searched too, and
-    returned where it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing
-    fits, `BadInput` for numbers of stages that the model, the devices or pins do not allow and for
+    `gpus` is a number of devices, or of a profile with groups a bundle such as `h100=8,a100=8`:
+    then each stage has devices of one group, and every order of the groups is tried. Of one stage,
+    or with `stages` left out, the strategy without a pipeline is searched too, and returned where
+    it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits,
+    `BadInput` for numbers of stages that the model, the devices or pins do not allow and for
     options that pipelines do not have.
     """
     options = options or Options()
     progress = progress or quiet
     check_pipelines(options)
     started = monotonic()
-    search = PipelineSearch(graph, hardware, gpus, options, progress, schedules)
+    devices = devices_of(gpus, hardware)
+    search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     ruled = bool(divided(options.pins)[0])
     if ruled and not asked:
@@ -70,12 +73,12 @@ def pipeline_or_plan(
     if ruled or (stages is not None and 1 not in stages):
         if best is None:
             raise Infeasible(
-                f"no pipeline of {' or '.join(map(str, asked))} stages fits on {gpus} GPUs"
+                f"no pipeline of {' or '.join(map(str, asked))} stages fits on {_named(devices)}"
                 + (" and follows the rules on stages" if ruled else "")
             )
         return pipeline_document(best, seconds, fastest.least_s)
     try:
-        single = plan(graph, hardware, gpus, options=options, progress=progress)
+        single = plan(graph, hardware, devices, options=options, progress=progress)
     except Infeasible:
         if best is None:
             raise
@@ -93,6 +96,10 @@ def pipeline_or_plan(
             label, single.micro_batches, predicted.replayed_time_s, predicted.peak_bytes
         ),
     )
+
+
+def _named(devices: int | Bundle) -> str:
+    return str(devices) if isinstance(devices, Bundle) else f"{devices} GPUs"
 
 
 def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:
@@ -147,9 +154,9 @@ def pipeline_document(
     """Returns a pipeline as a document; `seconds` are those of its search, `least_s` is proven to
     be below the step of every strategy that was asked for."""
     search = pipeline.search
-    strategy = Strategy(search.problem, pipeline.choices.tolist(), pipeline.edge_choices.tolist())
+    strategy = staged_strategy(pipeline)
     head = with_members(
-        heading(search),
+        heading_of(pipeline),
         gpus=pipeline.mesh.gpus,
         nodes=pipeline.mesh.nodes,
         mesh=mesh_description(SearchMesh.build(pipeline.mesh, search.options.max_configurations)),
@@ -166,13 +173,14 @@ def pipeline_document(
         stages=_stages(pipeline),
         predicted=_prediction(pipeline),
         certificate=_certificate(pipeline, least_s),
-        groups=strategy.groups([None] * len(search.problem.costs)),
-        edges=strategy.edges(),
+        groups=strategy.groups,
+        edges=strategy.edges,
         search=report,
         without_pipeline=without,
         timeline=pipeline_timeline(pipeline),
         kernels=search.options.light_kernels,
         stages_per_rank=pipeline.stages_per_rank if pipeline.stages_per_rank > 1 else UNSET,
+        bundle=UNSET if pipeline.kinds is None else str(pipeline.kinds.bundle),
     )
 
 
@@ -190,13 +198,17 @@ def _certificate(pipeline: Pipeline, least_s: float) -> Certificate:
 def _prediction(pipeline: Pipeline) -> PipelinePrediction:
     subject, graph = pipeline.search.subject, pipeline.search.subject.graph
     flops = model_flops(subject.coarsened, subject.patterns, graph)
-    ideal = ideal_s(flops, pipeline.search.hardware.devices[0]) / pipeline.mesh.gpus
+    # As much of a step as all devices at their peaks would take.
+    ranks = range(0, pipeline.stages, pipeline.stages_per_rank)
+    devices = [pipeline.search_of(rank).hardware.devices[0] for rank in ranks]
+    mean = len(devices) / sum(1.0 / ideal_s(flops, device) for device in devices)
+    ideal = mean / pipeline.mesh.gpus
     of_tokens, batch = tokens(graph), graph.batch_size
     return PipelinePrediction(
         step_s=pipeline.step_s,
         idle=pipeline.idle,
-        peak_bytes=round(float(pipeline.peak_bytes.max())),
-        peak_stage=int(pipeline.peak_bytes.argmax()),
+        peak_bytes=round(float(pipeline.peak_bytes[pipeline.peak_stage])),
+        peak_stage=pipeline.peak_stage,
         samples_per_s=None if batch is None else batch / pipeline.step_s,
         tokens_per_s=of_tokens / pipeline.step_s if of_tokens else None,
         model_flops_utilisation=ideal / pipeline.step_s,
@@ -227,6 +239,7 @@ def _stages(pipeline: Pipeline) -> list[PlannedStage]:
                 peak_bytes=round(float(pipeline.peak_bytes[stage])),
                 groups=groups,
                 kept_bytes=round(pipeline.kept_bytes[stage]),
+                **kind_members(pipeline, stage),
             )
         )
     return stages

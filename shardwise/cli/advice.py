@@ -71,7 +71,7 @@ def frontier(
         check_suffix(plot)
         check_output(plot, "plot")
     asked = Stages.of(stages, schedules)
-    asked.check(gpus=gpus, objective=_objective(search))
+    asked.check(gpus=gpus, objective=_objective(search), several_kinds=not server)
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,

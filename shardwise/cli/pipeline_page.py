@@ -18,7 +18,8 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
     batch = (
         "" if pipeline.batch_size is None else f", {counted(pipeline.batch_size, 'sample')} a step"
     )
-    say(f"{pipeline.graph_name} on {pipeline.gpus} GPUs of {pipeline.hardware}{batch}")
+    gpus = pipeline.bundle or f"{pipeline.gpus} GPUs"
+    say(f"{pipeline.graph_name} on {gpus} of {pipeline.hardware}{batch}")
     say(
         f"pipeline   {_stages(pipeline)}, {pipeline.schedule}, "
         f"{pipeline.micro_batches} micro-batches"
@@ -32,7 +33,7 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
     )
     say(
         f"memory     peak {gib(predicted.peak_bytes)} GiB per GPU, in stage "
-        f"{predicted.peak_stage}, of {gib(pipeline.memory_limit_bytes)} GiB that a step may use"
+        f"{predicted.peak_stage}, of {gib(pipeline.peak_limit_bytes)} GiB that a step may use"
     )
     say(f"proven     {_proof(pipeline)}")
     say(f"compared   {_compared(pipeline)}")
@@ -52,11 +53,12 @@ def _stages(pipeline: Pipeline) -> str:
 
 def stages_table(pipeline: Pipeline) -> None:
     """Prints what each stage is, and what it takes."""
-    outer = shared_scope(pipeline.stages)
+    outer, kinds = shared_scope(pipeline.stages), pipeline.bundle is not UNSET
     table(
         "stages",
         (
             "",
+            *(["on"] if kinds else []),
             "units",
             "strategy",
             "keeps",
@@ -128,6 +130,7 @@ def _row(number: int, stage: PlannedStage, outer: int) -> tuple[object, ...]:
     """Returns a stage's row; unit names are without their first `outer` letters."""
     return (
         number,
+        *([] if stage.group is UNSET else [stage.group]),
         units_text(stage, outer),
         stage.label,
         stage.kept_micro_batches,

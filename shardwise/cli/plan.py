@@ -24,7 +24,7 @@ from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_opt
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Bundle, Hardware
 from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
@@ -107,6 +107,7 @@ def plan(
         space=space if server else ANY,
         order=order,
         point=point,
+        several_kinds=not server,
     )
     if server and order is not None:
         raise BadInput(
@@ -178,7 +179,7 @@ def _pipelines(
 ) -> Callable[..., Pipeline | Plan]:
     """Returns what asks for a pipeline in the arguments of a plan."""
 
-    def ask(graph: Graph, profile: Hardware, gpus: int, **given: Any) -> Pipeline | Plan:
+    def ask(graph: Graph, profile: Hardware, gpus: int | Bundle, **given: Any) -> Pipeline | Plan:
         del given["objective"]
         return search(graph, profile, gpus, **stages, **given)
 

@@ -98,7 +98,8 @@ def run(
     if log is not None:
         parse_tracker(log)
     graph_spec = graph_spec or _known_graph(plan, source)
-    world = find_world(is_even=isinstance(plan, Pipeline) or plan.cluster is UNSET)
+    several = plan.bundle if isinstance(plan, Pipeline) else plan.cluster
+    world = find_world(is_even=several is UNSET)
     if world is not None:
         label = own_label(world.rank, world.size, kinds, slowed)
         options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up, compile, label)

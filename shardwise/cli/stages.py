@@ -71,6 +71,7 @@ class Stages:
         space: str = ANY,
         order: str | None = None,
         point: str | None = None,
+        several_kinds: bool = False,
     ) -> None:
         """Raises `BadInput` as `check_asked` does, where anything was asked of pipelines."""
         if self.piped:
@@ -80,5 +81,6 @@ class Stages:
                 space=space,
                 order=order,
                 point=point,
+                several_kinds=several_kinds,
                 called="--{}".format,
             )

@@ -25,7 +25,8 @@ class PipelinePrediction(msgspec.Struct, frozen=True):
 
     `idle` is the share of the step in which a device has nothing to do, in the mean: the bubble,
     and what unequal stages add to it. `peak_bytes` is the largest peak, reached in stage
-    `peak_stage`. `tokens_per_s` is null where samples are not sequences of tokens.
+    `peak_stage`; on several kinds of devices that which is most of its limit. `tokens_per_s` is
+    null where samples are not sequences of tokens.
     """
 
     step_s: float
@@ -46,7 +47,9 @@ class PlannedStage(msgspec.Struct, frozen=True):
     the end of the step, `hop_s` those in which a micro-batch's tensors go to the next stage, null
     for the last. `idle` is the share of the step in which its devices wait. `groups` are its groups
     by position among those of the pipeline. `kept_bytes` of the peak are what the micro-batches
-    that it keeps take at most; documents of earlier versions have none.
+    that it keeps take at most; documents of earlier versions have none. Where devices are of
+    several kinds, `group` is that of the profile whose devices the stage has, `kind` what these
+    are, and `memory_limit_bytes` what one of them may use.
     """
 
     first_device: int
@@ -64,6 +67,9 @@ class PlannedStage(msgspec.Struct, frozen=True):
     peak_bytes: int
     groups: list[int]
     kept_bytes: int | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    memory_limit_bytes: float | UnsetType = UNSET
 
 
 class WithoutPipeline(msgspec.Struct, frozen=True):
@@ -87,7 +93,8 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     `trainer` is there where stages have equal layers and the same strategy of a trainer: its
     `parallelism` is that of each stage. `kernels` says how light operators run.
     `stages_per_rank` is there where devices have several stages: of p groups of devices the r-th
-    has the stages r, r + p, r + 2p, …
+    has the stages r, r + p, r + 2p, … `bundle` is there where devices are of several kinds, and
+    says how many of which group; device memory and limit are then the least.
     """
 
     id: str
@@ -121,11 +128,23 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     trainer: PlannedTrainer | UnsetType = UNSET
     kernels: str | UnsetType = UNSET
     stages_per_rank: int | UnsetType = UNSET
+    bundle: str | UnsetType = UNSET
 
     @property
     def ranks(self) -> int:
         """The number of groups of devices, which have one stage or several each."""
         return len(self.stages) // (self.stages_per_rank or 1)
+
+    @property
+    def peak_limit_bytes(self) -> float:
+        """What a device of the stage with the peak may use."""
+        return self.stages[self.predicted.peak_stage].memory_limit_bytes or self.memory_limit_bytes
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of device of every rank, in their order; nothing where all are alike."""
+        first = self.stages[: self.ranks]
+        return [s.kind for s in first if s.kind is not UNSET for _ in range(s.devices)]
 
 
 def shared_scope(stages: Sequence[PlannedStage]) -> int:

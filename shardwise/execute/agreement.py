@@ -48,11 +48,11 @@ def require_one_order(names: Sequence[str]) -> None:
             )
 
 
-def require_kinds(planned: Sequence[str], mine: str) -> None:
+def require_kinds(planned: Sequence[str], mine: str, field: str) -> None:
     """Compares the kinds of device of all ranks with those that a plan has for them; collective.
 
     `planned` are the plan's by rank, `mine` is this rank's own. Raises `BadInput`, on all ranks
-    alike, where they differ.
+    alike, where they differ, with the plan's field that says what it has.
     """
     of_all: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(of_all, mine)
@@ -60,8 +60,8 @@ def require_kinds(planned: Sequence[str], mine: str) -> None:
         if not same_kind(wanted, kind):
             raise BadInput(
                 f"rank {rank} has a device of kind {kind!r}",
-                field="cluster.blocks",
-                expected=f"{wanted!r}, by the plan: hosts in the order of its blocks, or a label "
+                field=field,
+                expected=f"{wanted!r}, by the plan: hosts in the order of its devices, or a label "
                 "($SHARDWISE_KIND, --kinds) where a device has another name",
             )
 

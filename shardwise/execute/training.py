@@ -158,10 +158,13 @@ def _model(
     options: RunOptions,
 ) -> ParallelModule:
     if isinstance(plan, Pipeline):
+        if plan.kinds:
+            require_kinds(plan.kinds, options.label.kind or _kind(device), "stages")
         return PipelineModule(captured, plan, device)
     mesh = mesh_of(plan, world.rank)
     if plan.cluster is not UNSET:
-        require_kinds(plan.cluster.kinds, options.label.kind or _kind(device))
+        kind = options.label.kind or _kind(device)
+        require_kinds(plan.cluster.kinds, kind, "cluster.blocks")
     slowed = options.label.slowed if options.label.slowed.times > 1 else None
     return ParallelModule(captured, plan, mesh, device, options.compile, slowed)
 

@@ -45,14 +45,16 @@ def check_asked(
     space: str,
     order: str | None = None,
     point: str | None = None,
+    several_kinds: bool = False,
     called: Callable[[str], str] = str,
 ) -> None:
     """Raises `BadInput` for questions that are not asked about pipelines.
 
-    `gpus` is a number, or a text that may be one; `called` is how a member is named.
+    `gpus` is a number, or a text that may be one, and with `several_kinds` a bundle; `called` is
+    how a member is named.
     """
     stages = called("stages")
-    number = isinstance(gpus, int) or gpus.isdecimal()
+    number = several_kinds or isinstance(gpus, int) or gpus.isdecimal()
     for name, given, allowed in (
         ("order", order is not None, f"no {called('order')} with {stages}"),
         ("space", space != "any", f"any with {stages}"),

@@ -17,8 +17,9 @@ replay of all of them together. Stages of the same costs, choices and crossings 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,20 @@ class ReplayedStages:
     lasting_bytes: Floats
     rank_peak_bytes: Floats
     rank_lasting_bytes: Floats
+
+    @classmethod
+    def joined(cls, parts: Mapping[int, ReplayedStages], part_of: Sequence[int]) -> ReplayedStages:
+        """Returns stages of several replays, one on each rank: stage s is the next one of the part
+        `part_of[s]`."""
+        places = np.array([list(part_of[:s]).count(part) for s, part in enumerate(part_of)])
+        return cls(
+            *(
+                np.array(
+                    [getattr(parts[p], f.name)[n] for p, n in zip(part_of, places, strict=True)]
+                )
+                for f in fields(cls)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -136,8 +151,19 @@ class StageReplayer:
     ) -> ReplayedStages:
         """Replays the stages of one strategy, (groups,) and (edges,): stage s has the units from
         `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default."""
-        stages = len(bounds) - 1
-        first, last = np.array(bounds[:-1])[:, None], np.array(bounds[1:])[:, None]
+        return self.replay_ranges(choices, edge_choices, list(pairwise(bounds)), ranks)
+
+    def replay_ranges(
+        self,
+        choices: Choices,
+        edge_choices: Choices,
+        ranges: Sequence[tuple[int, int]],
+        ranks: Sequence[Sequence[int]] | None = None,
+    ) -> ReplayedStages:
+        """Replays stages that need not be all of the model: each has the units from the first of
+        its range to the last - 1."""
+        stages = len(ranges)
+        first, last = np.array(ranges).T[:, :, None]
         placed = [(stage,) for stage in range(stages)] if ranks is None else [*map(tuple, ranks)]
 
         def inside(units: NDArray[np.int64]) -> NDArray[np.bool_]:

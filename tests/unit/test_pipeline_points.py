@@ -319,8 +319,8 @@ CURVE = ("--hardware", "l4", "--max-gpus", "4")
         ),
         (
             frontier_command,
-            ("--hardware", "heterog-8", "--gpus", "v100=2,1080ti=2", "--stages", "2"),
-            "pipelines are not searched for this",
+            ("--hardware", "heterog-8", "--gpus", "v100=2,1080ti=4", "--stages", "2"),
+            "2 stages of v100=2,1080ti=4",
         ),
         (curve_command, (*CURVE, "--stages", "8"), "8 stages of up to 4 devices"),
         (

@@ -79,16 +79,17 @@ def least_windowed_s(
     """Returns the bound that holds where stage s has `windows[s]` forwards ahead of its gradients;
     infinite where there are more stages than units.
 
-    `backward_s` (U,) is what one micro-batch's backward computes in each unit at least; the others
-    are as in `least_step_s`.
+    `backward_s` (U,), or (stages, U) where stages differ, is what one micro-batch's backward
+    computes in each unit at least; the others are as in `least_step_s`.
     """
     through = [ranges_s[0] + ranges_of(update_s), *ranges_s[1:]]
     some = np.isfinite(ranges_of(update_s))
-    backward = np.where(some, ranges_of(backward_s), 0.0)
+    by_stage = np.broadcast_to(backward_s, (len(ranges_s), len(update_s)))
+    backward = [np.where(some, ranges_of(of_stage), 0.0) for of_stage in by_stage]
     # (A - 1) t - (k - 1) f, of which t - f is at least what backward computes.
     ahead = [
-        np.where(some, (micro_batches - k) * np.where(some, of, 0.0) + (k - 1) * backward, inf)
-        for k, of in zip(windows, ranges_s, strict=True)
+        np.where(some, (micro_batches - k) * np.where(some, of, 0.0) + (k - 1) * b, inf)
+        for k, of, b in zip(windows, ranges_s, backward, strict=True)
     ]
     limit, best = inf, inf
     while True:

@@ -42,6 +42,9 @@ RUN = 3
 GAIN = 1e-3
 """Relative: what moving a cut has to gain."""
 
+Weights = Sequence[float] | Floats
+"""What each unit weighs, (U,), or (stages, U)."""
+
 StageTime = Callable[[int, int, int], float]
 """Returns the seconds of a micro-batch of stage s (counted from 0), of units i to j - 1; infinite
 where it does not fit."""
@@ -58,39 +61,56 @@ class Cuts:
     step_s: float
 
 
-def windows(weights: Sequence[float], stages: int, slack: float) -> list[range]:
+def windows(weights: Weights, stages: int, slack: float) -> list[range]:
     """Returns for each stage the cuts at which it may end.
 
     A stage's units weigh at most 1 + `slack` times an even share, or are one unit; `weights` are
-    bounds on what each unit computes.
+    bounds on what each unit computes, (U,), or (stages, U) where that depends on the stage.
     """
-    units = len(weights)
-    before = np.concatenate([[0.0], np.cumsum(weights)])
-    share = before[-1] / stages
-    ends = []
-    for stage in range(1, stages + 1):
+    units = np.shape(weights)[-1]
+    befores = _before(weights, stages)
+    share, ends = _even_share(befores), []
+    for stage, before in enumerate(befores, 1):
         least, most = stage, units - (stages - stage)
         # What is before a cut is at most that of `stage` full stages, and so is what is behind.
-        first = int(np.searchsorted(before, before[-1] - (stages - stage) * share * (1 + slack)))
-        last = int(np.searchsorted(before, stage * share * (1 + slack), side="right")) - 1
+        full = [before[-1] / other[-1] if other[-1] > 0 else 1.0 for other in befores]
+        behind, ahead = (sum(of) * share * (1 + slack) for of in (full[stage:], full[:stage]))
+        first = int(np.searchsorted(before, before[-1] - behind))
+        last = int(np.searchsorted(before, ahead, side="right")) - 1
         first, last = max(least, min(first, most)), min(most, max(last, least))
         ends.append(range(min(first, last), max(first, last) + 1))
     ends[-1] = range(units, units + 1)
     return ends
 
 
+def _before(weights: Weights, stages: int) -> list[Floats]:
+    """Returns for each stage what the units before each unit, and all, weigh: (U + 1,)."""
+    by_stage = np.broadcast_to(
+        np.asarray(weights, dtype=np.float64), (stages, np.shape(weights)[-1])
+    )
+    return [np.concatenate([[0.0], np.cumsum(of_stage)]) for of_stage in by_stage]
+
+
+def _even_share(befores: Sequence[Floats]) -> float:
+    """Returns what each stage weighs where all weigh the same."""
+    first = befores[0][-1]
+    if first <= 0:
+        return 0.0
+    return float(first / sum(first / before[-1] for before in befores))
+
+
 def best_cuts(
     stage_s: StageTime,
-    hops_s: Sequence[float],
+    hops_s: Sequence[Sequence[float]],
     ends: Sequence[range],
-    weights: Sequence[float],
+    weights: Weights,
     repeats: Sequence[float],
     slack: float,
 ) -> Cuts | None:
     """Returns the best cuts; None where there are none.
 
-    `hops_s[c]` are the seconds of a hop over the cut before unit c, `repeats` are c_s of the
-    formula.
+    `hops_s[s][c]` are the seconds of a hop into stage s over the cut before unit c, `repeats` are
+    c_s of the formula; `weights` are as in `windows`.
     """
     table = _StageTimes(stage_s, ends, weights, repeats, slack)
     limit, best = inf, None
@@ -101,13 +121,18 @@ def best_cuts(
         if not table.know(bounds):
             continue
         times = [table.at(s, *bounds[s : s + 2]) for s in range(len(ends))]
-        through_s = sum(times) + 2 * sum(hops_s[c] for c in bounds[1:-1])
+        through_s = sum(times) + 2 * sum(hops_over(hops_s, bounds))
         longest_s = max(map(mul, repeats, times))
         if best is None or through_s + longest_s < best.step_s:
             best = Cuts(bounds, through_s + longest_s)
         if through_s + table.least_longest_s() >= best.step_s:
             return best
         limit = longest_s
+
+
+def hops_over(hops_s: Sequence[Sequence[float]], bounds: Sequence[int]) -> list[float]:
+    """Returns the seconds of the hops behind all stages but the last, as `best_cuts` has them."""
+    return [hops_s[stage][cut] for stage, cut in enumerate(bounds[1:-1], 1)]
 
 
 def looped_s(times_s: Sequence[float], hops_s: Sequence[float], run: Run) -> float:
@@ -160,19 +185,19 @@ class _StageTimes:
         self,
         stage_s: StageTime,
         ends: Sequence[range],
-        weights: Sequence[float],
+        weights: Weights,
         repeats: Sequence[float],
         slack: float,
     ) -> None:
-        before = np.concatenate([[0.0], np.cumsum(weights)])
-        share = before[-1] / len(ends) * (1 + slack)
+        befores = _before(weights, len(ends))
+        share = _even_share(befores) * (1 + slack)
         self._stage_s, self._repeats = stage_s, repeats
         self._begins = [range(1), *ends[:-1]]
         self._ends = ends
         self._times: list[Floats] = []
         self._weights: list[Floats] = []
         self._known: list[NDArray[np.bool_]] = []
-        for begins, stops in zip(self._begins, ends, strict=True):
+        for before, begins, stops in zip(befores, self._begins, ends, strict=True):
             first, last = np.array(begins)[:, None], np.array(stops)[None, :]
             weight = before[last] - before[first]
             allowed = (first < last) & ((weight <= share) | (last == first + 1))
@@ -224,7 +249,9 @@ class _StageTimes:
             rest = np.maximum(repeats * times, rest[None, :]).min(axis=1)
         return float(rest[0])
 
-    def least_sum(self, hops_s: Sequence[float], limit_s: float) -> tuple[int, ...] | None:
+    def least_sum(
+        self, hops_s: Sequence[Sequence[float]], limit_s: float
+    ) -> tuple[int, ...] | None:
         """Returns the bounds of the stages whose times and hops add up to the least, what each
         repeats being shorter than a limit; None where there are none."""
         rest = np.zeros(1)
@@ -236,7 +263,7 @@ class _StageTimes:
             chosen.append(total.argmin(axis=1))
             rest = total.min(axis=1)
             if stage:
-                rest = rest + 2 * np.array([hops_s[c] for c in self._begins[stage]])
+                rest = rest + 2 * np.array([hops_s[stage][c] for c in self._begins[stage]])
         if not np.isfinite(rest[0]):
             return None
         bounds, row = [0], 0

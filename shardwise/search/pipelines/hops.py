@@ -12,11 +12,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
 from shardwise.cost.space import SearchMesh
 from shardwise.hardware import GroupShape, Hardware, Mesh, collective_times
+
+
+class RankLinks(Protocol):
+    """What sends tensors between the ranks of a pipeline, and sums over them."""
+
+    def hop_s(self, sender: int, share_bytes: float) -> float:
+        """Returns the seconds of a hop from a rank to the next, by a device's shares."""
+        ...
+
+    def scattered_s(
+        self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
+    ) -> float:
+        """Returns those where devices that have the same of a tensor send a part each."""
+        ...
+
+    def sum_s(self, share_bytes: float) -> float:
+        """Returns the seconds in which the devices of all ranks sum a gradient, by its share."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.hardware import Mesh
+from shardwise.hardware import Bundle, Hardware, Mesh
 from shardwise.pipeline.actions import Schedule
 from shardwise.pipeline.keeping import Moments, moments_of
 from shardwise.pipeline.on_the_way import on_the_way
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
 from shardwise.replay.stages import ReplayedStages
-from shardwise.search.pipelines.hops import StageAxes
+from shardwise.search.pipelines.hops import RankLinks
 from shardwise.search.pipelines.stages import StageProblems, incoming_bytes, incoming_shares
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
@@ -27,20 +27,32 @@ from shardwise.sharding.layout import Floats
 
 
 @dataclass(frozen=True)
+class StageSearches:
+    """The whole model on the devices of one rank, of each kind of devices: its search, and the
+    group of `whole` that these devices are of. Rank r has the kind `of_rank[r]`."""
+
+    whole: Hardware
+    bundle: Bundle
+    searches: tuple[Search, ...]
+    groups: tuple[str, ...]
+    of_rank: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """A pipeline on n devices, n/p for each of its p ranks.
 
     A rank has one stage, or `stages_per_rank` in a loop: r, r + p, r + 2p, … `search` has the whole
-    model on the devices of one rank; `choices` (groups,) and `edge_choices` (edges,) are of its
-    problem. `bounds` are as in `Cuts`, `axes` number the ranks, `tied` are the parameters that the
-    model has several times.
+    model on the devices of the first rank; `choices` (groups,) and `edge_choices` (edges,) are of
+    its problem, and mean the same on other `kinds` of devices. `bounds` are as in `Cuts`, `axes`
+    number the ranks, `tied` are the parameters that the model has several times.
     """
 
     search: Search
     mesh: Mesh
     units: Units
     tied: Sequence[Tied]
-    axes: StageAxes
+    axes: RankLinks
     schedule: str
     bounds: tuple[int, ...]
     choices: NDArray[np.uint32]
@@ -49,6 +61,30 @@ class Pipeline:
     stages_per_rank: int = 1
     scattered: bool = False
     """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
+    kinds: StageSearches | None = None
+    """The kinds of devices that ranks have, None where all are alike."""
+
+    def search_of(self, stage: int) -> Search:
+        """Returns the whole model on devices of the kind that a stage is on."""
+        if self.kinds is None:
+            return self.search
+        return self.kinds.searches[self.kinds.of_rank[int(self.rank_of[stage])]]
+
+    @cached_property
+    def limits_bytes(self) -> NDArray[np.float64]:
+        """What a device of each stage may use, (stages,)."""
+        return np.array([self.search_of(stage).limit_bytes for stage in range(self.stages)])
+
+    @property
+    def peak_stage(self) -> int:
+        """The stage whose peak is most of what its devices may use."""
+        return int((self.peak_bytes / self.limits_bytes).argmax())
+
+    @property
+    def scaled_peak_bytes(self) -> float:
+        """The largest peak; on several kinds that of a device with the least memory which would be
+        as much of its limit."""
+        return float((self.peak_bytes * (self.limit_bytes / self.limits_bytes)).max())
 
     @property
     def stages(self) -> int:
@@ -224,18 +260,18 @@ class Pipeline:
 
     @property
     def limit_bytes(self) -> float:
-        """What one device may use."""
-        return self.search.limit_bytes
+        """What one device may use, the least where there are several kinds."""
+        return float(self.limits_bytes.min())
 
     @property
     def fits(self) -> bool:
-        """Whether every stage's peak is within the memory limit."""
-        return bool(self.peak_bytes.max() <= self.limit_bytes)
+        """Whether every stage's peak is within the memory limit of its devices."""
+        return bool((self.peak_bytes <= self.limits_bytes).all())
 
     @property
     def rank(self) -> tuple[bool, float, float]:
         """What is less for a better one: those that fit by time, others by their peak."""
-        peak_bytes = float(self.peak_bytes.max())
+        peak_bytes = self.scaled_peak_bytes
         if self.fits:
             return False, self.step_s, peak_bytes
         return True, peak_bytes, self.step_s
@@ -246,7 +282,7 @@ def _tied_s(
     problem: SearchProblem,
     units: Units,
     bounds: Sequence[int],
-    axes: StageAxes,
+    axes: RankLinks,
     rank_of: Sequence[int],
 ) -> tuple[float, ...]:
     """Returns how long each stage sums gradients of parameters that several ranks have.
@@ -268,23 +304,23 @@ def _tied_s(
 
 
 def assembled(
-    of: StageProblems,
+    of: Sequence[StageProblems],
     bounds: Sequence[int],
     kept_by: Sequence[int],
     within: Sequence[float] | Floats,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Returns configurations (groups,) and alternatives (edges,) of all stages between `bounds`.
 
-    Every stage has to fit, stage s within `within[s]` bytes.
+    Stage s is one of the problems `of[s]` and has to fit within `within[s]` bytes.
     """
-    problem = of.problem
+    problem = of[0].problem
     choices = np.zeros(len(problem.costs), dtype=np.uint32)
     edge_choices = np.zeros(len(problem.edges), dtype=np.uint32)
     for stage, (first, last) in enumerate(pairwise(bounds)):
-        solved = of.fastest(first, last, kept_by[stage], within[stage])
+        solved = of[stage].fastest(first, last, kept_by[stage], within[stage])
         if solved is None:
             raise ValueError(f"stage {stage} does not fit")
-        groups = of.units.groups_of(first, last)
+        groups = of[stage].units.groups_of(first, last)
         choices[groups] = solved.choices
-        edge_choices[of.edges_of(groups)] = solved.edge_choices
+        edge_choices[of[stage].edges_of(groups)] = solved.edge_choices
     return choices, edge_choices

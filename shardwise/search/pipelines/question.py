@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise import _core
-from shardwise.cost.assemble import SearchProblem
 from shardwise.hardware import Mesh
 from shardwise.search.pipelines.cuts import Cuts
-from shardwise.search.pipelines.hops import StageAxes
+from shardwise.search.pipelines.hops import RankLinks
+from shardwise.search.pipelines.kinds import Guide, StageKind, StageKinds
+from shardwise.search.pipelines.pipeline import StageSearches
 from shardwise.search.pipelines.rules import StageRules
 from shardwise.search.pipelines.searched import Run
-from shardwise.search.pipelines.stages import StageProblems, layouts_of, regular
-from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
-from shardwise.search.search import Draft
-from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import Floats
 
 
@@ -29,38 +25,62 @@ class Question:
     """A number of ranks and of micro-batches on the devices of a mesh, and the schedules that they
     allow.
 
-    No pipeline of it takes less than `least_s`. Of each unit, (U,), at least: `passes_s` is what
-    forward and backward of a step compute, `backward_s` what backward of a micro-batch and
-    `update_s` what the update does, `host_s` what the host takes to launch a step.
+    Rank r has devices of the kind `kind_of[r]` of `kinds`. No pipeline of it takes less than
+    `least_s`.
     """
 
     mesh: Mesh
     units: Units
     rules: StageRules
     tied: Sequence[Tied]
-    axes: StageAxes
-    ranks: int
-    draft: Draft
+    axes: RankLinks
+    kinds: StageKinds
+    kind_of: tuple[int, ...]
     runs: Sequence[Run]
     least_s: float
-    passes_s: Floats
-    backward_s: Floats
-    update_s: Floats
-    host_s: Floats
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.kind_of)
+
+    @property
+    def first(self) -> StageKind:
+        """The kind of the first rank's devices."""
+        return self.kinds.each[self.kind_of[0]]
+
+    @property
+    def searches(self) -> StageSearches | None:
+        """The kinds of devices as a pipeline has them, None where all are alike."""
+        kinds = self.kinds
+        if kinds.whole is None or kinds.bundle is None:
+            return None
+        searches = tuple(kind.search for kind in kinds.each)
+        groups = tuple(kind.group for kind in kinds.each)
+        return StageSearches(kinds.whole, kinds.bundle, searches, groups, self.kind_of)
+
+    def of_stages(self, run: Run) -> list[int]:
+        """Returns the number of the kind that each stage is on."""
+        return [self.kind_of[rank] for rank in run.rank_of]
+
+    @cached_property
+    def scales(self) -> Floats:
+        """How many times the memory limit of the smallest device that of each rank's is,
+        (ranks,)."""
+        limits = np.array([self.kinds.each[kind].limit_bytes for kind in self.kind_of])
+        return np.asarray(limits / self.kinds.limit_bytes)
 
 
 @dataclass(frozen=True)
 class Guided:
-    """The stages under one guide, and with layouts of guides only (`narrow`).
+    """The stages under one guide.
 
-    By the number of stages on each rank: staircases, and (U + 1,) the seconds of a hop between any
-    two stages, at most, by the unit before which the cut is, 0 where there is none.
+    `hops_s` has by the number of stages on each rank and by stage, (U + 1,), the seconds of the hop
+    into that stage by the unit before which the cut is, 0 where there is none.
     """
 
-    stages: StageProblems
-    narrow: StageProblems
-    staircases: Mapping[int, Staircases]
-    hops_s: Mapping[int, Sequence[float]]
+    guide: Guide
+    hops_s: Mapping[int, Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -69,25 +89,3 @@ class Within:
 
     cuts: Cuts
     within: Floats
-
-
-def guides_of(
-    problem: SearchProblem, question: Question, limit_bytes: float, shares: Sequence[float]
-) -> Iterator[NDArray[np.int64]]:
-    """Yields strategies of the whole model on the devices of a stage, with different layouts
-    between units."""
-    known: set[Hashable] = set()
-    part = problem.sums
-    for share in shares:
-        target = max(share * question.ranks * limit_bytes - problem.fixed_memory_bytes, 0.0)
-        with solver_errors():
-            solution = _core.solve(
-                part.problem, method="auto", epsilon=0.02, memory_target_bytes=target
-            )
-        fitting = np.flatnonzero(solution.memory_bytes <= target)
-        point = int(fitting[-1]) if len(fitting) else 0
-        guide = regular(problem, part.whole(solution.choices[point][None])[0])
-        layouts = layouts_of(problem, question.units, guide)
-        if layouts not in known:
-            known.add(layouts)
-            yield guide

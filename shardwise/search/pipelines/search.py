@@ -7,7 +7,7 @@ Numbers of stages p and of micro-batches A are tried in the order of what is pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -15,15 +15,15 @@ import numpy as np
 
 from shardwise.cost.host import Launching
 from shardwise.cost.options import Options, Progress, go_on
-from shardwise.cost.terms import GroupTerms
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, Mesh
+from shardwise.hardware import Bundle, Hardware
 from shardwise.replay.stages import FEWEST
 from shardwise.search.gaps import unbeaten
 from shardwise.search.pipelines.bounds import least_step_s, ranges_of
 from shardwise.search.pipelines.certified import least_within
-from shardwise.search.pipelines.hops import StageAxes
+from shardwise.search.pipelines.devices import Order, devices_for
+from shardwise.search.pipelines.kinds import StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.rules import divided, rules_of
@@ -31,8 +31,6 @@ from shardwise.search.pipelines.searched import SCHEDULES, Run, Searched, ordere
 from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
-from shardwise.search.search import Draft, mesh_of
-from shardwise.sharding.layout import Floats
 
 HOPELESS = 1.25
 """Pipelines are not replayed when their sums are this many times the best replayed step: what
@@ -124,7 +122,7 @@ class _Found:
         for number, (level, pipeline) in enumerate(unbeaten):
             done = share[0] + share[1] * number / len(unbeaten)
             go_on(progress, "pipelines", 0.8 + 0.2 * done)
-            made = level.within_peak(float(pipeline.peak_bytes.max())) or level.pipeline()
+            made = level.within_peak(pipeline.scaled_peak_bytes) or level.pipeline()
             if made is not None:
                 self.exact.append((level, made))
         return _unbeaten([*unbeaten, *self.exact])
@@ -132,14 +130,14 @@ class _Found:
 
 @dataclass
 class PipelineSearch:
-    """Searches the pipelines of a graph on `gpus` devices.
+    """Searches the pipelines of a graph on `gpus` devices, or those of a bundle.
 
     `staged` is the graph's, where the caller has it already.
     """
 
     graph: Graph
     hardware: Hardware
-    gpus: int
+    gpus: int | Bundle
     options: Options
     progress: Progress
     schedules: Sequence[str] = SCHEDULES[:2]
@@ -149,7 +147,14 @@ class PipelineSearch:
         """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
         hold, and `Infeasible` as `mesh_of`."""
         self._schedules = [Searched.of(name) for name in ordered(self.schedules)]
-        self._mesh: Mesh = mesh_of(self.hardware, self.gpus)
+        several = [str(of) for of in self._schedules if of.stages_per_rank > 1]
+        if several and isinstance(self.gpus, Bundle):
+            raise BadInput(
+                f"{several[0]} on devices of several kinds",
+                field="schedules",
+                expected=f"some of {', '.join(SCHEDULES)}",
+            )
+        self._devices = devices_for(self.hardware, self.gpus)
         self._staged = self.staged or StagedSubject.of(self.graph)
         pins, others = divided(self.options.pins)
         self._searched = replace(self.options, pins=others)
@@ -164,13 +169,11 @@ class PipelineSearch:
     def counts(self) -> list[int]:
         """Returns the numbers of ranks, each with its own devices, that the graph, the devices and
         one of the schedules allow, from 2 on."""
-        most = min(len(self._units), self.gpus)
+        most = min(len(self._units), self._devices.gpus)
         return [
             p
             for p in range(2, most + 1)
-            if self.gpus % p == 0
-            and StageAxes.of(self.hardware, self._mesh, p) is not None
-            and any(self._leave(schedule, p) for schedule in self._schedules)
+            if self._devices.orders(p) and any(self._leave(s, p) for s in self._schedules)
         ]
 
     def _leave(self, schedule: Searched, ranks: int) -> bool:
@@ -231,7 +234,7 @@ class PipelineSearch:
         """Returns the same, each with what no pipeline that was asked for takes less than within
         its peak."""
         pipelines, searched = self._frontier(stages)
-        peaks = np.array([float(pipeline.peak_bytes.max()) for pipeline in pipelines])
+        peaks = np.array([pipeline.scaled_peak_bytes for pipeline in pipelines])
         steps = np.array([pipeline.step_s for pipeline in pipelines])
         least = least_within(searched, peaks, steps, self.options.epsilon, self._at(1.0))
         return [Fastest(*one) for one in zip(pipelines, least.tolist(), strict=True)]
@@ -268,13 +271,11 @@ class PipelineSearch:
         for p in stages:
             if p not in possible:
                 raise BadInput(
-                    f"{p} stages of {self.gpus} devices and {len(self._units)} units"
+                    f"{p} stages of {self._devices} and {len(self._units)} units"
                     + ("" if self._rules.are_none else ", with the rules on stages"),
                     field="stages",
                     expected=", ".join(map(str, possible)) or "no pipeline is possible",
                 )
-            axes = StageAxes.of(self.hardware, self._mesh, p)
-            assert axes is not None
             for batches in self.options.counts(self.graph.batch_size):
                 runs = [
                     Run(schedule, p, batches)
@@ -282,52 +283,47 @@ class PipelineSearch:
                     if self._leave(schedule, p) and schedule.allows(p, batches)
                 ]
                 if runs and batches >= max(FEWEST, p):
-                    yield self._question(axes, runs)
+                    kinds = self._kinds(p, batches)
+                    for order in self._devices.orders(p):
+                        yield self._question(order, kinds, runs)
 
-    def _question(self, axes: StageAxes, runs: Sequence[Run]) -> Question:
-        ranks, batches = runs[0].ranks, runs[0].micro_batches
-        mesh = mesh_of(self.hardware, self.gpus // ranks)
-        subject = self._staged.subject
-        draft = Draft.of(subject, self.hardware, mesh, self._searched, self.progress, batches)
-        terms = draft.groups.terms
-        passes, backward, update = (
-            self._by_unit(draft, {kind: least(of) for kind, of in terms.items()})
-            for least in (
-                GroupTerms.least_passes_s,
-                GroupTerms.least_backward_s,
-                GroupTerms.least_update_s,
-            )
+    def _kinds(self, ranks: int, batches: int) -> StageKinds:
+        """Returns the model's costs on the devices of a rank, of each kind."""
+        subject, options = self._staged.subject, self._searched
+        drafts = self._devices.drafts(subject, ranks, options, self.progress, batches)
+        return StageKinds(
+            tuple(
+                StageKind(draft, self._units, self.progress, group)
+                for group, draft in drafts.items()
+            ),
+            *self._devices.several,
         )
-        ranges_s = ranges_of(passes / batches)
+
+    def _question(self, order: Order, kinds: StageKinds, runs: Sequence[Run]) -> Question:
+        batches = runs[0].micro_batches
+        first = kinds.each[order.kind_of[0]]
         # Beside a host an update may add less than it computes (`bounds.updates_beside`).
-        is_free = Launching.of(draft.groups.context).is_free
-        surely_s = update if is_free else np.zeros_like(update)
+        is_free = Launching.of(first.draft.groups.context).is_free
+        surely_s = first.update_s if is_free else np.zeros_like(first.update_s)
+        by_kind = [ranges_of(kind.passes_s / batches) for kind in kinds.each]
+        ranges_s = [by_kind[kind] for kind in order.kind_of]
         least_s = min(
-            float(passes.sum()) / ranks
+            float(first.passes_s.sum()) / len(order.kind_of)
             if run.each > 1
-            else least_step_s([ranges_s] * ranks, surely_s, batches)
+            else least_step_s(ranges_s, surely_s, batches)
             for run in runs
         )
         return Question(
-            self._mesh,
+            order.mesh,
             self._units,
             self._rules,
             self._staged.tied,
-            axes,
-            ranks,
-            draft,
+            order.axes,
+            kinds,
+            order.kind_of,
             runs,
             least_s,
-            passes,
-            backward / batches,
-            update,
-            self._by_unit(draft, {kind: of.host.least_s for kind, of in terms.items()}),
         )
-
-    def _by_unit(self, draft: Draft, of_kind: Mapping[Hashable, float]) -> Floats:
-        """Returns the sum of what the groups of each unit have, (U,)."""
-        kinds = draft.groups.kinds
-        return np.array([sum(of_kind[kinds[g]] for g in groups) for groups in self._units.groups])
 
 
 def _levels(staged: Staged, guided: Guided, run: Run) -> Iterator[_Level]:
@@ -352,7 +348,7 @@ def _levels(staged: Staged, guided: Guided, run: Run) -> Iterator[_Level]:
 
 def _unbeaten(made: Sequence[tuple[_Level, Pipeline]]) -> list[tuple[_Level, Pipeline]]:
     """Returns the pipelines that none beats in peak and step, ascending in peak."""
-    peaks = np.array([float(pipeline.peak_bytes.max()) for _, pipeline in made])
+    peaks = np.array([pipeline.scaled_peak_bytes for _, pipeline in made])
     steps = np.array([pipeline.step_s for _, pipeline in made])
     return [made[i] for i in unbeaten(peaks, steps).tolist()]
 

@@ -19,31 +19,30 @@ from shardwise.cost.options import Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
-from shardwise.replay.stages import StageReplayer
+from shardwise.replay.owner_costs import Choices
+from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.bounds import (
     least_step_s,
     least_windowed_s,
     ranges_of,
-    updates_beside,
 )
 from shardwise.search.pipelines.cuts import (
     TINY,
     Cuts,
     StageTime,
     best_cuts,
+    hops_over,
     looped_s,
     moved,
     windows,
 )
+from shardwise.search.pipelines.kinds import Guide
 from shardwise.search.pipelines.paths import least_by_paths_s
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
-from shardwise.search.pipelines.question import Guided, Question, Within, guides_of
-from shardwise.search.pipelines.ranges import RangeBounds
+from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.searched import Run
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
-from shardwise.search.pipelines.stages import StageProblems, narrowed
-from shardwise.search.pipelines.staircases import Staircases
-from shardwise.search.search import Search
+from shardwise.search.pipelines.stages import StageProblems
 from shardwise.sharding.layout import Floats
 
 ROUNDS = 4
@@ -83,38 +82,36 @@ class Staged:
     def __post_init__(self) -> None:
         self._parts: dict[tuple[int, float], Floats] = {}
 
-    @cached_property
-    def search(self) -> Search:
-        """The whole model on the devices of one stage."""
-        return self.question.draft.joined(self.progress)
-
     @property
     def limit_bytes(self) -> float:
-        """What a device may use."""
-        return self.question.draft.limit_bytes
+        """What a device with the least memory may use."""
+        return self.question.kinds.limit_bytes
 
     @cached_property
     def guided(self) -> list[Guided]:
         """The stages under guides that differ in layouts between units."""
-        problem, question = self.search.problem, self.question
-        guides = list(guides_of(problem, question, self.limit_bytes, self.shares))
-        narrow = narrowed(problem, guides)
+        question = self.question
         most_kept: dict[int, int] = {}
         for run in question.runs:
             most_kept[run.each] = max(most_kept.get(run.each, 1), *run.kept)
-        under = []
-        for guide in guides:
-            stages = StageProblems(problem, question.units, guide)
-            shares = [stages.incoming_bytes(cut) for cut in range(len(question.units) + 1)]
-            alike = replace(stages, narrow=narrow)
-            staircases, hops = {}, {}
-            for each, most in most_kept.items():
-                staircases[each] = Staircases(alike, most)
-                # From the last rank tensors go back to the first where ranks have several stages.
-                senders = range(question.ranks - (each == 1))
-                hops[each] = [max(question.axes.hop_s(s, size) for s in senders) for size in shares]
-            under.append(Guided(stages, alike, staircases, hops))
-        return under
+        guides = question.kinds.guides(question.ranks, self.shares, most_kept)
+        return [
+            Guided(guide, {each: self._hops_s(guide, each) for each in most_kept})
+            for guide in guides
+        ]
+
+    def _hops_s(self, guide: Guide, each: int) -> list[list[float]]:
+        """Returns the seconds of hops into each stage, (stages, U + 1), with `each` stages on a
+        rank."""
+        question, stages = self.question, guide.stages[0]
+        shares = [stages.incoming_bytes(cut) for cut in range(len(question.units) + 1)]
+        if len(question.kinds.each) > 1:
+            senders = range(question.ranks - 1)
+            return [[], *([question.axes.hop_s(s, size) for size in shares] for s in senders)]
+        # From the last rank tensors go back to the first where ranks have several stages.
+        senders = range(question.ranks - (each == 1))
+        slowest = [max(question.axes.hop_s(s, size) for s in senders) for size in shares]
+        return [slowest] * (question.ranks * each)
 
     def least_s(self, *, in_memory: bool = False) -> float:
         """Returns a bound on the step of every pipeline of the question, with what communicates in
@@ -137,38 +134,32 @@ class Staged:
     def _least_s(self, run: Run, limit_bytes: float, known: bool) -> float:
         """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
         of, batches = self.question, run.micro_batches
-        ranges_s = [self._ranges.passes_s] * run.stages
-        if isfinite(limit_bytes):
-            within = self._ranges.known_within if known else self._ranges.within
-            ranges_s = within(run.most_kept, limit_bytes)
-        first_s, any_s = self._updates_s
+        ranges_s = self._ranges_s(run, limit_bytes, known)
+        first_s, any_s = of.first.updates_s
         if run.each > 1:
-            return least_by_paths_s(run.order, ranges_s, of.backward_s, any_s)
+            return least_by_paths_s(run.order, ranges_s, of.first.backward_s, any_s)
+        backward_s = np.array([of.kinds.each[kind].backward_s for kind in of.of_stages(run)])
         least_s = least_step_s(ranges_s, first_s, batches)
-        ahead_s = least_windowed_s(ranges_s, of.backward_s, first_s, run.windows, batches)
+        ahead_s = least_windowed_s(ranges_s, backward_s, first_s, run.windows, batches)
         return max(least_s, ahead_s)
 
-    @cached_property
-    def _updates_s(self) -> tuple[Floats, Floats]:
-        """What the update of units, (U,), adds to a step at least: of the first units, of which
-        sums from the beginning alone count, and of any."""
-        of, host = self.question, self.search.own_replayer.host
-        if host is None:
-            return of.update_s, of.update_s
-        launched_s = np.zeros(len(of.units))
-        for group, unit in enumerate(of.units.of_group):
-            launched_s[unit] += float(host.groups[group].max())
-        for edge, costs in zip(self.search.problem.edges, host.edges, strict=True):
-            launched_s[of.units.of_group[edge.target]] += float(costs.max())
-        return updates_beside(of.passes_s, of.update_s, launched_s, host.constant)
-
-    @cached_property
-    def _ranges(self) -> RangeBounds:
-        return RangeBounds(self.search, self.question.units, self.bounding)
+    def _ranges_s(self, run: Run, limit_bytes: float, known: bool) -> list[Floats]:
+        """Returns for each stage what the passes of ranges of units take at least there."""
+        of, by_kind = self.question, dict[int, list[Floats]]()
+        for number in set(of.of_stages(run)):
+            kind = of.kinds.each[number]
+            ranges = kind.ranges(self.bounding)
+            if isfinite(limit_bytes):
+                within = ranges.known_within if known else ranges.within
+                scale = kind.limit_bytes / of.kinds.limit_bytes
+                by_kind[number] = within(run.most_kept, limit_bytes * scale)
+            else:
+                by_kind[number] = [ranges.passes_s] * run.stages
+        return [by_kind[number][stage] for stage, number in enumerate(of.of_stages(run))]
 
     def even(self, limit_bytes: float) -> Floats:
-        """Returns the same limit for each rank."""
-        return np.full(self.question.ranks, limit_bytes)
+        """Returns the same share of its memory for each rank: a limit of the smallest device's."""
+        return np.asarray(limit_bytes * self.question.scales)
 
     def fastest(
         self, guided: Guided, run: Run, limit_bytes: float, cutoff_s: float = inf
@@ -177,21 +168,21 @@ class Staged:
         and a schedule; None where none is, or its sums reach `cutoff_s`."""
         # What sums leave out, temporaries, differs from stage to stage, and is much the same from
         # pipeline to pipeline.
-        enough = np.ones(run.ranks)
+        enough, limits = np.ones(run.ranks), self.even(limit_bytes)
         parts = self._parts.get((run.each, limit_bytes), enough)
         for _ in range(TRIES):
-            best = self.best(guided, run, limit_bytes * parts)
+            best = self.best(guided, run, limits * parts)
             if best is None or best.cuts.step_s >= cutoff_s:
                 if not (parts < enough).any():
                     break
                 parts = (parts + enough) / 2
                 continue
             pipeline = self.replayed(guided, run, best)
-            over = pipeline.rank_peak_bytes / limit_bytes
+            over = pipeline.rank_peak_bytes / limits
             if over.max() <= 1.0:
                 self._parts[run.each, limit_bytes] = parts
                 return pipeline
-            sums = self._sums(guided, run, best.within, pipeline.bounds) / limit_bytes
+            sums = self._sums(guided, run, best.within, pipeline.bounds) / limits
             enough, parts = parts, np.where(over > 1.0, BELOW * (sums + 1.0 - over), parts)
         return None
 
@@ -201,12 +192,13 @@ class Staged:
         if run.each == 1:
             cuts = self._cut(guided, run, limits)
             return None if cuts is None else Within(cuts, limits)
-        weights, staircases = self.question.passes_s, guided.staircases[run.each]
+        (stages,), (staircases,) = guided.guide.stages, guided.guide.staircases[run.each]
+        weights = self.question.first.passes_s
         # Where memory is short the guide's shares may be too little for some stage of even cuts.
         even = even_bounds(weights, run.stages)
         within = divided_at(staircases, run, even, limits)
         if within is None:
-            within = guessed_shares(guided.stages, run, weights, limits)
+            within = guessed_shares(stages, run, weights, limits)
         best: Within | None = None
         for _ in range(SHARED):
             cuts = self._looped(guided, run, within)
@@ -226,10 +218,10 @@ class Staged:
 
         def step_s(bounds: tuple[int, ...]) -> float:
             times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
-            return looped_s(times, [hops_s[cut] for cut in bounds[1:-1]], run)
+            return looped_s(times, hops_over(hops_s, bounds), run)
 
         cuts = self._cut(guided, run, within)
-        starts = [even_bounds(self.question.passes_s, run.stages)]
+        starts = [even_bounds(self.question.first.passes_s, run.stages)]
         if cuts is not None:
             starts.append(cuts.bounds)
         bounds = moved(min(starts, key=step_s), step_s)
@@ -245,14 +237,18 @@ class Staged:
     ) -> Cuts | None:
         """Returns the best cuts whose sums are within a memory, by staircases and, where they are
         better, the exact seconds of a step that are known of stages; None where none fits."""
-        of, batches = self.question, self.search.micro_batches
+        of, batches = self.question, run.micro_batches
         stage_s = self._stage_times(guided, run, within, exact or {})
-        weights = (of.passes_s / batches).tolist()
+        kinds = of.kinds.each
+        weights = np.array([kinds[kind].passes_s / batches for kind in of.of_stages(run)])
         # A rule may ask for stages that are far from even.
         slack = SLACK if of.rules.are_none else float(run.stages)
         ends = windows(weights, run.stages, slack)
-        hidden = 1.0 - batches * of.backward_s.sum() / max(of.passes_s.sum(), TINY)
-        repeats = run.repeats(hidden)
+        backward_s, passes_s = (
+            sum(float(times.sum()) for times in every)
+            for every in ([k.backward_s for k in kinds], [k.passes_s for k in kinds])
+        )
+        repeats = run.repeats(1.0 - batches * backward_s / max(passes_s, TINY))
         return best_cuts(stage_s, guided.hops_s[run.each], ends, weights, repeats, slack)
 
     def _stage_times(
@@ -264,15 +260,18 @@ class Staged:
     ) -> StageTime:
         """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
         are better, the exact ones that are known."""
-        batches, kept_by, staircases = run.micro_batches, run.kept, guided.staircases[run.each]
-        host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
+        of, batches, kept_by = self.question, run.micro_batches, run.kept
+        staircases, kind_of = guided.guide.staircases[run.each], of.of_stages(run)
+        host_s = [np.concatenate([[0.0], np.cumsum(kind.host_s)]) for kind in of.kinds.each]
 
         def stage_s(stage: int, first: int, last: int) -> float:
-            if not self.question.rules.allow(run.stages, stage, first, last):
+            if not of.rules.allow(run.stages, stage, first, last):
                 return inf
-            seconds = staircases.fastest_s(first, last, kept_by[stage], within[stage])
+            own = staircases[kind_of[stage]]
+            seconds = own.fastest_s(first, last, kept_by[stage], within[stage])
             seconds = min(seconds, exact.get((stage, first, last), inf))
-            launched_s = np.asarray(host_s[last] - host_s[first])
+            of_host = host_s[kind_of[stage]]
+            launched_s = np.asarray(of_host[last] - of_host[first])
             return float(soft_maximum(np.asarray(seconds), launched_s)) / batches
 
         return stage_s
@@ -284,7 +283,9 @@ class Staged:
         of `cuts.py` does not know what a schedule hides."""
         stage_s = self._stage_times(guided, run, within, {})
         of, batches = self.question, run.micro_batches
-        passes, backward = ranges_of(of.passes_s / batches), ranges_of(of.backward_s)
+        kinds, kind_of = of.kinds.each, of.of_stages(run)
+        passes = [ranges_of(kind.passes_s / batches) for kind in kinds]
+        backward = [ranges_of(kind.backward_s) for kind in kinds]
         order = run.shortened((SIMULATED if run.each == 1 else SIMULATED_EACH) * run.ranks)
         hops_s = guided.hops_s[run.each]
 
@@ -293,10 +294,10 @@ class Staged:
             if max(times) == inf:
                 return inf
             parts = []
-            for t, (i, j) in zip(times, pairwise(bounds), strict=True):
-                share = backward[i, j] / passes[i, j] if passes[i, j] > 0 else 0.5
+            for t, kind, at in zip(times, kind_of, pairwise(bounds), strict=True):
+                share = backward[kind][at] / passes[kind][at] if passes[kind][at] > 0 else 0.5
                 parts.append(StageTimes(t * (1.0 - share), t * share, 0.0))
-            simulated = simulate(order, parts, [hops_s[cut] for cut in bounds[1:-1]])
+            simulated = simulate(order, parts, hops_over(hops_s, bounds))
             longest = max(sum(times[stage] for stage in own) for own in run.placed)
             return simulated.seconds + (batches - order.micro_batches) * longest
 
@@ -307,6 +308,7 @@ class Staged:
         schedule runs faster; `best` has those of staircases."""
         exact: dict[tuple[int, int, int], float] = {}
         cuts, within = best.cuts, best.within
+        stages = self._of_stages(guided.guide.stages, run)
         # What the sums of several stages on a rank are is not what the programme finds the best of.
         for _ in range(ROUNDS if run.each == 1 else 0):
             places = [(s, *cuts.bounds[s : s + 2]) for s in range(run.stages)]
@@ -314,7 +316,7 @@ class Staged:
             if not unsolved:
                 break
             for stage, first, last in unsolved:
-                solved = guided.stages.fastest(first, last, run.kept[stage], within[stage])
+                solved = stages[stage].fastest(first, last, run.kept[stage], within[stage])
                 assert solved is not None, "what staircases have fits"
                 exact[stage, first, last] = solved.time_s
             again = self._cut(guided, run, within, exact)
@@ -324,39 +326,54 @@ class Staged:
 
     def _sums(self, guided: Guided, run: Run, within: Floats, bounds: Sequence[int]) -> Floats:
         """Returns the bytes of each rank as sums."""
-        sums, fixed = np.zeros(run.ranks), self.search.problem.fixed_memory_bytes
+        sums, stages = np.zeros(run.ranks), self._of_stages(guided.guide.stages, run)
         for stage, (first, last) in enumerate(pairwise(bounds)):
             kept, limit = run.kept[stage], within[stage]
-            solved = guided.stages.fastest(first, last, kept, limit)
+            solved = stages[stage].fastest(first, last, kept, limit)
             assert solved is not None, "the stage was assembled"
-            left = guided.stages.left_bytes(first, kept, limit)
+            left = stages[stage].left_bytes(first, kept, limit)
+            fixed = stages[stage].problem.fixed_memory_bytes
             rank = run.rank_of[stage]
             # Every device holds the fixed part once.
             sums[rank] += limit - left + solved.memory_bytes - (fixed if sums[rank] else 0.0)
         return sums
 
-    @cached_property
-    def _replayer(self) -> StageReplayer:
-        return StageReplayer(self.search.own_replayer, self.question.units.of_group)
+    def _of_stages(self, by_kind: Sequence[StageProblems], run: Run) -> list[StageProblems]:
+        """Returns the problems of each stage's kind."""
+        return [by_kind[kind] for kind in self.question.of_stages(run)]
 
     def replayed(self, guided: Guided, run: Run, best: Within, *, quick: bool = False) -> Pipeline:
         """Returns the pipeline whose sums are within a memory, near the cuts of staircases: the
         best when stages are solved exactly. A `quick` one has just these cuts, and layouts of
         guides only."""
-        stages = guided.narrow if quick else guided.stages
+        guide, of = guided.guide, self.question
+        stages = self._of_stages(guide.narrow if quick else guide.stages, run)
         bounds = best.cuts.bounds if quick else self._settled(guided, run, best).bounds
-        question = self.question
         choices, edge_choices = assembled(stages, bounds, run.kept, best.within)
         return Pipeline(
-            self.search,
-            question.mesh,
-            question.units,
-            question.tied,
-            question.axes,
+            of.first.search,
+            of.mesh,
+            of.units,
+            of.tied,
+            of.axes,
             run.of.name,
             bounds,
             choices,
             edge_choices,
-            self._replayer.replay(choices, edge_choices, bounds, run.placed),
+            self.replay(run, choices, edge_choices, bounds),
             run.each,
+            kinds=of.searches,
         )
+
+    def replay(
+        self, run: Run, choices: Choices, edge_choices: Choices, bounds: Sequence[int]
+    ) -> ReplayedStages:
+        """Replays the stages of a strategy, (groups,) and (edges,), each on its kind of devices."""
+        of = self.question
+        if len(of.kinds.each) == 1:
+            return of.first.replayer.replay(choices, edge_choices, bounds, run.placed)
+        kind_of, parts = of.of_stages(run), dict[int, ReplayedStages]()
+        for number, kind in enumerate(of.kinds.each):
+            own = [at for at, k in zip(pairwise(bounds), kind_of, strict=True) if k == number]
+            parts[number] = kind.replayer.replay_ranges(choices, edge_choices, own)
+        return ReplayedStages.joined(parts, kind_of)

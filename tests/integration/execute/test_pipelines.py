@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import shardwise  # noqa: E402
+from harness.answers import document  # noqa: E402
 from harness.commands import warm_context  # noqa: E402
 from harness.execute.bounds import TOLERANCE  # noqa: E402
 from harness.execute.pipeline_module import (  # noqa: E402
@@ -32,11 +33,16 @@ from harness.execute.pipelines import Pipelines  # noqa: E402
 from harness.execute.ranks import Ranks, free_port  # noqa: E402
 from harness.execute.swept import ROOT  # noqa: E402
 from harness.tiers import some  # noqa: E402
+from shardwise.advise import Options, pipeline_or_plan  # noqa: E402
+from shardwise.capture.model import Model  # noqa: E402
+from shardwise.documents import Pipeline  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
+from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.parameters import clip_grad_norm_  # noqa: E402
 from shardwise.execute.pipeline import module as pipeline_module  # noqa: E402
 from shardwise.execute.pipeline import runner  # noqa: E402
+from shardwise.hardware import load_hardware  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -160,6 +166,22 @@ def test_a_users_module_as_a_pipeline(four: Ranks, random_pipelines: Pipelines, 
     of_first, of_last = of_ranks[0]["names"], of_ranks[-1]["names"]
     assert "first.weight" in of_first and "last.weight" in of_last
     assert "last.weight" not in of_first and "first.bias" not in of_last
+
+
+@pytest.mark.parametrize("gpus", ["v100=2,p100=2", "1080ti=2,v100=1,p100=1"])
+def test_a_searched_pipeline_on_several_kinds_computes_what_one_device_computes(
+    four: Ranks, gpus: str
+) -> None:
+    """Ranks differ in nothing but what the search thinks of them."""
+    hardware = load_hardware("heterog-8")
+    graph = capture_module(Model(a_module(), a_batch()), "net").graph
+    options = Options(micro_batches=(4,), zero=(0, 1, 2, 3))
+    counts = [2] if gpus.startswith("v100") else [4]
+    found = pipeline_or_plan(graph, hardware, gpus, stages=counts, options=options)
+    assert isinstance(found, Pipeline) and len({stage.group for stage in found.stages}) > 1
+    for of_rank in four(_errors, document(found)):
+        assert of_rank["off"] < 1e-6
+        assert of_rank["worst"] < TOLERANCE
 
 
 # The last two have the stages with the tied weight on one rank.

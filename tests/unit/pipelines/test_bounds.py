@@ -62,6 +62,43 @@ def test_no_pipeline_is_below_the_bound(seed: int) -> None:
         assert max(bound, windowed) >= 0.7 * min(steps)
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_no_pipeline_of_unlike_stages_is_below_the_bound(seed: int) -> None:
+    """As above, with units that take other times in each stage, as on other kinds of devices."""
+    random = Random(seed)
+    units, stages, batches = random.randint(3, 6), random.randint(2, 3), random.randint(4, 7)
+    forward, backward = (
+        np.array([[random.uniform(0.1, 2) for _ in range(units)] for _ in range(stages)])
+        * np.array([[random.uniform(0.5, 2)] for _ in range(stages)])
+        for _ in range(2)
+    )
+    update = np.array([[random.uniform(0, 1) for _ in range(units)] for _ in range(stages)])
+    passes = [ranges_of(of_stage) for of_stage in forward + backward]
+    for name in SCHEDULES:
+        windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
+        bound = max(
+            least_step_s(passes, update[0], batches),
+            least_windowed_s(passes, backward, update[0], windows_of, batches),
+        )
+        steps = []
+        for bounds in every_cut(units, stages):
+            ranges = [slice(*pair) for pair in pairwise(bounds)]
+            times = [
+                StageTimes(float(forward[s, r].sum()), float(backward[s, r].sum()), 0.0)
+                for s, r in enumerate(ranges)
+            ]
+            run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
+            ends = [spans[-1][1] for spans in run.spans_s]
+            steps.append(
+                max(
+                    e + update[s, r].sum()
+                    for s, (e, r) in enumerate(zip(ends, ranges, strict=True))
+                )
+            )
+        assert bound <= min(steps) * (1 + 1e-9)
+        assert bound >= 0.6 * min(steps)
+
+
 def test_more_stages_than_units_take_for_ever() -> None:
     two = ranges_of(np.ones(2))
     assert least_step_s([two] * 3, np.zeros(2), 4) == inf
@@ -95,7 +132,7 @@ def test_no_stage_is_below_what_its_units_take_at_least(
     """Of strategies and cuts drawn at random; GPT-2 waits for its host on H100s."""
     search = PipelineSearch(gpt2, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
     (question,) = search.questions([2])
-    problem = question.draft.joined(quiet)
+    problem = question.first.draft.joined(quiet)
     least = RangeBounds(problem, units, quiet).passes_s
     own = StageReplayer(problem.own_replayer, units.of_group)
     sums = OwnerCosts(
@@ -117,7 +154,7 @@ def test_no_stage_is_below_what_its_units_take_at_least(
         passes = replayed.forward_s + replayed.backward_s
         bounds = np.array([least[0, cut], least[cut, -1]])
         assert (passes >= bounds * (1 - 1e-9)).all()
-        computed = [question.backward_s[:cut].sum(), question.backward_s[cut:].sum()]
+        computed = [question.first.backward_s[:cut].sum(), question.first.backward_s[cut:].sum()]
         assert (replayed.backward_s >= np.array(computed) * (1 - 1e-9)).all()
         tightest = min(tightest, float((passes / bounds).min()))
     assert tightest < 1.03
@@ -130,7 +167,7 @@ def test_no_stage_that_fits_is_below_its_bound_within_memory(
     options = replace(OPTIONS, recompute="auto")
     search = PipelineSearch(gpt2, L4, 4, options, quiet, staged=staged)
     (question,) = search.questions([2])
-    problem = question.draft.joined(quiet)
+    problem = question.first.draft.joined(quiet)
     costs, edges = problem.problem.costs, problem.problem.edges
     seconds = [cost.time_s for cost in costs], [edge.table.time_s for edge in edges]
     bounds = RangeBounds(problem, units, quiet)

@@ -25,7 +25,8 @@ class RandomPipeline:
     stages: int
     repeats: list[float]
     times: dict[tuple[int, int, int], float]
-    hops: list[float]
+    hops: list[list[float]]
+    weights: list[list[float]]
 
     @classmethod
     def of(cls, seed: int) -> RandomPipeline:
@@ -37,23 +38,24 @@ class RandomPipeline:
             (s, i, j): inf if sum(held[i:j]) * (stages - s) > limit else random.random() * (j - i)
             for s, i, j in product(range(stages), range(units), range(units + 1))
         }
-        hops = [random.random() * 0.2 for _ in range(units + 1)]
+        hops = [[random.random() * 0.2 for _ in range(units + 1)] for _ in range(stages)]
         batches = random.choice([1, 4, 30])
         repeats = [batches * random.uniform(0.7, 1.0) for _ in range(stages)]
-        return cls(units, stages, repeats, times, hops)
+        # Zeros leave all cuts to the programme.
+        weights = [[0.0] * units for _ in range(stages)]
+        return cls(units, stages, repeats, times, hops, weights)
 
     def step_s(self, bounds: tuple[int, ...]) -> float:
         of = [self.times[s, i, j] for s, (i, j) in enumerate(pairwise(bounds))]
         if max(of) == inf:
             return inf
-        hops_s = sum(self.hops[cut] for cut in bounds[1:-1])
+        hops_s = sum(self.hops[stage][cut] for stage, cut in enumerate(bounds[1:-1], 1))
         return float(sum(of) + 2 * hops_s + max(map(mul, self.repeats, of)))
 
     def found(self) -> Cuts | None:
-        weights = [0.0] * self.units
-        ends = windows(weights, self.stages, 0.5)
+        ends = windows(self.weights, self.stages, 0.5)
         return best_cuts(
-            lambda *stage: self.times[stage], self.hops, ends, weights, self.repeats, 0.5
+            lambda *stage: self.times[stage], self.hops, ends, self.weights, self.repeats, 0.5
         )
 
 
@@ -73,7 +75,7 @@ def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
     ends = windows(weights, 4, 0.6)
     cuts = best_cuts(
         lambda _, i, j: sum(weights[i:j]) + 0.75 * (i == 0),
-        [0.0] * 14,
+        [[0.0] * 14] * 4,
         ends,
         weights,
         [9.0] * 4,
@@ -105,3 +107,25 @@ def test_windows_hold_the_even_cuts_and_leave_out_lopsided_ones() -> None:
 def test_windows_of_one_heavy_unit() -> None:
     ends = windows([1.0, 100.0, 1.0, 1.0], 4, 0.5)
     assert [list(window) for window in ends] == [[1], [2], [3], [4]]
+
+
+def test_a_stage_on_slower_devices_may_have_fewer_units() -> None:
+    """Devices that take three times as long: an even share is a quarter of the others'."""
+    fast, slow = [1.0] * 32, [3.0] * 32
+    ends = windows([fast, slow], 2, 0.2)
+    assert 24 in ends[0] and 16 not in ends[0]
+    ends = windows([slow, fast], 2, 0.2)
+    assert 8 in ends[0] and 16 not in ends[0]
+
+
+def test_cuts_are_even_in_seconds_where_devices_differ() -> None:
+    by_stage = [[1.0] * 32, [3.0] * 32]
+    cuts = best_cuts(
+        lambda stage, i, j: by_stage[stage][0] * (j - i),
+        [[0.0] * 33] * 2,
+        windows(by_stage, 2, 0.6),
+        by_stage,
+        [20.0, 20.0],
+        0.6,
+    )
+    assert cuts is not None and cuts.bounds == (0, 24, 32)

@@ -98,7 +98,7 @@ def test_the_stages_of_a_strategy_add_up_to_the_whole(stages: StageProblems) -> 
     bounds, kept_by = (0, 5, 9, 14), [1, 1, 1]
     limit = 20 * 2**30
     solved = [stages.fastest(*pair, 1, limit) for pair in pairwise(bounds)]
-    choices, edge_choices = assembled(stages, bounds, kept_by, [limit] * 3)
+    choices, edge_choices = assembled([stages] * 3, bounds, kept_by, [limit] * 3)
     _, whole_s = stages.problem.summed(choices[None], edge_choices[None])
     assert sum(stage.time_s for stage in solved if stage) == pytest.approx(float(whole_s[0]))
 

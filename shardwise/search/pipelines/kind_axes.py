@@ -1,0 +1,110 @@
+"""What it takes to send tensors between stages on devices of several kinds.
+
+Every stage has as many devices of one kind, and the stages of a kind follow each other. Between two
+of them a hop is that of one kind (`hops.py`), unless the profile has a slower path between nodes of
+their group. There, and from kind to kind, all devices of a stage send their
+shares of x bytes at once, each to its counterpart, through the cards of their nodes; with m devices
+of the sending stage in a node and m' of the receiving one, and B, B' the slower of their cards and
+of the path between the groups,
+
+    max(m / B, m' / B') x + the larger of both latencies
+
+Gradients of parameters that several stages have are summed over all stages, by the formula for
+several kinds (`hardware/joint.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwise.cost.space import SearchMesh
+from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks, Mesh
+from shardwise.hardware.blocks import Block
+from shardwise.search.pipelines.hops import StageAxes
+
+
+@dataclass(frozen=True)
+class KindAxes:
+    """The stages of a bundle: stage r is on `devices` devices of the group `order[r]`, the stages
+    of one group after another."""
+
+    hardware: Hardware
+    bundle: Bundle
+    order: tuple[str, ...]
+    devices: int
+
+    @classmethod
+    def of(
+        cls, hardware: Hardware, bundle: Bundle, order: Sequence[str], devices: int
+    ) -> KindAxes | None:
+        """Returns the links between these stages; None where those of a group are not whole axes of
+        the mesh of its devices."""
+        found = cls(hardware, bundle, tuple(order), devices)
+        return None if None in found._inside.values() else found
+
+    def hop_s(self, sender: int, share_bytes: float) -> float:
+        """Returns the seconds in which a device's shares of a micro-batch's tensors go from the
+        devices of a stage to those of the next; 0 where there are none."""
+        here, there = self.order[sender], self.order[sender + 1]
+        if not share_bytes:
+            return 0.0
+        links, ends = self._links, ((sender, sender + 1), (sender + 1, sender))
+        is_near = links.node(sender) == links.node(sender + 1)
+        if here == there and (is_near or self.hardware.path(here, there) is None):
+            inside = self._inside[here]
+            assert inside is not None
+            return inside.hop_s(sender - self.order.index(here), share_bytes)
+        per_byte = max(self._in_a_node(self.order[a]) / links.bandwidth(a, b) for a, b in ends)
+        latency_s = max(links.latency_s(a) for a, _ in ends)
+        return per_byte * share_bytes + latency_s
+
+    def scattered_s(
+        self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
+    ) -> float:
+        """Returns the same, as all devices send all that they have."""
+        return self.hop_s(sender, sum(share_bytes for share_bytes, _ in shares))
+
+    def sum_s(self, share_bytes: float) -> float:
+        """Returns the seconds in which the devices of all stages sum a gradient, by its share."""
+        support = tuple(range(len(self.order)))
+        sizes = np.array([share_bytes])
+        return float(self._links.times("all_reduce", sizes, support, 1)[0])
+
+    @property
+    def nodes(self) -> int:
+        """The nodes that have any of the devices."""
+        return Blocks.of(self.hardware, self.bundle).nodes
+
+    @cached_property
+    def _inside(self) -> dict[str, StageAxes | None]:
+        """The axes that number the stages of each group."""
+        axes = {}
+        for name, count in self.bundle.counts:
+            alone = self.hardware.of_group(name)
+            axes[name] = StageAxes.of(alone, Mesh.build(alone, count), count // self.devices)
+        return axes
+
+    def _in_a_node(self, name: str) -> int:
+        """Returns how many devices of a stage a node of a group has at most."""
+        alone = self.hardware.of_group(name)
+        return Mesh.build(alone, self.devices).per_node
+
+    @cached_property
+    def _links(self) -> JointLinks:
+        """The links between stages, each as one block in the first of its nodes."""
+        first_node, blocks = 0, {}
+        of_group = dict(self.bundle.counts)
+        for name, count in self.bundle.counts:
+            mesh = Mesh.build(self.hardware.of_group(name), count)
+            blocks[name] = [
+                Block(name, first_node + stage * self.devices // mesh.per_node)
+                for stage in range(of_group[name] // self.devices)
+            ]
+            first_node += mesh.nodes
+        placed = tuple(block for name in dict.fromkeys(self.order) for block in blocks[name])
+        most = max(self._in_a_node(name) for name in of_group)
+        return JointLinks(Blocks(self.hardware, self.bundle, most, placed))

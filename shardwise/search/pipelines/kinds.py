@@ -1,0 +1,183 @@
+"""The kinds of devices that the stages of a pipeline are on, each with the model's costs there.
+
+Where all devices are alike there is one kind. Of several, each stage is on devices of one, and the
+configurations of groups are the same on all, row by row (`cost/of_kinds.py`): so a guide
+(`stages.py`) is one of every kind, and a strategy's rows mean the same whatever a stage is on. Only
+the alternatives of crossings are a kind's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+from shardwise.cost.options import Progress
+from shardwise.cost.terms import GroupTerms
+from shardwise.hardware import Bundle, Hardware
+from shardwise.replay.stages import StageReplayer
+from shardwise.search.pipelines.bounds import updates_beside
+from shardwise.search.pipelines.ranges import RangeBounds
+from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
+from shardwise.search.pipelines.staircases import Staircases
+from shardwise.search.pipelines.units import Units
+from shardwise.search.search import Draft, Search
+from shardwise.search.solver_errors import solver_errors
+from shardwise.sharding.layout import Floats
+
+
+@dataclass
+class StageKind:
+    """As many devices of one kind as a stage has, and what the units take there.
+
+    Of each unit, (U,), at least: `passes_s` is what forward and backward of a step compute,
+    `backward_s` what backward of a micro-batch and `update_s` what the update does, `host_s` what
+    the host takes to launch a step.
+    """
+
+    draft: Draft
+    units: Units
+    progress: Progress
+    group: str = ""
+    """The group of the profile that the devices are of, where it has groups."""
+
+    @property
+    def limit_bytes(self) -> float:
+        """What a device may use."""
+        return self.draft.limit_bytes
+
+    @cached_property
+    def search(self) -> Search:
+        """The whole model on the devices of one stage."""
+        return self.draft.joined(self.progress)
+
+    @cached_property
+    def replayer(self) -> StageReplayer:
+        """Replays the stages on this kind."""
+        return StageReplayer(self.search.own_replayer, self.units.of_group)
+
+    @cached_property
+    def passes_s(self) -> Floats:
+        return self._by_unit(GroupTerms.least_passes_s)
+
+    @cached_property
+    def backward_s(self) -> Floats:
+        return self._by_unit(GroupTerms.least_backward_s) / self.draft.groups.context.micro_batches
+
+    @cached_property
+    def update_s(self) -> Floats:
+        return self._by_unit(GroupTerms.least_update_s)
+
+    @cached_property
+    def host_s(self) -> Floats:
+        return self._by_unit(lambda terms: terms.host.least_s)
+
+    def _by_unit(self, least: Callable[[GroupTerms], float]) -> Floats:
+        """Returns the sum of what the groups of each unit have, (U,)."""
+        groups = self.draft.groups
+        of_kind = {kind: least(terms) for kind, terms in groups.terms.items()}
+        return np.array([sum(of_kind[groups.kinds[g]] for g in own) for own in self.units.groups])
+
+    @cached_property
+    def updates_s(self) -> tuple[Floats, Floats]:
+        """What the update of units, (U,), adds to a step at least: of the first units, of which
+        sums from the beginning alone count, and of any."""
+        host = self.search.own_replayer.host
+        if host is None:
+            return self.update_s, self.update_s
+        launched_s = np.zeros(len(self.units))
+        for group, unit in enumerate(self.units.of_group):
+            launched_s[unit] += float(host.groups[group].max())
+        for edge, costs in zip(self.search.problem.edges, host.edges, strict=True):
+            launched_s[self.units.of_group[edge.target]] += float(costs.max())
+        return updates_beside(self.passes_s, self.update_s, launched_s, host.constant)
+
+    def ranges(self, progress: Progress) -> RangeBounds:
+        """Returns what the passes of ranges of units take at least; those who ask first are told
+        how it comes on."""
+        if self._ranges is None:
+            self._ranges = RangeBounds(self.search, self.units, progress)
+        return self._ranges
+
+    _ranges: RangeBounds | None = field(default=None, init=False)
+
+
+@dataclass(frozen=True)
+class Guide:
+    """The stages of each kind under one guide, all of them and (`narrow`) with layouts of guides
+    only; staircases of each kind by the number of stages on each rank."""
+
+    stages: tuple[StageProblems, ...]
+    narrow: tuple[StageProblems, ...]
+    staircases: Mapping[int, tuple[Staircases, ...]]
+
+
+@dataclass
+class StageKinds:
+    """The kinds of the devices of a question. `bundle` says how many there are of each, `whole` is
+    the profile that has them; both are None where all are alike."""
+
+    each: tuple[StageKind, ...]
+    whole: Hardware | None = None
+    bundle: Bundle | None = None
+    _guides: dict[Hashable, list[Guide]] = field(default_factory=dict, init=False)
+
+    @property
+    def limit_bytes(self) -> float:
+        """What a device with the least memory may use."""
+        return min(kind.limit_bytes for kind in self.each)
+
+    def guides(
+        self, ranks: int, shares: Sequence[float], most_kept: Mapping[int, int]
+    ) -> list[Guide]:
+        """Returns the stages under guides that differ in layouts between units.
+
+        `shares` are those of the memory of all `ranks` that guides are within, `most_kept` the most
+        micro-batches that a stage keeps, by the number of stages on each rank.
+        """
+        key = ranks, tuple(shares), tuple(most_kept.items())
+        if key not in self._guides:
+            found = self._found(ranks, shares)
+            narrow = [narrowed(kind.search.problem, found) for kind in self.each]
+            self._guides[key] = [self._under(guide, narrow, most_kept) for guide in found]
+        return self._guides[key]
+
+    def _under(
+        self,
+        guide: NDArray[np.int64],
+        narrow: Sequence[Mapping[int, NDArray[np.bool_]]],
+        most_kept: Mapping[int, int],
+    ) -> Guide:
+        stages = tuple(StageProblems(k.search.problem, k.units, guide) for k in self.each)
+        alike = tuple(
+            replace(of, narrow=of_kind) for of, of_kind in zip(stages, narrow, strict=True)
+        )
+        return Guide(
+            stages,
+            alike,
+            {each: tuple(Staircases(of, most) for of in alike) for each, most in most_kept.items()},
+        )
+
+    def _found(self, ranks: int, shares: Sequence[float]) -> list[NDArray[np.int64]]:
+        """Returns strategies of the whole model on the devices of a stage, with different layouts
+        between units."""
+        known: dict[Hashable, NDArray[np.int64]] = {}
+        for kind in self.each:
+            problem = kind.search.problem
+            part = problem.sums
+            for share in shares:
+                memory = share * ranks * kind.limit_bytes - problem.fixed_memory_bytes
+                target = max(memory, 0.0)
+                with solver_errors():
+                    solution = _core.solve(
+                        part.problem, method="auto", epsilon=0.02, memory_target_bytes=target
+                    )
+                fitting = np.flatnonzero(solution.memory_bytes <= target)
+                point = int(fitting[-1]) if len(fitting) else 0
+                guide = regular(problem, part.whole(solution.choices[point][None])[0])
+                known.setdefault(layouts_of(problem, kind.units, guide), guide)
+        return list(known.values())
