@@ -101,7 +101,7 @@ def shaped_hosts(shared: Path, *racks: Sequence[str]) -> Iterator[ShapedHosts]:
     """
     if shutil.which("tc") is None or shutil.which("nsenter") is None:
         pytest.skip("needs tc and nsenter: sudo apt-get install iproute2 util-linux")
-    tag = image("shardwise-hosts")
+    tag = image("hosts")
     with ExitStack() as running:
         started = []
         for names in racks:

@@ -187,7 +187,7 @@ class SlurmCluster:
 @contextmanager
 def running_slurm(home: Path) -> Iterator[SlurmCluster]:
     """Yields a cluster whose daemons run; skips the test where there is no container engine."""
-    tag = image("shardwise-slurm", *PACKAGES)
+    tag = image("slurm", *PACKAGES)
     os.chown(home, UID, UID)
     with hosts(tag, ("head", *NODES), home) as (machines, gateway):
         cluster = SlurmCluster(machines, gateway, home)
