@@ -83,7 +83,7 @@ scheduler-test: $(VENV)/.torch
 
 # Containers as hosts in two racks have links of a set bandwidth: minutes. Needs what scheduler-test
 # needs, and tc.
-hosts-test: $(VENV)/.dev
+hosts-test: $(VENV)/.torch
 	$(BIN)/python -m pytest --engine -m engine -n 0 --timeout 1800 $(FLAGS) \
 	  tests/containers/test_hosts.py
 

@@ -8,8 +8,8 @@
 
 What crosses racks passes cards and uplinks (`uplinks` of a profile's level, docs/hardware.md). All
 ways are shaped in both directions. tbf counts whole frames: of a card's bandwidth 1 - 66 / MTU is
-data (52 bytes of TCP and IP, 14 of Ethernet). Nothing is delayed: this takes netem, which not every
-kernel has.
+data (52 bytes of TCP and IP, 14 of Ethernet). Nothing is delayed but by `delayed`: netem, which is
+made for it, is not in every kernel.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import pytest
 
 from harness.containers.debian import image
 from harness.containers.hosts import Host, hosts
+from harness.containers.late import late
 
 QUEUE = "512kb"
 """What waits before a slow interface; more only lengthens the way."""
@@ -54,7 +55,7 @@ class ShapedHosts:
     ) -> None:
         self.hosts = [host for rack in racks for host in rack]
         self.addresses = [_address(host) for host in self.hosts]
-        self._router, self._uplinks = router, uplinks
+        self._racks, self._router, self._uplinks = racks, router, uplinks
 
     def shape(self, bandwidths: Bandwidths) -> None:
         """Sets all links; those in use have their new bandwidth at once."""
@@ -64,6 +65,23 @@ class ShapedHosts:
             assert bandwidths.uplink is not None, "two racks have an uplink"
             for interface in self._uplinks:
                 _limit(self._router, interface, bandwidths.uplink)
+
+    @contextmanager
+    def delayed(self, in_rack_s: float, between_racks_s: float) -> Iterator[None]:
+        """Delays what hosts send to others of their rack, and to other racks; one way, seconds.
+
+        Each delay takes a process that sees every packet: for links of tens of megabits.
+        """
+        networks = [_network(rack[0]) for rack in self._racks]
+        with ExitStack() as running:
+            for own, rack in zip(networks, self._racks, strict=True):
+                delays = {
+                    network: in_rack_s if network == own else between_racks_s
+                    for network in networks
+                }
+                for host in rack:
+                    running.enter_context(late(_process(host), delays))
+            yield
 
     def torchrun(
         self, per_host: int, *arguments: str, variables: Mapping[str, str], timeout_s: float
@@ -131,13 +149,12 @@ def _route(router: Host, racks: Sequence[Sequence[Host]]) -> list[str]:
     for network in networks:
         _run("docker", "network", "connect", network, router.container)
     ways = _inspected(router)["NetworkSettings"]["Networks"]
+    subnets = [_network(rack[0]) for rack in racks]
     interfaces = []
     for rack, other in ((0, 1), (1, 0)):
-        way, far = ways[networks[rack]], ways[networks[other]]
+        way = ways[networks[rack]]
         for host in racks[rack]:
-            subnet = f"{far['IPAddress']}/{far['IPPrefixLen']}"
-            network_of = str(ipaddress.ip_interface(subnet).network)
-            _inside(host, "ip", "route", "add", network_of, "via", way["IPAddress"])
+            _inside(host, "ip", "route", "add", subnets[other], "via", way["IPAddress"])
         for line in _inside(router, "ip", "-oneline", "-4", "address").splitlines():
             _, interface, _, address, *_ = line.split()
             if address.startswith(f"{way['IPAddress']}/"):
@@ -156,14 +173,28 @@ def _inspected(host: Host) -> dict[str, Any]:
 
 
 def _address(host: Host) -> str:
+    return str(_endpoint(host)["IPAddress"])
+
+
+def _network(host: Host) -> str:
+    """Returns the network of a host's rack, such as 172.18.0.0/16."""
+    endpoint = _endpoint(host)
+    own = f"{endpoint['IPAddress']}/{endpoint['IPPrefixLen']}"
+    return str(ipaddress.ip_interface(own).network)
+
+
+def _endpoint(host: Host) -> dict[str, Any]:
     networks = _inspected(host)["NetworkSettings"]["Networks"]
-    return str(next(iter(networks.values()))["IPAddress"])
+    return dict(next(iter(networks.values())))
+
+
+def _process(host: Host) -> int:
+    return int(_inspected(host)["State"]["Pid"])
 
 
 def _inside(host: Host, *command: str) -> str:
     """Runs one of this machine's programs on the host's network."""
-    process = _inspected(host)["State"]["Pid"]
-    return _run("nsenter", "--target", str(process), "--net", *command)
+    return _run("nsenter", "--target", str(_process(host)), "--net", *command)
 
 
 def _run(*command: str) -> str:
