@@ -94,11 +94,13 @@ compose-test: $(VENV)/.dev
 	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_images.py \
 	  tests/containers/test_compose.py
 
-# A dozen faults between those containers, a rolling upgrade and alerts, under load; needs root on
-# the engine's host too. 200 faults: python -m harness.containers.faults --seed 1
-fault-test: $(VENV)/.dev
+# A dozen faults between those containers, a rolling upgrade and alerts, under load; ranks and hosts
+# of agents that hang and die. Needs root on the engine's host too. 200 faults:
+# python -m harness.containers.faults --seed 1
+fault-test: $(VENV)/.torch
 	$(BIN)/python -m harness.containers.composed
-	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py
+	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py \
+	  tests/containers/test_ranks.py
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 COMMAND_S = 240.0
@@ -58,6 +59,23 @@ class Host:
             ["docker", "exec", "-i", self.container, "sh", "-c", command],
             input=text, text=True, check=True, capture_output=True,
         )  # fmt: skip
+
+
+def address(host: Host) -> str:
+    """Returns the host's address in its first network."""
+    return str(endpoint(host)["IPAddress"])
+
+
+def endpoint(host: Host) -> dict[str, Any]:
+    """Returns what the engine says of the host's place in its first network."""
+    networks = inspected(host)["NetworkSettings"]["Networks"]
+    return dict(next(iter(networks.values())))
+
+
+def inspected(host: Host) -> dict[str, Any]:
+    """Returns what the engine knows of the host's container."""
+    (document,) = json.loads(_docker("inspect", host.container))
+    return dict(document)
 
 
 @contextmanager

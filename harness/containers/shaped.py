@@ -15,7 +15,6 @@ made for it, is not in every kernel.
 from __future__ import annotations
 
 import ipaddress
-import json
 import shutil
 import subprocess
 import sys
@@ -23,12 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.containers.debian import image
-from harness.containers.hosts import Host, hosts
+from harness.containers.hosts import Host, address, endpoint, hosts, inspected
 from harness.containers.late import late
 
 QUEUE = "512kb"
@@ -54,7 +52,7 @@ class ShapedHosts:
         self, racks: Sequence[Sequence[Host]], router: Host | None, uplinks: Sequence[str]
     ) -> None:
         self.hosts = [host for rack in racks for host in rack]
-        self.addresses = [_address(host) for host in self.hosts]
+        self.addresses = [address(host) for host in self.hosts]
         self._racks, self._router, self._uplinks = racks, router, uplinks
 
     def shape(self, bandwidths: Bandwidths) -> None:
@@ -144,11 +142,11 @@ def _torchrun(hosts: int, number: int, per_host: int, first: str) -> list[str]:
 
 def _route(router: Host, racks: Sequence[Sequence[Host]]) -> list[str]:
     """Puts a router between two racks; returns its interface in each."""
-    inspected = [_inspected(rack[0]) for rack in racks]
+    inspected = [inspected(rack[0]) for rack in racks]
     networks = [next(iter(of["NetworkSettings"]["Networks"])) for of in inspected]
     for network in networks:
         _run("docker", "network", "connect", network, router.container)
-    ways = _inspected(router)["NetworkSettings"]["Networks"]
+    ways = inspected(router)["NetworkSettings"]["Networks"]
     subnets = [_network(rack[0]) for rack in racks]
     interfaces = []
     for rack, other in ((0, 1), (1, 0)):
@@ -167,29 +165,15 @@ def _limit(host: Host, interface: str, megabits: float) -> None:
             "rate", f"{megabits}mbit", "burst", BURST, "limit", QUEUE)  # fmt: skip
 
 
-def _inspected(host: Host) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_run("docker", "inspect", host.container))[0]
-    return found
-
-
-def _address(host: Host) -> str:
-    return str(_endpoint(host)["IPAddress"])
-
-
 def _network(host: Host) -> str:
     """Returns the network of a host's rack, such as 172.18.0.0/16."""
-    endpoint = _endpoint(host)
-    own = f"{endpoint['IPAddress']}/{endpoint['IPPrefixLen']}"
+    place = endpoint(host)
+    own = f"{place['IPAddress']}/{place['IPPrefixLen']}"
     return str(ipaddress.ip_interface(own).network)
 
 
-def _endpoint(host: Host) -> dict[str, Any]:
-    networks = _inspected(host)["NetworkSettings"]["Networks"]
-    return dict(next(iter(networks.values())))
-
-
 def _process(host: Host) -> int:
-    return int(_inspected(host)["State"]["Pid"])
+    return int(inspected(host)["State"]["Pid"])
 
 
 def _inside(host: Host, *command: str) -> str:

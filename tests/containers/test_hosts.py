@@ -6,13 +6,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from harness.containers.host_runs import measured_profile
+from harness.containers.host_runs import measured_profile, plan_times
 from harness.containers.shaped import Bandwidths, ShapedHosts, shaped_hosts
+from harness.execute.sources import captured_source
+from shardwise.advise import Options, plan
+from shardwise.documents import Plan
+from shardwise.hardware import hardware_from_document
 
 pytestmark = [pytest.mark.engine, pytest.mark.torch]
 
@@ -22,6 +27,8 @@ SOON_S = 0.01
 NEAR = 0.1
 """How far a measured bandwidth may be from the one that was set."""
 MEASURE_S = 90.0
+FULL, DELAY_S = 26.0, 0.02
+WIDE = ("zoo:mlp:layers=2,inputs=4096,hidden=64,classes=16,batch=64",)
 RECEIVE = """\
 import socket, sys, time
 listener = socket.create_server(("0.0.0.0", 5001))
@@ -75,6 +82,35 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ShapedHosts
     shared = tmp_path_factory.mktemp("four")
     with shaped_hosts(shared, ("a", "b"), ("c", "d")) as hosts:
         yield hosts, shared
+
+
+def strategy(plan: Plan) -> list[tuple[Any, ...]]:
+    return [(group.split, group.zero, group.recompute) for group in plan.groups]
+
+
+def test_half_the_bandwidth_changes_the_advice_to_what_is_faster_then(tmp_path: Path) -> None:
+    """The first layer's inputs are gathered over hosts in one message, or exchanged and its outputs
+    summed: more messages of fewer bytes, which pays where bytes take longer than delays."""
+    graph = captured_source(*WIDE).graph
+    with shaped_hosts(tmp_path, ("a", "b")) as hosts, hosts.delayed(DELAY_S, 0.0):
+        advised = []
+        for card in (FULL, FULL / 2):
+            hosts.shape(Bandwidths(card))
+            profile = measured_profile(
+                hosts, tmp_path, per_host=2, time_limit_s=MEASURE_S, max_size="1MiB",
+                arguments=["--collectives", "--step", "8"],
+            )  # fmt: skip
+            options = Options(micro_batches=(1,), time_limit_s=60.0)
+            advised.append(plan(graph, hardware_from_document(profile), 4, options=options))
+            print(card, advised[-1].predicted.replayed_time_s, strategy(advised[-1]))
+        full, half = advised
+        assert strategy(full) != strategy(half)
+        times = plan_times(
+            hosts, tmp_path, WIDE, [full, half, full, half], per_host=2, warm_up=1, steps=7
+        )
+    print([known["iteration"] for known in times])
+    of_full, of_half = (min(known["iteration"] for known in times[n::2]) for n in (0, 1))
+    assert of_half < of_full
 
 
 def megabits(hosts: ShapedHosts, source: int, target: int, set_to: float) -> float:
