@@ -15,7 +15,7 @@ from harness.agent.agent_harness import wait_for
 from harness.agent.cluster import HOSTS, Cluster, running_cluster
 from harness.containers.agent_hosts import ContainerHosts, container_hosts
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch]
+pytestmark = [pytest.mark.engine, pytest.mark.needs("debootstrap"), pytest.mark.torch]
 
 LEASE_S = 30
 STOPPED_S = 3.0
