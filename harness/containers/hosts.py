@@ -7,12 +7,14 @@ read-only, so that `shardwise` and torch run on every host without an image that
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import sysconfig
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -76,6 +78,16 @@ def inspected(host: Host) -> dict[str, Any]:
     """Returns what the engine knows of the host's container."""
     (document,) = json.loads(_docker("inspect", host.container))
     return dict(document)
+
+
+def end_commands(host: Host) -> None:
+    """Kills all that was started on a host; where it is asked for, its client may be gone."""
+    rows = _docker("top", host.container, "-eo", "pid,comm").splitlines()[1:]
+    for row in rows:
+        process, name = row.split(maxsplit=1)
+        if name not in ("docker-init", "sleep"):
+            with suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
 
 
 @contextmanager

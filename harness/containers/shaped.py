@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from harness.containers.debian import image
-from harness.containers.hosts import Host, address, endpoint, hosts, inspected
+from harness.containers.hosts import Host, address, end_commands, endpoint, hosts, inspected
 from harness.containers.late import late
 
 QUEUE = "512kb"
@@ -101,6 +101,10 @@ class ShapedHosts:
             )  # fmt: skip
         try:
             printed = [process.communicate(timeout=timeout_s)[0] for process in started]
+        except subprocess.TimeoutExpired:
+            for host in self.hosts:
+                end_commands(host)
+            raise
         finally:
             for process in started:
                 process.kill()
