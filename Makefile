@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part compose-test fault-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part compose-test fault-test rank-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -83,7 +83,7 @@ scheduler-test: $(VENV)/.torch
 
 # Containers as hosts in two racks have links of a set bandwidth: minutes. Needs what scheduler-test
 # needs, and tc.
-hosts-test: $(VENV)/.dev
+hosts-test: $(VENV)/.torch
 	$(BIN)/python -m pytest --engine -m engine -n 0 --timeout 1800 $(FLAGS) \
 	  tests/containers/test_hosts.py
 
@@ -94,11 +94,17 @@ compose-test: $(VENV)/.dev
 	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_images.py \
 	  tests/containers/test_compose.py
 
-# A dozen faults between those containers, a rolling upgrade and alerts, under load; needs root on
-# the engine's host too. 200 faults: python -m harness.containers.faults --seed 1
-fault-test: $(VENV)/.dev
+# A dozen faults between those containers, a rolling upgrade and alerts, under load; ranks and hosts
+# of agents that hang and die. Needs root on the engine's host too. 200 faults:
+# python -m harness.containers.faults --seed 1
+fault-test: $(VENV)/.torch
 	$(BIN)/python -m harness.containers.composed
-	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py
+	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py \
+	  tests/containers/test_ranks.py
+
+# The last of these alone. CI runs it; without a Docker engine, root or debootstrap it says so.
+rank-test: $(VENV)/.torch packages
+	$(BIN)/python -m pytest --engine -m engine -n 0 -r s $(FLAGS) tests/containers/test_ranks.py
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

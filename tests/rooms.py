@@ -75,6 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_cross_entropy_rows.py",
         "unit/test_execution_order.py", "unit/test_extremes.py",
         "unit/test_kept_memory.py", "unit/test_run_launcher.py", "unit/test_saved_tensors.py",
+        "unit/test_step_timing.py",
         "unit/test_windows.py",
     ),
     "graph": (

@@ -133,11 +133,13 @@ def make_network() -> Network:
 class Cluster:
     """The service and its agents, all processes of their own."""
 
-    def __init__(self, folder: Path, lease_s: float, settings: Mapping[int, str]) -> None:
+    def __init__(
+        self, folder: Path, lease_s: float, settings: Mapping[int, str], network: Network
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self.lease_s = lease_s
-        self.network = make_network()
+        self.network = network
         self.port = free_port()
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
         self.service = self._serve()
@@ -303,10 +305,13 @@ command = ["python", "{PROGRAM}"]
 
 @contextlib.contextmanager
 def running_cluster(
-    folder: Path, lease_s: float, settings: Mapping[int, str] | None = None
+    folder: Path,
+    lease_s: float,
+    settings: Mapping[int, str] | None = None,
+    network: Network | None = None,
 ) -> Iterator[Cluster]:
     """Runs a cluster until the block ends; its agents are live."""
-    cluster = Cluster(folder, lease_s, settings or {})
+    cluster = Cluster(folder, lease_s, settings or {}, network or make_network())
     try:
         for host in range(HOSTS):
             cluster.start_agent(host)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import shutil
 import subprocess
 import tarfile
@@ -32,18 +33,24 @@ Dir::Cache::srcpkgcache "";
 
 def debian(suite: str) -> str:
     """Returns a minimal Debian, slimmed as the official `SUITE-slim`, with this machine's
-    certificate authorities and, for apt, its sources."""
+    certificate authorities and, for apt, its sources.
+
+    Raises Missing if the image has to be made and this takes what the machine lacks.
+    """
     sources = archive().sources(suite)
     authorities = sorted((Path("/") / AUTHORITIES).glob("*.crt"))
     parts = [Path(__file__).read_bytes(), sources.encode(), *(p.read_bytes() for p in authorities)]
     name = f"shardwise-debian:{suite}-{digest(parts)}"
     if has_image(name):
         return name
+    if os.geteuid() != 0:
+        raise Missing(f"root, to make the image {name}")
     if shutil.which("debootstrap") is None:
         raise Missing("the package debootstrap")
     with TemporaryDirectory(prefix="shardwise-debian-") as folder:
         root = Path(folder) / "root"
-        run("debootstrap", "--variant=minbase", "--include=ca-certificates",
+        # What it mounts below the folder goes with its namespace, however it ends.
+        run("unshare", "--mount", "debootstrap", "--variant=minbase", "--include=ca-certificates",
             f"--keyring={KEYRING}", suite, str(root), archive().main)  # fmt: skip
         for authority in authorities:
             shutil.copy(authority, root / AUTHORITIES)

@@ -1,26 +1,30 @@
 """Makes each kind of fault and takes it back.
 
 The kernel's netem, which delays and loses packets, is not in every kernel: a token bucket (tbf)
-makes a link slow and iptables' `statistic` makes it lossy. Nothing delays packets otherwise.
+makes a link slow, iptables' `statistic` makes it lossy, and a process makes it late (`late.py`).
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CalledProcessError
 
+from harness.containers.composed import inspect
 from harness.containers.engine import run
 from harness.containers.fault_plan import Fault
 from harness.containers.fault_system import FaultSystem, quietly, state
+from harness.containers.late import late
 from harness.service.service_harness import wait_until
 
 LOST = "0.1"
 RATE = "1mbit"
+LATE_S = 0.1
 ROOM_BYTES = 24 * 2**20
 """What a container may take beyond its memory, before the kernel kills."""
 PLENTY = "16g"
@@ -39,6 +43,8 @@ class Made:
 
     system: FaultSystem
     fault: Fault
+    lasting: ExitStack = field(default_factory=ExitStack)
+    """What ends when the fault is taken back."""
 
     @property
     def container(self) -> str:
@@ -116,6 +122,18 @@ def _clear(made: Made) -> None:
         made.in_network("iptables", "-F", chain)
     for link in _links(made):
         made.in_network("tc", "qdisc", "del", "dev", link, "root")
+
+
+def _delay(made: Made) -> None:
+    delays = {}
+    for endpoint in inspect(made.container)["NetworkSettings"]["Networks"].values():
+        own = f"{endpoint['IPAddress']}/{endpoint['IPPrefixLen']}"
+        delays[str(ipaddress.ip_interface(own).network)] = LATE_S
+    made.lasting.enter_context(late(_pid(made.container), delays))
+
+
+def _in_time(made: Made) -> None:
+    made.lasting.close()
 
 
 def _links(made: Made) -> list[str]:
@@ -199,9 +217,10 @@ def _processes(container: str) -> dict[int, str]:
 
 
 _MAKE: dict[str, Callable[[Made], None]] = {
-    "kill": _kill, "pause": _pause, "cut": _cut, "silent": _silence, "slow": _slow, "full": _fill,
-    "memory": _starve,
+    "kill": _kill, "pause": _pause, "cut": _cut, "silent": _silence, "slow": _slow, "late": _delay,
+    "full": _fill, "memory": _starve,
 }  # fmt: skip
 _HEAL: dict[str, Callable[[Made], None]] = {
-    "pause": _unpause, "cut": _join, "silent": _clear, "slow": _clear, "full": _empty,
+    "pause": _unpause, "cut": _join, "silent": _clear, "slow": _clear, "late": _in_time,
+    "full": _empty,
 }  # fmt: skip

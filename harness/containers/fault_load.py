@@ -12,6 +12,7 @@ import httpx
 
 from harness.containers.fault_system import LEASE_S, FaultSystem
 from harness.service.service_harness import wait_until
+from service.store.ids import iso
 
 OPEN = 3
 LOOK_EVERY_S = 0.5
@@ -100,16 +101,13 @@ class Load(threading.Thread):
         return answer
 
     def account(self) -> dict[str, Any]:
-        """Returns what became of the jobs, by the service's answers and the database's rows.
+        """Returns what became of the jobs, by the service's answers then and the rows now.
 
         To be called after `finish`, on a system that is well.
         """
         threading.Event().wait(LEASE_S + 2)  # A slow worker would report until now.
-        again = {}
-        for job in self.ends:
-            status, document = self.system.composed.ask(f"/v1/jobs/{job}")
-            again[job] = _end_of(document) if status == 200 else None
-        lost = sorted(self._open | {job for job, end in again.items() if end is None})
+        again = self._stored_ends()
+        lost = self._open | {job for job in self.ends if again.get(job) is None}
         failed = Counter(end[3] for end in self.ends.values() if end[0] != "done")
         done = sum(end[0] == "done" for end in self.ends.values())
         ((rows, contents),) = self.system.sql(
@@ -125,7 +123,7 @@ class Load(threading.Thread):
             "wrong": {
                 "lost": len(lost),
                 "ended twice": sum(
-                    end is not None and end != self.ends[job] for job, end in again.items()
+                    again.get(job) not in (None, end) for job, end in self.ends.items()
                 ),
                 "failed, but not as worker-lost": sum(
                     count for kind, count in failed.items() if not kind.endswith("worker-lost")
@@ -136,12 +134,19 @@ class Load(threading.Thread):
             },
         }
 
+    def _stored_ends(self) -> dict[str, End | None]:
+        """Returns the end of each job in the database, by the job's id; None before its end."""
+        rows = self.system.sql("SELECT id, state, ended_at, attempts, error->>'type' FROM jobs")
+        return {
+            job: (state, iso(float(at)) or "", int(attempts), kind) if state in ENDED else None
+            for job, state, at, attempts, kind in rows
+        }
+
 
 def _end(answer: httpx.Response) -> End | None:
-    return _end_of(answer.json()) if answer.status_code == 200 else None
-
-
-def _end_of(job: dict[str, Any]) -> End | None:
+    if answer.status_code != 200:
+        return None
+    job = answer.json()
     if job["state"] not in ENDED:
         return None
     return job["state"], job["ended_at"], job["attempts"], (job["error"] or {}).get("type", "")

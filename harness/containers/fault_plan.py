@@ -12,6 +12,7 @@ KINDS = {
     "cut": "a network taken away, with its interface",
     "silent": "each packet dropped, on every interface: a partition",
     "slow": "1 Mbit/s and a tenth of the packets dropped",
+    "late": "each packet sent 0.1 s later",
     "full": "no room: /tmp, the data's volume, or the broker's memory",
     "memory": "too little memory, until the kernel kills",
 }

@@ -7,14 +7,17 @@ read-only, so that `shardwise` and torch run on every host without an image that
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import sysconfig
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 COMMAND_S = 240.0
@@ -58,6 +61,33 @@ class Host:
             ["docker", "exec", "-i", self.container, "sh", "-c", command],
             input=text, text=True, check=True, capture_output=True,
         )  # fmt: skip
+
+
+def address(host: Host) -> str:
+    """Returns the host's address in its first network."""
+    return str(endpoint(host)["IPAddress"])
+
+
+def endpoint(host: Host) -> dict[str, Any]:
+    """Returns what the engine says of the host's place in its first network."""
+    networks = inspected(host)["NetworkSettings"]["Networks"]
+    return dict(next(iter(networks.values())))
+
+
+def inspected(host: Host) -> dict[str, Any]:
+    """Returns what the engine knows of the host's container."""
+    (document,) = json.loads(_docker("inspect", host.container))
+    return dict(document)
+
+
+def end_commands(host: Host) -> None:
+    """Kills all that was started on a host; where it is asked for, its client may be gone."""
+    rows = _docker("top", host.container, "-eo", "pid,comm").splitlines()[1:]
+    for row in rows:
+        process, name = row.split(maxsplit=1)
+        if name not in ("docker-init", "sleep"):
+            with suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
 
 
 @contextmanager

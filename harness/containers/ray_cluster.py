@@ -76,7 +76,7 @@ class RayCluster:
 @contextmanager
 def running_ray(folder: Path) -> Iterator[RayCluster]:
     """Yields a cluster whose hosts have joined; skips the test without a container engine."""
-    tag = image("shardwise-ray", "procps")
+    tag = image("ray", "procps")
     environment = ray_environment()
     with hosts(tag, ("head", *NODES), folder, environment.path) as (machines, _):
         cluster = RayCluster(machines, environment, folder)

@@ -8,14 +8,13 @@
 
 What crosses racks passes cards and uplinks (`uplinks` of a profile's level, docs/hardware.md). All
 ways are shaped in both directions. tbf counts whole frames: of a card's bandwidth 1 - 66 / MTU is
-data (52 bytes of TCP and IP, 14 of Ethernet). Nothing is delayed: this takes netem, which not every
-kernel has.
+data (52 bytes of TCP and IP, 14 of Ethernet). Nothing is delayed but by `delayed`: netem, which is
+made for it, is not in every kernel.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import shutil
 import subprocess
 import sys
@@ -23,12 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.containers.debian import image
-from harness.containers.hosts import Host, hosts
+from harness.containers.hosts import Host, address, end_commands, endpoint, hosts, inspected
+from harness.containers.late import late
 
 QUEUE = "512kb"
 """What waits before a slow interface; more only lengthens the way."""
@@ -53,8 +52,8 @@ class ShapedHosts:
         self, racks: Sequence[Sequence[Host]], router: Host | None, uplinks: Sequence[str]
     ) -> None:
         self.hosts = [host for rack in racks for host in rack]
-        self.addresses = [_address(host) for host in self.hosts]
-        self._router, self._uplinks = router, uplinks
+        self.addresses = [address(host) for host in self.hosts]
+        self._racks, self._router, self._uplinks = racks, router, uplinks
 
     def shape(self, bandwidths: Bandwidths) -> None:
         """Sets all links; those in use have their new bandwidth at once."""
@@ -64,6 +63,23 @@ class ShapedHosts:
             assert bandwidths.uplink is not None, "two racks have an uplink"
             for interface in self._uplinks:
                 _limit(self._router, interface, bandwidths.uplink)
+
+    @contextmanager
+    def delayed(self, in_rack_s: float, between_racks_s: float) -> Iterator[None]:
+        """Delays what hosts send to others of their rack, and to other racks; one way, seconds.
+
+        Each delay takes a process that sees every packet: for links of tens of megabits.
+        """
+        networks = [_network(rack[0]) for rack in self._racks]
+        with ExitStack() as running:
+            for own, rack in zip(networks, self._racks, strict=True):
+                delays = {
+                    network: in_rack_s if network == own else between_racks_s
+                    for network in networks
+                }
+                for host in rack:
+                    running.enter_context(late(_process(host), delays))
+            yield
 
     def torchrun(
         self, per_host: int, *arguments: str, variables: Mapping[str, str], timeout_s: float
@@ -85,6 +101,10 @@ class ShapedHosts:
             )  # fmt: skip
         try:
             printed = [process.communicate(timeout=timeout_s)[0] for process in started]
+        except subprocess.TimeoutExpired:
+            for host in self.hosts:
+                end_commands(host)
+            raise
         finally:
             for process in started:
                 process.kill()
@@ -101,7 +121,7 @@ def shaped_hosts(shared: Path, *racks: Sequence[str]) -> Iterator[ShapedHosts]:
     """
     if shutil.which("tc") is None or shutil.which("nsenter") is None:
         pytest.skip("needs tc and nsenter: sudo apt-get install iproute2 util-linux")
-    tag = image("shardwise-hosts")
+    tag = image("hosts")
     with ExitStack() as running:
         started = []
         for names in racks:
@@ -126,18 +146,17 @@ def _torchrun(hosts: int, number: int, per_host: int, first: str) -> list[str]:
 
 def _route(router: Host, racks: Sequence[Sequence[Host]]) -> list[str]:
     """Puts a router between two racks; returns its interface in each."""
-    inspected = [_inspected(rack[0]) for rack in racks]
+    inspected = [inspected(rack[0]) for rack in racks]
     networks = [next(iter(of["NetworkSettings"]["Networks"])) for of in inspected]
     for network in networks:
         _run("docker", "network", "connect", network, router.container)
-    ways = _inspected(router)["NetworkSettings"]["Networks"]
+    ways = inspected(router)["NetworkSettings"]["Networks"]
+    subnets = [_network(rack[0]) for rack in racks]
     interfaces = []
     for rack, other in ((0, 1), (1, 0)):
-        way, far = ways[networks[rack]], ways[networks[other]]
+        way = ways[networks[rack]]
         for host in racks[rack]:
-            subnet = f"{far['IPAddress']}/{far['IPPrefixLen']}"
-            network_of = str(ipaddress.ip_interface(subnet).network)
-            _inside(host, "ip", "route", "add", network_of, "via", way["IPAddress"])
+            _inside(host, "ip", "route", "add", subnets[other], "via", way["IPAddress"])
         for line in _inside(router, "ip", "-oneline", "-4", "address").splitlines():
             _, interface, _, address, *_ = line.split()
             if address.startswith(f"{way['IPAddress']}/"):
@@ -150,20 +169,20 @@ def _limit(host: Host, interface: str, megabits: float) -> None:
             "rate", f"{megabits}mbit", "burst", BURST, "limit", QUEUE)  # fmt: skip
 
 
-def _inspected(host: Host) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_run("docker", "inspect", host.container))[0]
-    return found
+def _network(host: Host) -> str:
+    """Returns the network of a host's rack, such as 172.18.0.0/16."""
+    place = endpoint(host)
+    own = f"{place['IPAddress']}/{place['IPPrefixLen']}"
+    return str(ipaddress.ip_interface(own).network)
 
 
-def _address(host: Host) -> str:
-    networks = _inspected(host)["NetworkSettings"]["Networks"]
-    return str(next(iter(networks.values()))["IPAddress"])
+def _process(host: Host) -> int:
+    return int(inspected(host)["State"]["Pid"])
 
 
 def _inside(host: Host, *command: str) -> str:
     """Runs one of this machine's programs on the host's network."""
-    process = _inspected(host)["State"]["Pid"]
-    return _run("nsenter", "--target", str(process), "--net", *command)
+    return _run("nsenter", "--target", str(_process(host)), "--net", *command)
 
 
 def _run(*command: str) -> str:

@@ -36,17 +36,21 @@ def image(name: str) -> str:
     return layered(name, RECIPES / name, debian(SUITE))
 
 
-def layered(name: str, recipe: Path, base: str) -> str:
-    """Returns the image that a folder's Dockerfile makes of a base, its argument BASE.
+def layered(name: str, recipe: Path, base: str, **arguments: str) -> str:
+    """Returns the image that a folder's Dockerfile makes of a base, its argument BASE, and of
+    more arguments by their names.
 
     The build uses the host's network, which may be the only one that reaches a mirror.
     """
     files = sorted(p for p in recipe.rglob("*") if p.is_file())
-    parts = [base.encode(), *(part for p in files for part in (p.name.encode(), p.read_bytes()))]
+    given = [f"{key}={value}" for key, value in {"BASE": base, **arguments}.items()]
+    parts = [part for p in files for part in (p.name.encode(), p.read_bytes())]
+    parts += [argument.encode() for argument in given]
     tag = f"shardwise-{name}:{digest(parts)}"
     if not has_image(tag):
         show("buildx", "build", "--load", "--progress", "plain", "--network", "host",
-             "--build-arg", f"BASE={base}", "--tag", tag, str(recipe))  # fmt: skip
+             *(word for argument in given for word in ("--build-arg", argument)),
+             "--tag", tag, str(recipe))  # fmt: skip
     return tag
 
 

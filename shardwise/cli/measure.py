@@ -58,6 +58,9 @@ REPORT = Path("report") / "profile.json"
     "--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True,
     help="auto: nccl where there are GPUs.",
 )  # fmt: skip
+@click.option(
+    "--nodes-per-rack", type=int, help="The way between racks of so many nodes is a level."
+)
 @click.option("--allow-busy", is_flag=True, help="Measure even if other processes use the GPU.")
 @kind_options
 @operator_options
@@ -76,6 +79,7 @@ def measure(
     max_size: str | None,
     time_limit: float,
     backend: str,
+    nodes_per_rack: int | None,
     allow_busy: bool,
     kinds: str | None,
     slowed: str | None,
@@ -101,6 +105,7 @@ def measure(
         backend=backend,
         allow_busy=allow_busy,
         name=name,
+        nodes_per_rack=nodes_per_rack,
     )
     world = None if ranks is not None else find_world(is_even=False)
     if kinds is not None and world is None and ranks is None:
@@ -184,6 +189,7 @@ def _local(
     ranks: int, options: MeasureOptions, kinds: Kinds, wish: OperatorWish | None, quiet: bool
 ) -> Hardware:
     own_label(0, ranks, kinds.kinds, kinds.slowed)  # refuses what no rank could be
+    options.check_racks(nodes=1)
     arguments = [*_arguments(options), *kinds.arguments()]
     limit_s = options.time_limit_s
     if kinds.kinds is not None and wish is not None:

@@ -49,7 +49,9 @@ def counted(function: Callable[P, R]) -> Callable[P, R]:
 class CommunicationClock:
     """A context that counts `seconds`, `waited_s` (for other ranks) and `calls` by collective.
 
-    `everyone`: barriers are of all ranks, which run one program.
+    `collectives_s` are the seconds of each collective on this rank, in order; `seconds` are theirs
+    and those of the copies around them. `everyone`: barriers are of all ranks, which run one
+    program.
     """
 
     running: ClassVar[CommunicationClock | None] = None
@@ -58,6 +60,7 @@ class CommunicationClock:
         self._everyone = everyone
         self.seconds = 0.0
         self.waited_s = 0.0
+        self.collectives_s: list[float] = []
         self.calls: dict[str, int] = {}
         self._device = device
         self._before: dict[str, Callable[..., Any]] = {}
@@ -95,6 +98,7 @@ class CommunicationClock:
             dist.barrier(group)
             self.waited_s += ready - began + self._now() - ended
             self.seconds += ended - ready
+            self.collectives_s.append(ended - ready)
             self.calls[name] = self.calls.get(name, 0) + 1
             return _Done() if wanted else None
 

@@ -4,15 +4,16 @@ There are three kinds of steps, after a warm-up:
 
     ordinary        iteration time: the slowest rank's in each step, the median over the steps
     timed alone     communication: seconds in collectives with nothing overlapping (TensorOpt
-                    Eq. 2 and 3); computation: the rest, without waiting; means over the ranks
+                    Eq. 2 and 3), each as slow as on its slowest rank, as tables of a profile have
+                    it; computation: the rest, without waiting; means over the ranks
     followed        peak memory: for each rank, the most that its tensors take at once
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
@@ -41,6 +42,17 @@ class StepTimes:
     calls: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of one step on one rank: computation, copies that pack and unpack, and each
+    collective in order; how often each was called."""
+
+    compute_s: float
+    copies_s: float
+    collectives_s: tuple[float, ...]
+    calls: dict[str, int]
+
+
 def time_steps(
     step: Step,
     resident: Callable[[], Any],
@@ -63,19 +75,14 @@ def time_steps(
     parts = [_parts(step, device, one_program) for _ in range(max(steps // 2, least_timed))]
     peak = _peak(step, resident, device)
     by_rank: list[Any] = [None] * dist.get_world_size()
-    mine = (
-        ordinary,
-        median(compute for compute, _, _ in parts),
-        median(communication for _, communication, _ in parts),
-        peak,
-    )
-    dist.all_gather_object(by_rank, mine)
+    dist.all_gather_object(by_rank, (ordinary, parts, peak))
+    parts_by_rank = [parts for _, parts, _ in by_rank]
     return StepTimes(
         tuple(max(times) for times in zip(*(times for times, *_ in by_rank), strict=True)),
-        sum(compute for _, compute, _, _ in by_rank) / len(by_rank),
-        sum(communication for _, _, communication, _ in by_rank) / len(by_rank),
+        mean(median(part.compute_s for part in parts) for parts in parts_by_rank),
+        communication_s(parts_by_rank, one_program),
         tuple(int(bytes_) for *_, bytes_ in by_rank),
-        parts[-1][2],
+        parts[-1].calls,
     )
 
 
@@ -87,14 +94,35 @@ def _seconds(step: Step, device: torch.device) -> float:
     return perf_counter() - began
 
 
-def _parts(
-    step: Step, device: torch.device, one_program: bool
-) -> tuple[float, float, dict[str, int]]:
-    """Returns computation and communication of one step, in seconds, and its collectives."""
+def communication_s(by_rank: Sequence[Sequence[Parts]], one_program: bool) -> float:
+    """Returns the seconds of a step's communication, by each rank's steps.
+
+    Where all ranks run one program they call the same collectives, and one takes as long as on its
+    slowest rank, for which the next ones wait: siblings on one network card are not done together.
+    """
+    slowest = [
+        [max(times) for times in zip(*(part.collectives_s for part in step), strict=one_program)]
+        for step in zip(*by_rank, strict=True)
+    ]
+    return mean(
+        median(
+            part.copies_s + sum(shared if one_program else part.collectives_s)
+            for part, shared in zip(parts, slowest, strict=True)
+        )
+        for parts in by_rank
+    )
+
+
+def _parts(step: Step, device: torch.device, one_program: bool) -> Parts:
     dist.barrier()
     with CommunicationClock(device, everyone=one_program) as clock:
         total = _seconds(step, device)
-    return total - clock.seconds - clock.waited_s, clock.seconds, clock.calls
+    return Parts(
+        total - clock.seconds - clock.waited_s,
+        clock.seconds - sum(clock.collectives_s),
+        tuple(clock.collectives_s),
+        clock.calls,
+    )
 
 
 def _peak(step: Step, resident: Callable[[], Any], device: torch.device) -> int:

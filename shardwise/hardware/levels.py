@@ -9,6 +9,9 @@ from math import prod
 INSIDE = "inside a node"
 BETWEEN = "between nodes"
 """What the levels of a profile with two are called in answers, whatever their names."""
+ACROSS_RACK = "across a rack"
+BETWEEN_RACKS = "between racks"
+"""What a measurement calls its levels beyond a node where nodes are in racks."""
 
 MAX_LEVELS = 8
 _ALIKE = 1 - 1e-9

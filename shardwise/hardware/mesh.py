@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from shardwise.errors import NotFound
 from shardwise.hardware.hardware import Hardware
-from shardwise.hardware.levels import BETWEEN, INSIDE, level_names, trimmed
+from shardwise.hardware.levels import (
+    ACROSS_RACK,
+    BETWEEN,
+    BETWEEN_RACKS,
+    INSIDE,
+    level_names,
+    trimmed,
+)
 
 Unit = tuple[int, int]
 """Devices in one unit of a level, and in one of the outermost level that is its uplinks."""
@@ -128,9 +135,13 @@ class Mesh:
         return cls._place(gpus, networks, level_names(hardware.levels), hardware.per_node)
 
     @classmethod
-    def place(cls, gpus: int, capacity: int) -> Mesh:
-        """Places `gpus` devices on as few nodes of `capacity` as hold them."""
-        return cls._place(gpus, [[capacity], []], (INSIDE, BETWEEN), capacity)
+    def place(cls, gpus: int, capacity: int, nodes_per_rack: int | None = None) -> Mesh:
+        """Places `gpus` devices on as few nodes of `capacity` as hold them, rack by rack where
+        nodes are in racks."""
+        if nodes_per_rack is None:
+            return cls._place(gpus, [[capacity], []], (INSIDE, BETWEEN), capacity)
+        names = (INSIDE, ACROSS_RACK, BETWEEN_RACKS)
+        return cls._place(gpus, [[capacity], [nodes_per_rack]], names, capacity)
 
     @classmethod
     def _place(

@@ -97,6 +97,7 @@ class Visited:
             at(90),
             tuple(len(repeats) for repeats in times),
             self.siblings.per_node,
+            ranks_by_level=shape.counts if len(shape.counts) > 2 else (),
             groups=self.siblings.kinds,
         )
 

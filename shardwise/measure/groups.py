@@ -18,10 +18,10 @@ class OwnGroup:
     ranks: tuple[int, ...]
 
 
-def own_groups(rank: Rank) -> list[OwnGroup]:
+def own_groups(rank: Rank, nodes_per_rack: int | None = None) -> list[OwnGroup]:
     """Makes all groups by shape, small ones first, the world last; all ranks in the same order."""
     own = []
-    for siblings in group_shapes(rank.world.size, rank.world.ranks_per_node):
+    for siblings in group_shapes(rank.world.size, rank.world.ranks_per_node, nodes_per_rack):
         for ranks in siblings.groups:
             group = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
             if rank.world.rank in ranks:

@@ -24,8 +24,9 @@ class MeasureOptions:
 
     `memory_bytes` is what one rank's buffers may take; None means the share of free memory above.
     `time_limit_s` is what measuring may take, not counting the start of the processes. Sizes are
-    min_bytes · step^i. `backend` is `auto` (NCCL if every rank has its own GPU, else gloo), `gloo`
-    or `nccl`.
+    min_bytes · step^i. With `nodes_per_rack`, nodes are numbered rack by rack, and the way
+    between racks is a level of its own. `backend` is `auto` (NCCL if every rank has its own GPU,
+    else gloo), `gloo` or `nccl`.
     """
 
     collectives: bool = True
@@ -39,6 +40,7 @@ class MeasureOptions:
     backend: str = "auto"
     allow_busy: bool = False
     name: str = ""
+    nodes_per_rack: int | None = None
 
     def __post_init__(self) -> None:
         for operation in self.operations:
@@ -65,3 +67,22 @@ class MeasureOptions:
             raise BadInput(f"got {self.step}", field="step", expected="a factor from 1.1 to 16")
         if self.min_bytes < 4:
             raise BadInput(f"got {self.min_bytes} bytes", field="min-size", expected="at least 4")
+
+    def check_racks(self, nodes: int) -> None:
+        """Raises `BadInput` unless this many nodes fill two racks or more, of two nodes or more."""
+        size = self.nodes_per_rack
+        if size is not None and (size < 2 or nodes < 2 * size or nodes % size):
+            raise BadInput(
+                f"got {size} with {nodes} nodes",
+                field="nodes-per-rack",
+                expected="at least 2, and nodes that fill two racks or more",
+            )
+
+    def require_no_racks(self) -> None:
+        """Raises `BadInput` if nodes are in racks: groups of devices have no such levels."""
+        if self.nodes_per_rack is not None:
+            raise BadInput(
+                f"got {self.nodes_per_rack}",
+                field="nodes-per-rack",
+                expected="none where ranks have devices of several kinds",
+            )

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise import __version__
 from shardwise.hardware.device import Device
 from shardwise.hardware.hardware import CollectiveTable, Hardware, Overlap, Waiting
-from shardwise.hardware.levels import BETWEEN, INSIDE, Level
+from shardwise.hardware.levels import ACROSS_RACK, BETWEEN, BETWEEN_RACKS, INSIDE, Level
 from shardwise.hardware.verdict import reached_bytes_per_s, verdict
 from shardwise.measure.host import MeasuredHost
 from shardwise.measure.links import Link
@@ -34,11 +34,12 @@ def assemble(
     waiting: Waiting | None,
     notes: Sequence[str],
     facts: Mapping[str, Any],
+    nodes_per_rack: int | None = None,
 ) -> Hardware:
-    """Returns the profile of `world.nodes` nodes like this one.
+    """Returns the profile of `world.nodes` nodes like this one, in racks if there are several.
 
     A level's bandwidth is its link's known peak, its efficiency what collectives reached of it; if
-    no peak is known, the bandwidth is what was reached and the efficiency 1.
+    no peak is known, as of a rack's uplink, the bandwidth is what was reached and the efficiency 1.
     """
     world = rank.world
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
@@ -48,22 +49,24 @@ def assemble(
     parts += ["host"] if host is not None else []
     what = ", ".join([*parts, "device"])
     of_host = {} if host is None else {"host": host.source(now[:10])}
-    inside, between = links.get("inside"), links.get("between")
+    levels = _levels(rank, device, links, nodes_per_rack)
+    words = [level.name.partition(" ")[0] for level in levels]
+    # A rack's uplink has no peak that a host could know.
+    peaks = dict(zip(words, (links.get("inside"), links.get("between"), None), strict=False))
+    sources = {f"levels.{word}": _source(link) for word, link in peaks.items()}
+    if world.nodes == 1:
+        sources["levels.between"] = UNUSED
     versions = f"{rank.backend} of torch {rank.torch.__version__}"
     hardware = Hardware(
         name,
         f"measured on {now[:10]} on {facts['host']}: {what} ({versions}, {world.size} ranks on "
         f"{world.nodes} node{'s' if world.nodes > 1 else ''})",
         (device,),
-        (
-            _level(INSIDE, world.ranks_per_node, inside, device),
-            _level(BETWEEN, world.nodes, inside if world.nodes == 1 else between, device),
-        ),
+        levels,
         tuple(tables),
         sources={
             "devices": f"measured on {now[:10]}: products, copies, the smallest operator",
-            "levels.inside": _source(inside),
-            "levels.between": UNUSED if world.nodes == 1 else _source(between),
+            **sources,
             **of_host,
         },
         nodes=world.nodes,
@@ -79,12 +82,28 @@ def assemble(
             "ranks": world.size,
             "nodes": world.nodes,
             "python": platform.python_version(),
-            "links": {at: link.kind for at, link in links.items() if link is not None},
+            "links": {at: link.kind for at, link in peaks.items() if link is not None},
             "left_out": list(notes),
             **facts,
         },
     )
-    return replace(hardware, levels=_fitted(hardware, (inside is not None, between is not None)))
+    return replace(
+        hardware, levels=_fitted(hardware, [link is not None for link in peaks.values()])
+    )
+
+
+def _levels(
+    rank: Rank, device: Device, links: Mapping[str, Link | None], nodes_per_rack: int | None
+) -> tuple[Level, ...]:
+    """Returns the levels of links with their peaks, innermost first."""
+    nodes, inside = rank.world.nodes, links.get("inside")
+    between = inside if nodes == 1 else links.get("between")
+    innermost = _level(INSIDE, rank.world.ranks_per_node, inside, device)
+    if nodes_per_rack is None:
+        return innermost, _level(BETWEEN, nodes, between, device)
+    across = _level(ACROSS_RACK, nodes_per_rack, between, device)
+    uplinks = _level(BETWEEN_RACKS, nodes // nodes_per_rack, between, device)
+    return innermost, across, replace(uplinks, uplinks=True)
 
 
 def _level(name: str, size: int, link: Link | None, device: Device) -> Level:
@@ -99,14 +118,11 @@ def _source(link: Link | None) -> str:
     return "no known peak: what collectives reached; where none was measured, a device's memory"
 
 
-def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
+def _fitted(hardware: Hardware, known: Sequence[bool]) -> tuple[Level, ...]:
     """Returns levels with what tables say about them, for shapes that have no table."""
     fitted = []
-    spans = (range(1, 2), range(2, hardware.max_nodes + 1))
-    for at, (level, nodes, peak_known) in enumerate(
-        zip(hardware.levels, spans, known, strict=True)
-    ):
-        tables = [t for t in hardware.collectives if t.nodes in nodes]
+    for at, (level, peak_known) in enumerate(zip(hardware.levels, known, strict=True)):
+        tables = [t for t in hardware.collectives if len(hardware.counts(t)) == at + 1]
         if not tables:
             fitted.append(level)
             continue

@@ -58,13 +58,15 @@ def measure(
         memory = _memory(rank, options)
         placed = placed_ranks(rank)
         if len({place.kind for place in placed}) > 1:
+            options.require_no_racks()
             return measure_kinds(rank, placed, options, memory, tell, question)
         check_even(world)
+        options.check_racks(world.nodes)
         # The first message: `local.py` takes it as the sign that all have joined.
         tell("the device", 0.0)
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
         links = known_links(rank, device.memory_bandwidth_bytes_per_s)
-        groups = own_groups(rank) if world.size > 1 else []
+        groups = own_groups(rank, options.nodes_per_rack) if world.size > 1 else []
         host = overlap = waiting = None
         share = HOST_SHARE + OVERLAP_SHARE + WAITING_SHARE
         if rank.on_gpu:
@@ -99,7 +101,10 @@ def measure(
             "seconds": round(perf_counter() - began, 2),
         }
         name = options.name or f"measured-{hosts[0]}-{world.size}"
-        return assemble(rank, name, device, links, tables, host, overlap, waiting, notes, facts)
+        return assemble(
+            rank, name, device, links, tables, host, overlap, waiting, notes, facts,
+            options.nodes_per_rack,
+        )  # fmt: skip
 
 
 def _silent(stage: str, fraction: float) -> None:

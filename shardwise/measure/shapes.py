@@ -1,8 +1,9 @@
 """Which groups a mesh of the job's world produces: what there is to measure.
 
-A set of mesh axes spans sibling groups that run at once. Tables are looked up by (nodes, ranks per
-node, consecutive). If several sets of axes have the same key (strides of 2 and of 4 on a node of
-8), the one whose groups reach farthest is measured, as the cost model prices the worst.
+A set of mesh axes spans sibling groups that run at once. Tables are looked up by (ranks per node,
+nodes per rack, racks, consecutive). If several sets of axes have the same key (strides of 2 and of
+4 on a node of 8), the one whose groups reach farthest is measured, as the cost model prices the
+worst.
 """
 
 from __future__ import annotations
@@ -38,21 +39,25 @@ class Siblings:
     def label(self) -> str:
         """A label such as `2 nodes x 4, strided`."""
         where = "1 node" if self.shape.nodes == 1 else f"{self.shape.nodes} nodes"
+        if len(self.shape.counts) > 2:
+            where += f" in {self.shape.counts[2]} racks"
         how = "consecutive" if self.shape.consecutive else "strided"
         of = f" of {', '.join(self.kinds)}" if self.kinds else ""
         return f"{where} x {self.shape.ranks_per_node}{of}, {how}"
 
 
-def group_shapes(ranks: int, ranks_per_node: int) -> list[Siblings]:
+def group_shapes(
+    ranks: int, ranks_per_node: int, nodes_per_rack: int | None = None
+) -> list[Siblings]:
     """Returns every shape of a group of two ranks or more, small groups first."""
-    mesh = Mesh.place(ranks, ranks_per_node)
-    farthest: dict[tuple[int, int, bool], tuple[int, Siblings]] = {}
+    mesh = Mesh.place(ranks, ranks_per_node, nodes_per_rack)
+    farthest: dict[tuple[tuple[int, ...], bool], tuple[int, Siblings]] = {}
     for count in range(1, len(mesh.axes) + 1):
         for axes in combinations(range(len(mesh.axes)), count):
             shape = mesh.group_shape(axes)
             groups = tuple(tuple(group) for group in mesh.groups(axes))
             reach = max(group[-1] - group[0] for group in groups)
-            key = (shape.nodes, shape.ranks_per_node, shape.consecutive)
+            key = (shape.counts, shape.consecutive)
             if key not in farthest or reach > farthest[key][0]:
                 farthest[key] = (reach, Siblings(shape, groups, mesh.nodes))
     shapes = [siblings for _, siblings in farthest.values()]

@@ -31,6 +31,9 @@ APART_S = (0.001, 0.004, 0.016)
 SIDE, ROWS = 256, 1024
 """Sides of the product's factors, and of what the elementwise operator reads."""
 EXCHANGED_BYTES = 2**20
+EXCHANGE_S = 0.02
+"""Over a slow network less is exchanged: a wait is the difference of what takes about as long."""
+FEWEST_ITEMS = 256
 REPEATS = 9
 LONG_ENOUGH_S, FEWEST, MOST = 0.12, 8, 60
 """What one repeat computes, and the limits of its number of rounds."""
@@ -49,14 +52,18 @@ def measure_waiting(
     began = perf_counter()
     torch = rank.torch
     turns = cycle([own.group for own in groups])
-    buffer = torch.zeros(EXCHANGED_BYTES // ITEM_BYTES, device=rank.device)
+    whole = torch.zeros(EXCHANGED_BYTES // ITEM_BYTES, device=rank.device)
     work = _work(rank)
 
-    def exchange() -> None:
-        torch.distributed.all_reduce(buffer, group=next(turns))
+    def exchange(items: int) -> None:
+        torch.distributed.all_reduce(whole[:items], group=next(turns))
 
-    for _ in groups:
-        exchange()
+    def slowest_s(items: int) -> float:
+        rank.barrier()
+        return float(max(rank.worst([rank.time(lambda: exchange(items)) for _ in groups])))
+
+    slowest_s(whole.numel())  # warms up
+    sent = partial(exchange, short_enough(whole.numel(), slowest_s))
     once = float(np.mean(rank.gather(rank.time(lambda: work(20)) / 20)))
     waits: dict[float, float] = {}
     for aimed in APART_S:
@@ -65,12 +72,19 @@ def measure_waiting(
         rounds = -(-rounds // len(groups)) * len(groups)
         repeats: list[Floats] = []
         while len(repeats) < REPEATS and (not repeats or rank.left_s(limit_s, began) > 0):
-            repeats.append(_repeat(rank, partial(work, count), exchange, rounds, len(groups)))
+            repeats.append(_repeat(rank, partial(work, count), sent, rounds, len(groups)))
         working, communication_s, both_s = np.median(repeats, axis=0)
         waits[float(working)] = max(float(both_s - working - communication_s), 0.0)
         if rank.left_s(limit_s, began) <= 0:
             break
     return Waiting(*zip(*sorted(waits.items()), strict=True))
+
+
+def short_enough(items: int, slowest_s: Callable[[int], float]) -> int:
+    """Returns the most items, by fours fewer, whose exchange takes no longer than EXCHANGE_S."""
+    while items > FEWEST_ITEMS and slowest_s(items) > EXCHANGE_S:
+        items //= 4
+    return items
 
 
 def _work(rank: Rank) -> Callable[[int], None]:

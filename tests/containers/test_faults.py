@@ -35,6 +35,7 @@ FAULTS = (
     Fault("silent", "redis", hold_s=LONG_S),
     Fault("pause", "agent", hold_s=LONG_S),
     Fault("slow", "service", hold_s=3.0),
+    Fault("late", "postgres", hold_s=3.0),
     Fault("kill", "postgres"),
     Fault("full", "redis", hold_s=3.0),
     Fault("memory", "service"),

@@ -251,8 +251,10 @@ def test_the_filter_leaves_alone(slurm: SlurmCluster, service: dict[str, str], c
     arguments, given = LEFT_ALONE[case]
     jobs = []
     for variables in (NONE, service):
-        done = slurm.try_run("sbatch", *arguments, given=given, variables=variables)
+        # What a job asked for is shown until it is given what there is.
+        done = slurm.try_run("sbatch", "--hold", *arguments, given=given, variables=variables)
         jobs.append(slurm.job(number_of(done)))
+        slurm.run("scancel", number_of(done))
         assert "shardwise" not in done.stderr
     asked, filtered = (
         {name: job.get(name) for name in ("NumNodes", "NumTasks", "TresPerNode", "Comment")}
@@ -323,6 +325,20 @@ def test_the_wrapper_submits_with_advice(slurm: SlurmCluster, service: dict[str,
     piped = number_of(slurm.try_run("./sbatch-shardwise", given=given, variables=service))
     assert slurm.job(piped)["TresPerNode"] == slurm.job(number)["TresPerNode"]
     slurm.run("./sbatch-shardwise", "--mem=1", ":", "--mem=1", "job.sh", variables=service)
+
+
+def test_each_task_of_an_array_has_the_size_that_the_wrapper_advises(
+    slurm: SlurmCluster, service: dict[str, str]
+) -> None:
+    array = ("./sbatch-shardwise", "--hold", "--array=0-1", "job.sh")
+    number = number_of(slurm.try_run(*array, variables=service))
+    alone = number_of(slurm.try_run("./sbatch-shardwise", "--hold", "job.sh", variables=service))
+    sizes = [
+        [slurm.job(job).get(name) for name in ("NumNodes", "TresPerNode")]
+        for job in (f"{number}_0", f"{number}_1", alone)
+    ]
+    slurm.run("scancel", number, alone)
+    assert sizes[0] == sizes[1] == sizes[2] and sizes[2][1] is not None
 
 
 @pytest.mark.parametrize("fault", FAULTS)

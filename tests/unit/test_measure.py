@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from harness.graph_builder import mlp
 from shardwise.errors import BadInput, CaptureError
-from shardwise.hardware import CollectiveTable, Hardware, Level, load_hardware
+from shardwise.hardware import (
+    CollectiveTable,
+    Hardware,
+    Level,
+    hardware_document,
+    hardware_from_document,
+    load_hardware,
+)
+from shardwise.hardware.collectives import link_coefficients
 from shardwise.hardware.host import Host
 from shardwise.hardware.verdict import reached_bytes_per_s, verdict
 from shardwise.measure import options as shares
@@ -27,8 +35,10 @@ from shardwise.measure.host import MeasuredHost, launched_s, measure_host, passe
 from shardwise.measure.kinds.layout import Placed
 from shardwise.measure.links import gpu_link, network_link
 from shardwise.measure.options import MeasureOptions
+from shardwise.measure.profile import assemble
 from shardwise.measure.real_module import SizedSource
 from shardwise.measure.shapes import group_shapes
+from shardwise.measure.waiting import FEWEST_ITEMS, short_enough
 from shardwise.measure.world import World, find_world
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
@@ -101,6 +111,68 @@ def test_shapes_of_two_nodes_of_four() -> None:
     assert far.groups[0] == (0, 4)
 
 
+@pytest.mark.parametrize(
+    ("racks", "rack", "per_node"), [(2, 2, 1), (2, 2, 2), (2, 3, 2), (3, 4, 2)]
+)
+def test_groups_inside_a_rack_and_between_racks_are_different_shapes(
+    racks: int, rack: int, per_node: int
+) -> None:
+    found = group_shapes(racks * rack * per_node, per_node, rack)
+    keys = [(s.shape.counts, s.shape.consecutive) for s in found]
+    assert len(keys) == len(set(keys))
+    assert {len(counts) for counts, _ in keys} >= {2, 3}
+    for siblings in found:
+        for group in siblings.groups:
+            on = {rank // per_node // rack for rank in group}
+            assert len(on) == (siblings.shape.counts[2:] or (1,))[0]
+
+
+def test_levels_of_racks_are_found_from_what_was_measured() -> None:
+    """Tables that links of known bandwidths would give, without latency, lead back to these."""
+    levels = (
+        Level("inside a node", 2, 1e9, 0.0, 1.0),
+        Level("across a rack", 2, 8e6, 0.0, 1.0),
+        Level("between racks", 2, 3e6, 0.0, 1.0, uplinks=True),
+    )
+    device = replace(load_hardware("pcie-v100-8").devices[0], count=2)
+    known = Hardware("known", "", (device,), levels)
+    sizes = (1024.0, 2.0**20)
+    tables = [
+        CollectiveTable(
+            "all_reduce", s.shape.nodes, s.shape.ranks_per_node, s.shape.consecutive, sizes,
+            tuple(size * link_coefficients(known, "all_reduce", s.shape) for size in sizes),
+            siblings=s.per_node, ranks_by_level=s.shape.counts if len(s.shape.counts) > 2 else (),
+        )
+        for s in group_shapes(8, 2, 2)
+    ]  # fmt: skip
+    rank = SimpleNamespace(world=World(0, 8, 0, 2, ""), backend="gloo", torch=torch_of("2.8"))
+    found = assemble(rank, "racks", device, {}, tables, None, None, None, [], {"host": "h"}, 2)  # type: ignore[arg-type]
+    assert [(level.name, level.size, level.uplinks) for level in found.levels] == [
+        (level.name, level.size, level.uplinks) for level in levels
+    ]
+    for level, true in zip(found.levels, levels, strict=True):
+        assert level.bandwidth_bytes_per_s == pytest.approx(true.bandwidth_bytes_per_s)
+    assert hardware_from_document(hardware_document(found)).levels == found.levels
+
+
+def torch_of(version: str) -> SimpleNamespace:
+    return SimpleNamespace(__version__=version, get_num_threads=lambda: 1)
+
+
+@pytest.mark.parametrize(("rack", "nodes"), [(1, 4), (3, 4), (4, 4), (0, 4), (2, 1)])
+def test_racks_that_nodes_do_not_fill_are_refused(rack: int, nodes: int) -> None:
+    with pytest.raises(BadInput, match="nodes-per-rack"):
+        MeasureOptions(nodes_per_rack=rack).check_racks(nodes)
+    MeasureOptions(nodes_per_rack=2).check_racks(4)
+    MeasureOptions().check_racks(1)
+
+
+def test_less_is_exchanged_over_a_slow_network() -> None:
+    assert short_enough(2**18, lambda items: 1e-9 * items) == 2**18
+    assert short_enough(2**18, lambda items: 1e-6 * items) == 2**14
+    assert short_enough(2**18, lambda items: 1.0) == FEWEST_ITEMS
+
+
 @given(st.floats(0, 100), st.floats(1e-7, 50), st.floats(0, 1))
 def test_a_size_takes_no_more_than_its_share(share: float, call_s: float, pause_s: float) -> None:
     chosen = effort(share, call_s, pause_s)
@@ -158,7 +230,7 @@ def _rank(**more: object) -> SimpleNamespace:
     return SimpleNamespace(
         world=World(0, 1, 0, 1, ""),
         backend="nccl",
-        torch=SimpleNamespace(__version__="2.8", get_num_threads=lambda: 1),
+        torch=torch_of("2.8"),
         worst=np.asarray,
         gather=lambda value: [value],
         **more,
