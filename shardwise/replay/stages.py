@@ -13,6 +13,8 @@ pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-ba
 
 Where a rank has several stages, the end of its step and what it holds throughout are those of a
 replay of all of them together. Stages of the same costs, choices and crossings are replayed once.
+
+A replayer whose backward is split gives the parts of backward as well (`split_stages.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from numpy.typing import NDArray
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.owner_costs import Choices, OwnerCosts
 from shardwise.replay.replay import Replayer, Values
+from shardwise.replay.split_stages import FORWARD, WEIGHTS, SplitParts, SplitReader
 from shardwise.replay.tape import ALWAYS, COMPUTE, Cell, Value
 from shardwise.sharding.layout import Floats
 
@@ -46,7 +49,8 @@ class ReplayedStages:
     `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds,
     `lasting_bytes` what is there throughout: parameters, gradients, optimizer states. `rank_` is of
     all stages of a rank together, (R,), one micro-batch through all of them at a time; the
-    `update_s` of a rank's stages add up to that of the rank.
+    `update_s` of a rank's stages add up to that of the rank. `split` is there where backward is in
+    two parts, which `backward_s` is the sum of.
     """
 
     forward_s: Floats
@@ -57,6 +61,20 @@ class ReplayedStages:
     lasting_bytes: Floats
     rank_peak_bytes: Floats
     rank_lasting_bytes: Floats
+    split: SplitParts | None = None
+
+    @property
+    def weights_s(self) -> Floats:
+        """The seconds of backward that are gradients of weights, 0 where it is not split."""
+        if self.split is None:
+            return np.zeros_like(self.backward_s)
+        periods_s = self.forward_s + self.backward_s
+        return np.minimum(periods_s * self.split.shares[:, WEIGHTS], self.backward_s)
+
+    @property
+    def inputs_s(self) -> Floats:
+        """The rest of backward."""
+        return np.asarray(self.backward_s - self.weights_s)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,7 @@ class _Replayed:
     update_s: Floats
     peak_bytes: Floats
     lasting_bytes: Floats
+    split: SplitParts | None
 
 
 class StageReplayer:
@@ -117,6 +136,7 @@ class StageReplayer:
         self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
         assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
         self._block_bytes = replayer.block_bytes
+        self._split = SplitReader(replayer) if replayer.passes[1].weights_tasks else None
 
     def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
         """Returns the unit that each value of the program belongs to."""
@@ -171,6 +191,7 @@ class StageReplayer:
             every.lasting_bytes[own],
             every.peak_bytes[of_rank],
             every.lasting_bytes[of_rank],
+            None if every.split is None else every.split.take(own),
         )
 
     def _different(
@@ -234,14 +255,21 @@ class StageReplayer:
         batches = self._problem.context.micro_batches
         device_s = batches * period * (replayed.device_s / np.maximum(total, TINY))
         passes_s = soft_maximum(device_s, host_s) / batches
-        forward = np.array([self._forward_s(values, row) for row in range(rows)])
-        forward = np.minimum(forward, period - values[0] @ self._backward)
+        split = None
+        if self._split is None:
+            forward = np.array([self._forward_s(values, row) for row in range(rows)])
+            forward = np.minimum(forward, period - values[0] @ self._backward)
+            share = np.clip(forward / np.maximum(period, TINY), 0.0, 1.0)
+        else:
+            split = self._split.parts(values, sizes[0], tasks)
+            share = split.shares[:, FORWARD]
         return _Replayed(
-            passes_s * np.clip(forward / np.maximum(period, TINY), 0.0, 1.0),
+            passes_s * share,
             passes_s,
             np.maximum(step_s - batches * passes_s, 0.0),
             replayed.peak_bytes,
             self._lasting_bytes(values),
+            split,
         )
 
     def _lasting_bytes(self, values: Values) -> Floats:

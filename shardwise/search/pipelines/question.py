@@ -16,7 +16,7 @@ from shardwise.search.pipelines.cuts import (
 )
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.rules import StageRules
-from shardwise.search.pipelines.searched import Run
+from shardwise.search.pipelines.searched import Kind, Run
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, regular
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.subject import Tied
@@ -32,8 +32,9 @@ class Question:
     allow.
 
     No pipeline of it takes less than `least_s`. Of each unit, (U,), at least: `passes_s` is what
-    forward and backward of a step compute, `backward_s` what backward of a micro-batch and
-    `update_s` what the update does, `host_s` what the host takes to launch a step.
+    forward and backward of a step compute, `backward_s` what backward of a micro-batch, `parts_s`
+    what its forward, gradients of inputs and those of weights do each, where a schedule splits
+    backward, and `update_s` what the update does, `host_s` what the host takes to launch a step.
     """
 
     mesh: Mesh
@@ -47,6 +48,7 @@ class Question:
     least_s: float
     passes_s: Floats
     backward_s: Floats
+    parts_s: Sequence[Floats]
     update_s: Floats
     host_s: Floats
 
@@ -55,14 +57,14 @@ class Question:
 class Guided:
     """The stages under one guide, and with layouts of guides only (`narrow`).
 
-    By the number of stages on each rank: staircases, and (U + 1,) the seconds of a hop between any
+    By the kind of schedules: staircases, and (U + 1,) the seconds of a hop between any
     two stages, at most, by the unit before which the cut is, 0 where there is none.
     """
 
     stages: StageProblems
     narrow: StageProblems
-    staircases: Mapping[int, Staircases]
-    hops_s: Mapping[int, Sequence[float]]
+    staircases: Mapping[Kind, Staircases]
+    hops_s: Mapping[Kind, Sequence[float]]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Numbers of stages p and of micro-batches A are tried in the order of what is pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -27,7 +27,7 @@ from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.rules import divided, rules_of
-from shardwise.search.pipelines.searched import SCHEDULES, Run, Searched, ordered
+from shardwise.search.pipelines.searched import SCHEDULES, Kind, Run, Searched, ordered
 from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
@@ -99,8 +99,8 @@ _Made = tuple[_Level, Pipeline]
 
 @dataclass
 class _Found:
-    """The levels of one number of stages on each rank, and those of their pipelines that have been
-    solved exactly. Others have no say in them: with more schedules no point is lost."""
+    """The levels of one kind of schedules, and those of their pipelines that have been solved
+    exactly. Others have no say in them: with more schedules no point is lost."""
 
     levels: list[_Level] = field(default_factory=list)
     exact: list[_Made] = field(default_factory=list)
@@ -186,9 +186,9 @@ class PipelineSearch:
         """
         best: Pipeline | None = None
         best_s = cutoff_s
-        # What sums rank behind others may be faster when it is replayed: those of one number of
-        # stages on each rank are not judged by another's.
-        known_s: dict[int, float] = {}
+        # What sums rank behind others may be faster when it is replayed: those of one kind
+        # of schedules are not judged by another's.
+        known_s: dict[Kind, float] = {}
         proven: list[float] = []
         open_ones: list[tuple[int, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
@@ -204,11 +204,11 @@ class PipelineSearch:
             open_ones.append((number, staged))
             for guided in staged.guided:
                 for run in question.runs:
-                    hopeless_s = HOPELESS * known_s.get(run.each, cutoff_s)
+                    hopeless_s = HOPELESS * known_s.get(run.kind, cutoff_s)
                     pipeline = staged.fastest(guided, run, staged.limit_bytes, hopeless_s)
                     if pipeline is not None:
-                        of_kind = known_s.get(run.each, cutoff_s)
-                        known_s[run.each] = min(of_kind, pipeline.step_s)
+                        of_kind = known_s.get(run.kind, cutoff_s)
+                        known_s[run.kind] = min(of_kind, pipeline.step_s)
                         if pipeline.step_s < best_s:
                             best, best_s = pipeline, pipeline.step_s
         near_s = best_s / (1.0 + self.options.epsilon)
@@ -239,15 +239,15 @@ class PipelineSearch:
     def _frontier(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         searched: list[Staged] = []
-        kinds = sorted({schedule.stages_per_rank for schedule in self._schedules})
-        found = {each: _Found() for each in kinds}
+        kinds = sorted({schedule.kind for schedule in self._schedules})
+        found = {kind: _Found() for kind in kinds}
         for number, question in enumerate(questions):
             go_on(self.progress, "pipelines", 0.6 * number / len(questions))
             staged = Staged(question, self.progress, ALL_MEMORIES)
             searched.append(staged)
             for guided in staged.guided:
                 for run in question.runs:
-                    found[run.each].meet(list(_levels(staged, guided, run)))
+                    found[run.kind].meet(list(_levels(staged, guided, run)))
         every = [
             of_kind.unbeaten(self.progress, (number / len(kinds), 1.0 / len(kinds)))
             for number, of_kind in enumerate(found.values())
@@ -290,21 +290,29 @@ class PipelineSearch:
         subject = self._staged.subject
         draft = Draft.of(subject, self.hardware, mesh, self._searched, self.progress, batches)
         terms = draft.groups.terms
+
+        def by_unit(least: Callable[[GroupTerms], float]) -> Floats:
+            return self._by_unit(draft, {kind: least(of) for kind, of in terms.items()})
+
         passes, backward, update = (
-            self._by_unit(draft, {kind: least(of) for kind, of in terms.items()})
+            by_unit(least)
             for least in (
                 GroupTerms.least_passes_s,
                 GroupTerms.least_backward_s,
                 GroupTerms.least_update_s,
             )
         )
+        parts: list[Floats] = []
+        if any(run.of.splits for run in runs):
+            every = GroupTerms.least_forward_s, GroupTerms.least_inputs_s
+            parts = [by_unit(least) / batches for least in (*every, GroupTerms.least_weights_s)]
         ranges_s = ranges_of(passes / batches)
         # Beside a host an update may add less than it computes (`bounds.updates_beside`).
         is_free = Launching.of(draft.groups.context).is_free
         surely_s = update if is_free else np.zeros_like(update)
         least_s = min(
             float(passes.sum()) / ranks
-            if run.each > 1
+            if run.each > 1 or run.of.splits
             else least_step_s([ranges_s] * ranks, surely_s, batches)
             for run in runs
         )
@@ -320,6 +328,7 @@ class PipelineSearch:
             least_s,
             passes,
             backward / batches,
+            parts,
             update,
             self._by_unit(draft, {kind: of.host.least_s for kind, of in terms.items()}),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from math import inf, isfinite
 
@@ -19,6 +19,7 @@ from shardwise.cost.options import Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
+from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import (
     least_step_s,
@@ -39,7 +40,7 @@ from shardwise.search.pipelines.paths import least_by_paths_s
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.question import Guided, Question, Within, guides_of
 from shardwise.search.pipelines.ranges import RangeBounds
-from shardwise.search.pipelines.searched import Run
+from shardwise.search.pipelines.searched import Kind, Run
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
 from shardwise.search.pipelines.stages import StageProblems, narrowed
 from shardwise.search.pipelines.staircases import Staircases
@@ -81,7 +82,9 @@ class Staged:
     bounding: Progress = quiet
 
     def __post_init__(self) -> None:
-        self._parts: dict[tuple[int, float], Floats] = {}
+        self._parts: dict[tuple[Kind, float], Floats] = {}
+        self._bounds: dict[bool, RangeBounds] = {}
+        self._replayers: dict[bool, StageReplayer] = {}
 
     @cached_property
     def search(self) -> Search:
@@ -99,20 +102,20 @@ class Staged:
         problem, question = self.search.problem, self.question
         guides = list(guides_of(problem, question, self.limit_bytes, self.shares))
         narrow = narrowed(problem, guides)
-        most_kept: dict[int, int] = {}
+        most_kept: dict[Kind, int] = {}
         for run in question.runs:
-            most_kept[run.each] = max(most_kept.get(run.each, 1), *run.kept)
+            most_kept[run.kind] = max(most_kept.get(run.kind, 1), *run.kept)
         under = []
         for guide in guides:
             stages = StageProblems(problem, question.units, guide)
             shares = [stages.incoming_bytes(cut) for cut in range(len(question.units) + 1)]
             alike = replace(stages, narrow=narrow)
             staircases, hops = {}, {}
-            for each, most in most_kept.items():
-                staircases[each] = Staircases(alike, most)
+            for kind, most in most_kept.items():
+                staircases[kind] = Staircases(alike, most)
                 # From the last rank tensors go back to the first where ranks have several stages.
-                senders = range(question.ranks - (each == 1))
-                hops[each] = [max(question.axes.hop_s(s, size) for s in senders) for size in shares]
+                senders = range(question.ranks - (kind.each == 1))
+                hops[kind] = [max(question.axes.hop_s(s, size) for s in senders) for size in shares]
             under.append(Guided(stages, alike, staircases, hops))
         return under
 
@@ -137,13 +140,15 @@ class Staged:
     def _least_s(self, run: Run, limit_bytes: float, known: bool) -> float:
         """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
         of, batches = self.question, run.micro_batches
-        ranges_s = [self._ranges.passes_s] * run.stages
+        ranges = self._ranges(run.of.splits)
+        ranges_s = [ranges.passes_s] * run.stages
         if isfinite(limit_bytes):
-            within = self._ranges.known_within if known else self._ranges.within
+            within = ranges.known_within if known else ranges.within
             ranges_s = within(run.most_kept, limit_bytes)
         first_s, any_s = self._updates_s
-        if run.each > 1:
-            return least_by_paths_s(run.order, ranges_s, of.backward_s, any_s)
+        if run.each > 1 or run.of.splits:
+            parts_s = of.parts_s if run.of.splits else [of.backward_s]
+            return least_by_paths_s(run.order, ranges_s, parts_s, any_s)
         least_s = least_step_s(ranges_s, first_s, batches)
         ahead_s = least_windowed_s(ranges_s, of.backward_s, first_s, run.windows, batches)
         return max(least_s, ahead_s)
@@ -162,9 +167,22 @@ class Staged:
             launched_s[of.units.of_group[edge.target]] += float(costs.max())
         return updates_beside(of.passes_s, of.update_s, launched_s, host.constant)
 
+    def _ranges(self, splits: bool) -> RangeBounds:
+        """Returns what bounds the passes of ranges, with backward in two parts or whole."""
+        if splits not in self._bounds:
+            search, units = self._replaying(splits), self.question.units
+            self._bounds[splits] = RangeBounds(search, units, self.bounding)
+        return self._bounds[splits]
+
+    def _replaying(self, splits: bool) -> Search:
+        """Returns the search, whose replayer splits backward or does not."""
+        return self._split_search if splits else self.search
+
     @cached_property
-    def _ranges(self) -> RangeBounds:
-        return RangeBounds(self.search, self.question.units, self.bounding)
+    def _split_search(self) -> Search:
+        search = self.search
+        write = partial(Replayer, search.problem, search.options.step, search.subject.kits)
+        return replace(search, replayer_of=cache(partial(write, split=True)))
 
     def even(self, limit_bytes: float) -> Floats:
         """Returns the same limit for each rank."""
@@ -178,7 +196,7 @@ class Staged:
         # What sums leave out, temporaries, differs from stage to stage, and is much the same from
         # pipeline to pipeline.
         enough = np.ones(run.ranks)
-        parts = self._parts.get((run.each, limit_bytes), enough)
+        parts = self._parts.get((run.kind, limit_bytes), enough)
         for _ in range(TRIES):
             best = self.best(guided, run, limit_bytes * parts)
             if best is None or best.cuts.step_s >= cutoff_s:
@@ -189,7 +207,7 @@ class Staged:
             pipeline = self.replayed(guided, run, best)
             over = pipeline.rank_peak_bytes / limit_bytes
             if over.max() <= 1.0:
-                self._parts[run.each, limit_bytes] = parts
+                self._parts[run.kind, limit_bytes] = parts
                 return pipeline
             sums = self._sums(guided, run, best.within, pipeline.bounds) / limit_bytes
             enough, parts = parts, np.where(over > 1.0, BELOW * (sums + 1.0 - over), parts)
@@ -201,7 +219,7 @@ class Staged:
         if run.each == 1:
             cuts = self._cut(guided, run, limits)
             return None if cuts is None else Within(cuts, limits)
-        weights, staircases = self.question.passes_s, guided.staircases[run.each]
+        weights, staircases = self.question.passes_s, guided.staircases[run.kind]
         # Where memory is short the guide's shares may be too little for some stage of even cuts.
         even = even_bounds(weights, run.stages)
         within = divided_at(staircases, run, even, limits)
@@ -222,7 +240,7 @@ class Staged:
     def _looped(self, guided: Guided, run: Run, within: Floats) -> Cuts | None:
         """Returns good cuts of several stages on each rank within a memory, by `looped_s`; None
         where none was found."""
-        stage_s, hops_s = self._stage_times(guided, run, within, {}), guided.hops_s[run.each]
+        stage_s, hops_s = self._stage_times(guided, run, within, {}), guided.hops_s[run.kind]
 
         def step_s(bounds: tuple[int, ...]) -> float:
             times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
@@ -253,7 +271,7 @@ class Staged:
         ends = windows(weights, run.stages, slack)
         hidden = 1.0 - batches * of.backward_s.sum() / max(of.passes_s.sum(), TINY)
         repeats = run.repeats(hidden)
-        return best_cuts(stage_s, guided.hops_s[run.each], ends, weights, repeats, slack)
+        return best_cuts(stage_s, guided.hops_s[run.kind], ends, weights, repeats, slack)
 
     def _stage_times(
         self,
@@ -264,7 +282,7 @@ class Staged:
     ) -> StageTime:
         """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
         are better, the exact ones that are known."""
-        batches, kept_by, staircases = run.micro_batches, run.kept, guided.staircases[run.each]
+        batches, kept_by, staircases = run.micro_batches, run.kept, guided.staircases[run.kind]
         host_s = np.concatenate([[0.0], np.cumsum(self.question.host_s)])
 
         def stage_s(stage: int, first: int, last: int) -> float:
@@ -285,8 +303,9 @@ class Staged:
         stage_s = self._stage_times(guided, run, within, {})
         of, batches = self.question, run.micro_batches
         passes, backward = ranges_of(of.passes_s / batches), ranges_of(of.backward_s)
+        weights = ranges_of(of.parts_s[-1]) if run.of.splits else np.zeros_like(backward)
         order = run.shortened((SIMULATED if run.each == 1 else SIMULATED_EACH) * run.ranks)
-        hops_s = guided.hops_s[run.each]
+        hops_s = guided.hops_s[run.kind]
 
         def step_s(bounds: tuple[int, ...]) -> float:
             times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
@@ -295,7 +314,8 @@ class Staged:
             parts = []
             for t, (i, j) in zip(times, pairwise(bounds), strict=True):
                 share = backward[i, j] / passes[i, j] if passes[i, j] > 0 else 0.5
-                parts.append(StageTimes(t * (1.0 - share), t * share, 0.0))
+                late = min(weights[i, j] / passes[i, j], share) if passes[i, j] > 0 else 0.0
+                parts.append(StageTimes(t * (1.0 - share), t * (share - late), t * late))
             simulated = simulate(order, parts, [hops_s[cut] for cut in bounds[1:-1]])
             longest = max(sum(times[stage] for stage in own) for own in run.placed)
             return simulated.seconds + (batches - order.micro_batches) * longest
@@ -335,9 +355,12 @@ class Staged:
             sums[rank] += limit - left + solved.memory_bytes - (fixed if sums[rank] else 0.0)
         return sums
 
-    @cached_property
-    def _replayer(self) -> StageReplayer:
-        return StageReplayer(self.search.own_replayer, self.question.units.of_group)
+    def _replayer(self, splits: bool) -> StageReplayer:
+        """Returns the replayer of stages, with backward in two parts or whole."""
+        if splits not in self._replayers:
+            replayer = self._replaying(splits).own_replayer
+            self._replayers[splits] = StageReplayer(replayer, self.question.units.of_group)
+        return self._replayers[splits]
 
     def replayed(self, guided: Guided, run: Run, best: Within, *, quick: bool = False) -> Pipeline:
         """Returns the pipeline whose sums are within a memory, near the cuts of staircases: the
@@ -357,6 +380,6 @@ class Staged:
             bounds,
             choices,
             edge_choices,
-            self._replayer.replay(choices, edge_choices, bounds, run.placed),
+            self._replayer(run.of.splits).replay(choices, edge_choices, bounds, run.placed),
             run.each,
         )
