@@ -46,7 +46,9 @@ class PlannedStage(msgspec.Struct, frozen=True):
     the end of the step, `hop_s` those in which a micro-batch's tensors go to the next stage, null
     for the last. `idle` is the share of the step in which its devices wait. `groups` are its groups
     by position among those of the pipeline. `kept_bytes` of the peak are what the micro-batches
-    that it keeps take at most; documents of earlier versions have none.
+    that it keeps take at most; documents of earlier versions have none. Where the schedule splits
+    backward, `weights_s` of `backward_s` are gradients of weights, for which at most
+    `waiting_micro_batches` wait at a time.
     """
 
     first_device: int
@@ -64,6 +66,8 @@ class PlannedStage(msgspec.Struct, frozen=True):
     peak_bytes: int
     groups: list[int]
     kept_bytes: int | UnsetType = UNSET
+    weights_s: float | UnsetType = UNSET
+    waiting_micro_batches: int | UnsetType = UNSET
 
 
 class WithoutPipeline(msgspec.Struct, frozen=True):
@@ -87,7 +91,7 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     `trainer` is there where stages have equal layers and the same strategy of a trainer: its
     `parallelism` is that of each stage. `kernels` says how light operators run.
     `stages_per_rank` is there where devices have several stages: of p groups of devices the r-th
-    has the stages r, r + p, r + 2p, …
+    has the stages r, r + p, r + 2p, …, or r and 2p - 1 - r under `zbv` and `dualpipev`.
     """
 
     id: str

@@ -23,6 +23,7 @@ from shardwise.sharding.layout import Floats
 FORWARD, INPUTS, WEIGHTS = range(3)
 """The parts of a micro-batch, in their order."""
 
+
 class SplitParts(NamedTuple):
     """What R stages or ranks take: `shares` (R, 3) of a period, and bytes: `peak_bytes` (R, 3)
     while each part runs, `waiting_bytes` (R,) from I to W, of which the stage's own replay has
@@ -69,9 +70,7 @@ class SplitReader:
         self._read = np.array(read, dtype=np.int64).reshape(-1, 3)
         self._pairs = tape.pairs
 
-    def parts(
-        self, values: Values, unmasked_bytes: Floats, tasks: NDArray[np.bool_]
-    ) -> SplitParts:
+    def parts(self, values: Values, unmasked_bytes: Floats, tasks: NDArray[np.bool_]) -> SplitParts:
         """Returns the parts of rows whose `values` are given; `unmasked_bytes` (buffers,) are sizes
         with those of other stages, `tasks` (R, tasks) what each row has."""
         durations, sizes, flags = values

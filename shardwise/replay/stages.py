@@ -41,6 +41,12 @@ FEWEST = 4
 TINY = 1e-30
 """Seconds that nothing is divided by less of."""
 
+FORMS = ("{}", "temporary of {}", "gradient of {} in float32", "root of {}", "denominator of {}")
+"""What the program calls the buffers of a parameter that a copy of it needs not have again."""
+
+UPDATES = ("update", "spread", "finish gradient of", "reduce")
+"""The program's tasks at the end of a step for a parameter."""
+
 
 @dataclass(frozen=True)
 class ReplayedStages:
@@ -153,9 +159,11 @@ class StageReplayer:
         edge_choices: Choices,
         bounds: Sequence[int],
         ranks: Sequence[Sequence[int]] | None = None,
+        tied: Sequence[Sequence[str]] = (),
     ) -> ReplayedStages:
         """Replays the stages of one strategy, (groups,) and (edges,): stage s has the units from
-        `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default."""
+        `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default.
+        Of the copies of a parameter, `tied`, a rank has one."""
         stages = len(bounds) - 1
         first, last = np.array(bounds[:-1])[:, None], np.array(bounds[1:])[:, None]
         placed = [(stage,) for stage in range(stages)] if ranks is None else [*map(tuple, ranks)]
@@ -168,11 +176,14 @@ class StageReplayer:
 
         groups, edges = inside(self._of_group), inside(self._of_edge)
         different, which = self._different(choices, edge_choices, groups, edges)
+        tasks, buffers = inside(self._of_task), inside(self._of_buffer)
+        for copies in tied:
+            self._have_one(copies, tasks[stages:], buffers[stages:])
         every = self._rows(
             choices,
             edge_choices,
-            inside(self._of_task)[different],
-            inside(self._of_buffer)[different],
+            tasks[different],
+            buffers[different],
             np.concatenate([groups, edges], axis=1)[different],
         )
         own, of_rank = which[:stages], which[stages:]
@@ -193,6 +204,25 @@ class StageReplayer:
             every.lasting_bytes[of_rank],
             None if every.split is None else every.split.take(own),
         )
+
+    def _have_one(
+        self, copies: Sequence[str], tasks: NDArray[np.bool_], buffers: NDArray[np.bool_]
+    ) -> None:
+        """Takes from ranks, (R, tasks) and (R, buffers), all but the first of the copies of a
+        parameter that each has: what lasts of it, its update and what that allocates."""
+        tape = self._replayer.tape
+        named = {
+            name: np.flatnonzero(np.isin(tape.buffer_labels, [form.format(name) for form in FORMS]))
+            for name in copies
+        }
+        gradients = set(self._gradients[:, 0].tolist())
+        for row in range(len(buffers)):
+            own = [name for name, of in named.items() if len(of) and buffers[row, of].all()]
+            for name in own[1:]:
+                labels = (f"gradient of {name}", f"gradient of {name}, a shard")
+                summed = [b for b in gradients if tape.buffer_labels[b] in labels]
+                buffers[row, [*named[name].tolist(), *summed]] = False
+                tasks[row, np.isin(tape.labels, [f"{what} {name}" for what in UPDATES])] = False
 
     def _different(
         self,

@@ -139,7 +139,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
                 ("export", {"plan": pipeline["id"], "to": "megatron"}),
                 ("plan", {**plan, "stages": [2], "objective": "mini-memory"}),
                 ("plan", {**plan, "schedules": ["gpipe"]}),
-                ("plan", {**plan, "stages": [2], "schedules": ["zbv"]}),
+                ("plan", {**plan, "stages": [2], "schedules": ["dualpipe"]}),
                 ("frontier", {**plan, "stages": [2], "options": {"overlap": False}}),
                 ("quote", {"graph": "shipped:gpt2", "stages": [2], "combine": 2}),
             )
@@ -160,7 +160,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
     assert none.is_error and "stages" in text_of(none)
     point = curve.structured_content["points"][2]["pipeline"]
     assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
-    parts = ("is a pipeline", "objective", "schedules", "zbv", "options.overlap", "combine")
+    parts = ("is a pipeline", "objective", "schedules", "dualpipe", "options.overlap", "combine")
     for result, part in zip(refused, parts, strict=True):
         assert result.is_error and part in text_of(result), text_of(result)
 

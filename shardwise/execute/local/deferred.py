@@ -126,6 +126,7 @@ _MATMUL = Form(
     lambda g, shape: g.sum_to_size(shape),
 )
 
+
 def _defers(share: Share) -> bool:
     """Returns whether an operator's backward is split, and notes the ports whose gradient waits."""
     if share.deferral is None:

@@ -85,9 +85,7 @@ class _Cuts:
     def value_s(self, cut: tuple[int, ...], path: Floats) -> float:
         """Returns what a path takes at least."""
         return sum(
-            float(
-                path[stage] @ (self.ranges_s[stage][place], *(of[place] for of in self._others))
-            )
+            float(path[stage] @ (self.ranges_s[stage][place], *(of[place] for of in self._others)))
             for stage, place in enumerate(pairwise(cut))
         )
 

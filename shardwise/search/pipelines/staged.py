@@ -380,6 +380,8 @@ class Staged:
             bounds,
             choices,
             edge_choices,
-            self._replayer(run.of.splits).replay(choices, edge_choices, bounds, run.placed),
+            self._replayer(run.of.splits).replay(
+                choices, edge_choices, bounds, run.placed, [of.copies for of in question.tied]
+            ),
             run.each,
         )
