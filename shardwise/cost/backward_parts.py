@@ -7,7 +7,8 @@ tables or by the roofline,
     I    reads the output's gradient and the weight, writes the gradient of data
     W    reads the output's gradient and data, writes the gradients of weight and bias
 
-and the whole is divided in their proportion, so that I + W is what backward is without a split. Both
+and the whole is divided in their proportion, so that I + W is what backward is without a split.
+Both
 parts read the output's gradient, and so do the two kernels of a whole backward.
 """
 

@@ -1,9 +1,9 @@
 """What a rank holds while it runs a list with split backwards, action by action.
 
-A micro-batch is kept from the start of its forward to the end of its I, backward of the inputs; what
-its W needs, backward of the weights, waits from then until W has ended. A whole backward of such a
-schedule is run as an I and a W right after it. Tensors and gradients are held while they are on
-their way, as in `on_the_way.py`; those between two stages on one rank from the action that makes
+A micro-batch is kept from the start of its forward to the end of its I, backward of the inputs;
+what its W needs, backward of the weights, waits from then until W has ended. A whole backward of
+such a schedule is run as an I and a W right after it. Tensors and gradients are held while they are
+on their way, as in `on_the_way.py`; those between two stages on one rank from the action that makes
 them to the one that reads them.
 """
 

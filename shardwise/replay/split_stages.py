@@ -4,9 +4,9 @@ A period of a stage's own replay is a forward, an I and a W of one micro-batch, 
 Forward lasts from its first computation to its last, I from there to its last, W is the rest.
 
 Bytes are those of the replay. `peak_bytes` is the most that is held while each part runs, one
-micro-batch at a time. What waits from I to W are the buffers that W reads and that were there before
-it: inputs of operators, gradients of their results, and what was made again for I. Among them are
-tensors that other stages have made, which the stage's own replay does not have.
+micro-batch at a time. What waits from I to W are the buffers that W reads and that were there
+before it: inputs of operators, gradients of their results, and what was made again for I. Among
+them are tensors that other stages have made, which the stage's own replay does not have.
 """
 
 from __future__ import annotations

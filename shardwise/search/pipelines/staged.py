@@ -22,6 +22,7 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import (
+    least_split_step_s,
     least_step_s,
     least_windowed_s,
     ranges_of,
@@ -148,7 +149,10 @@ class Staged:
         first_s, any_s = self._updates_s
         if run.each > 1 or run.of.splits:
             parts_s = of.parts_s if run.of.splits else [of.backward_s]
-            return least_by_paths_s(run.order, ranges_s, parts_s, any_s)
+            least_s = least_by_paths_s(run.order, ranges_s, parts_s, any_s)
+            if run.each > 1:
+                return least_s
+            return max(least_s, least_split_step_s(ranges_s, of.parts_s[0], any_s, batches))
         least_s = least_step_s(ranges_s, first_s, batches)
         ahead_s = least_windowed_s(ranges_s, of.backward_s, first_s, run.windows, batches)
         return max(least_s, ahead_s)

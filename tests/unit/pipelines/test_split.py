@@ -26,7 +26,7 @@ from shardwise.pipeline.split_keeping import split_moments
 from shardwise.replay.replay import Replayer
 from shardwise.replay.split_stages import INPUTS, WEIGHTS
 from shardwise.replay.stages import StageReplayer
-from shardwise.search.pipelines.bounds import ranges_of
+from shardwise.search.pipelines.bounds import least_split_step_s, ranges_of
 from shardwise.search.pipelines.paths import least_by_paths_s
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import Fastest, PipelineSearch
@@ -180,6 +180,9 @@ def test_no_split_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
         updates = np.array([update[r].sum() for r in ranges])
         own = [sum(updates[list(made.placement.stages_of(rank))]) for rank in range(ranks)]
         steps.append(max(map(sum, zip(ends, own, strict=True))))
+    if each == 1:
+        other = least_split_step_s([passes] * made.stages, forward, update, batches)
+        assert 0.6 * min(steps) <= other <= min(steps) * (1 + 1e-9)
     assert bound <= min(steps) * (1 + 1e-9)
     assert bound >= 0.6 * min(steps) and each == made.placement.stages_per_rank
 
