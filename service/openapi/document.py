@@ -302,7 +302,7 @@ get_curve = route(
             SCHEDULES,
             TEXT_TYPE,
             "How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
-            "`interleaved:2` to `interleaved:8`, separated "
+            "`zb-h1`, `interleaved:2` to `interleaved:8`, `zbv`, `dualpipev`, separated "
             "by commas. Left out, the first two.",
         ),
         query(

@@ -67,6 +67,8 @@ def _stage_text(number: int, stage: PlannedStage, outer: int) -> str:
     of = f"; its peak is {gib(stage.peak_bytes)} GiB"
     if stage.kept_bytes is not UNSET:
         of = f", {gib(stage.kept_bytes)} GiB of its {gib(stage.peak_bytes)} GiB peak"
+    if stage.waiting_micro_batches is not UNSET:
+        kept += f", weights of {stage.waiting_micro_batches} wait"
     return (
         f"Stage {number} ({units_text(stage, outer)}{_on(stage)}) keeps {kept}{of}; waits "
         f"{stage.idle:.1%} of the step: {stage.label}"
@@ -81,8 +83,10 @@ def _on(stage: PlannedStage) -> str:
 def _rank_text(pipeline: Pipeline, busy: list[float], rank: int) -> str:
     """Returns `Rank 2 (GPUs 16 to 23) holds stages 2 and 6, whose passes and updates take 1.2 s,
     81% of the step.`"""
-    own = range(rank, len(pipeline.stages), pipeline.ranks)
-    first, devices = pipeline.stages[rank].first_device, pipeline.stages[rank].devices
+    devices = pipeline.stages[0].devices
+    first = rank * devices
+    stages = pipeline.stages
+    own = [number for number, stage in enumerate(stages) if stage.first_device == first]
     gpus = f"GPUs {first} to {first + devices - 1}" if devices > 1 else f"GPU {first}"
     *others, last = map(str, own)
     taken = sum(busy[stage] for stage in own)

@@ -25,8 +25,23 @@ FEWEST = 8
 STRETCHES = 100
 """Into how many stretches the memory of a stage over time is divided."""
 
-NAMES = {"forward": "Forward", "backward": "Backward", "update": "Update", "compute": "More passes"}
+NAMES = {
+    "forward": "Forward",
+    "backward": "Backward",
+    "inputs": "Gradients of inputs",
+    "weights": "Gradients of weights",
+    "update": "Update",
+    "compute": "More passes",
+}
 """Kinds of lanes, in the order in which a stage has them."""
+
+
+_KINDS = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.INPUTS: "inputs",
+    Kind.WEIGHTS: "weights",
+}
 
 
 class _Pass(NamedTuple):
@@ -43,7 +58,7 @@ def pipeline_timeline(pipeline: Pipeline) -> PipelineTimeline:
     for stage, rank in enumerate(pipeline.rank_of.tolist()):
         ran = zip(pipeline.order.ranks[rank], pipeline.passes.spans_s[rank], strict=True)
         own = [
-            _Pass("forward" if one.kind is Kind.FORWARD else "backward", start, end, end - start)
+            _Pass(_KINDS[one.kind], start, end, end - start)
             for one, (start, end) in ran
             if one.stage == stage
         ]
@@ -95,6 +110,12 @@ def _held_bytes(pipeline: Pipeline, rank: int) -> list[int]:
     """
     if not pipeline.step_s:
         return []
+    moments = pipeline.split_moments
+    if moments is not None:
+        starts = [start for start, _ in pipeline.passes.spans_s[rank]]
+        at_s = [0.0, *(starts[action] for action in moments[rank].action.tolist())]
+        held = pipeline.split_held_bytes(rank)
+        return _most(pipeline, at_s, np.concatenate([held[:1], held]))
     own = pipeline.placement.stages_of(rank)
     place = {stage: number for number, stage in enumerate(own)}
     kept, at_s, states = np.zeros(len(own), dtype=np.int64), [0.0], list[NDArray[np.int64]]()
@@ -116,6 +137,11 @@ def _held_bytes(pipeline: Pipeline, rank: int) -> list[int]:
     for number, stage in enumerate(own):
         held = pipeline.held_bytes(stage, at[runs == number])
         sizes[runs == number] = held + pipeline.on_the_way_bytes[stage]
+    return _most(pipeline, at_s, sizes)
+
+
+def _most(pipeline: Pipeline, at_s: Sequence[float], sizes: NDArray[np.float64]) -> list[int]:
+    """Returns the most in each of `STRETCHES` parts of the step, of what is held from moments."""
     times, edges = np.array(at_s), np.linspace(0.0, pipeline.step_s, STRETCHES + 1)
     most = []
     for left, right in pairwise(edges):

@@ -219,6 +219,7 @@ def _stages(pipeline: Pipeline) -> list[PlannedStage]:
     labels = StageLabels(pipeline)
     devices = pipeline.mesh.gpus // pipeline.ranks
     replayed = pipeline.replayed
+    waiting = pipeline.waiting if replayed.split is not None else None
     stages = []
     for stage, (first, last) in enumerate(pairwise(pipeline.bounds)):
         groups = pipeline.units.groups_of(first, last)
@@ -239,6 +240,8 @@ def _stages(pipeline: Pipeline) -> list[PlannedStage]:
                 peak_bytes=round(float(pipeline.peak_bytes[stage])),
                 groups=groups,
                 kept_bytes=round(pipeline.kept_bytes[stage]),
+                weights_s=float(replayed.weights_s[stage]) if waiting else UNSET,
+                waiting_micro_batches=waiting[stage] if waiting else UNSET,
                 **kind_members(pipeline, stage),
             )
         )

@@ -14,8 +14,8 @@ from shardwise.trainers.spaces import ANY
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SCHEDULES = (
-    "How stages run micro-batches: some of 1f1b, 1f1b-eager, gpipe, interleaved:2 (two stages on "
-    "each of --stages groups of devices) to interleaved:8."
+    "How stages run micro-batches: some of 1f1b, 1f1b-eager, gpipe, zb-h1, interleaved:2 (two "
+    "stages on each of --stages groups of devices) to interleaved:8, zbv and dualpipev (two too)."
 )
 
 

@@ -223,12 +223,8 @@ class GroupWork:
         where it has none of its kind in this dtype. `flops` are those of forward."""
         op = self.pattern.members[position].operator
         places = operands(op)
-        if places is not None and self.device.product_table(dtype) is not None:
-            left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
-            layouts = self.outputs[position][0][0]
-            result = local_elements(self.tensors[op.outputs[0]].shape, layouts, self.sizes)
-            is_window = op.kind.startswith("aten.conv")
-            product = Product(flops, left, right, result, DTYPE_BYTES[dtype], is_window)
+        product = self.product(position, flops, dtype)
+        if places is not None and product is not None:
             carries = self.context.patterns.carries_gradient
             gradients = tuple(carries(op.inputs[place]) for place in places)
             return lambda work: product.times(
@@ -243,6 +239,19 @@ class GroupWork:
                 work.flops, self.device, dtype, backward=work.direction == "backward"
             )
         return None
+
+    def product(self, position: int, flops: Floats, dtype: str) -> Product | None:
+        """Returns the product that a member of `flops` (n,) operations is; None for what is none,
+        and where the device has no measured products of this dtype."""
+        op = self.pattern.members[position].operator
+        places = operands(op)
+        if places is None or self.device.product_table(dtype) is None:
+            return None
+        left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
+        layouts = self.outputs[position][0][0]
+        result = local_elements(self.tensors[op.outputs[0]].shape, layouts, self.sizes)
+        is_window = op.kind.startswith("aten.conv")
+        return Product(flops, left, right, result, DTYPE_BYTES[dtype], is_window)
 
     def _local_elements(self, name: str, position: int, port: int) -> Floats:
         """Returns the elements of an input of a member on a device, shape (n,)."""

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.backward_parts import weights_share
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.host import GroupHost
@@ -43,6 +44,12 @@ class GroupTerms:
     def compute(self) -> Passes:
         """Seconds of computation, shape (n, M) forward and backward."""
         return self.work.compute()
+
+    @cached_property
+    def weights_s(self) -> Floats:
+        """Seconds of backward that are gradients of weights, where it is split, shape (n, M)."""
+        shares = [weights_share(self.work, m) for m in range(len(self.work.pattern.members))]
+        return np.asarray(self.compute.backward_s * np.stack(shares, axis=1))
 
     @cached_property
     def communication(self) -> Passes:
@@ -94,9 +101,22 @@ class GroupTerms:
         """Returns the least that forward and backward of a step compute under any assignment."""
         return float(self.passes_compute_s().min())
 
+    def least_forward_s(self) -> float:
+        """Returns the least that forward of a step computes under any assignment."""
+        return self.micro_batches * float(self.compute.forward_s.sum(axis=1).min())
+
     def least_backward_s(self) -> float:
         """Returns the least that backward of a step computes under any assignment."""
         return self.micro_batches * float(self.compute.backward_s.sum(axis=1).min())
+
+    def least_weights_s(self) -> float:
+        """Returns the least that gradients of weights of a step compute under any assignment."""
+        return self.micro_batches * float(self.weights_s.sum(axis=1).min())
+
+    def least_inputs_s(self) -> float:
+        """Returns the least that backward of a step computes besides, under any assignment."""
+        inputs_s = self.compute.backward_s - self.weights_s
+        return self.micro_batches * float(inputs_s.sum(axis=1).min())
 
     def least_update_s(self) -> float:
         """Returns the least that the update computes under any assignment, with any ZeRO stage."""

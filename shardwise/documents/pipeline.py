@@ -49,7 +49,9 @@ class PlannedStage(msgspec.Struct, frozen=True):
     by position among those of the pipeline. `kept_bytes` of the peak are what the micro-batches
     that it keeps take at most; documents of earlier versions have none. Where devices are of
     several kinds, `group` is that of the profile whose devices the stage has, `kind` what these
-    are, and `memory_limit_bytes` what one of them may use.
+    are, and `memory_limit_bytes` what one of them may use. Where the schedule splits backward,
+    `weights_s` of `backward_s` are gradients of weights, for which at most `waiting_micro_batches`
+    wait at a time.
     """
 
     first_device: int
@@ -70,6 +72,8 @@ class PlannedStage(msgspec.Struct, frozen=True):
     group: str | UnsetType = UNSET
     kind: str | UnsetType = UNSET
     memory_limit_bytes: float | UnsetType = UNSET
+    weights_s: float | UnsetType = UNSET
+    waiting_micro_batches: int | UnsetType = UNSET
 
 
 class WithoutPipeline(msgspec.Struct, frozen=True):
@@ -93,8 +97,9 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     `trainer` is there where stages have equal layers and the same strategy of a trainer: its
     `parallelism` is that of each stage. `kernels` says how light operators run.
     `stages_per_rank` is there where devices have several stages: of p groups of devices the r-th
-    has the stages r, r + p, r + 2p, … `bundle` is there where devices are of several kinds, and
-    says how many of which group; device memory and limit are then the least.
+    has the stages r, r + p, r + 2p, …, or r and 2p - 1 - r under `zbv` and `dualpipev`. `bundle` is
+    there where devices are of several kinds, and says how many of which group; device memory and
+    limit are then the least.
     """
 
     id: str

@@ -13,7 +13,8 @@ class PipelinePoint(msgspec.Struct, frozen=True):
     device waits, in the mean. `labels` are the stages' strategies, first stage first, `first_units`
     the names of the units of the model at which stages begin. `samples_per_s` is null where the
     batch size is not known. `stages_per_rank` is there where devices have several stages: of p
-    groups of devices the r-th has the stages r, r + p, r + 2p, … `gap` says how much faster another
+    groups of devices the r-th has the stages r, r + p, r + 2p, …, or r and 2p - 1 - r under `zbv`
+    and `dualpipev`. `gap` says how much faster another
     pipeline of what was asked for could be at most, relative: of a frontier one whose peak is no
     more, else any; null without a proof, left out in answers of earlier versions.
     """

@@ -87,7 +87,7 @@ Schedules: TypeAlias = Annotated[
     msgspec.Meta(
         max_length=MOST_COUNTS,
         description="How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
-        "`interleaved:2` to `interleaved:8`; the "
+        "`zb-h1`, `interleaved:2` to `interleaved:8`, `zbv`, `dualpipev`; the "
         "first two where they are left out.",
     ),
 ]

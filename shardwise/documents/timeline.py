@@ -18,7 +18,8 @@ class Bar(NamedTuple):
 class Lane(msgspec.Struct, frozen=True):
     """What one resource does in a step: computing of a phase, or the links of a level.
 
-    `kind` is `forward`, `recomputation`, `backward`, `update`, `compute` or `communication`.
+    `kind` is `forward`, `recomputation`, `backward`, `update`, `compute` or `communication`, in
+    pipelines that split backward also `inputs` and `weights`.
     `busy_s` is how long it runs; neighbouring bars are merged, so a bar may have gaps.
     """
 
@@ -49,7 +50,8 @@ class Timeline(msgspec.Struct, frozen=True):
 class StageTimeline(msgspec.Struct, frozen=True):
     """What the devices of one stage of a pipeline do in a step.
 
-    `lanes` have the kinds `forward`, `backward` and `update`, one bar a pass; of a step with more
+    `lanes` have the kinds `forward`, `backward`, where it is split `inputs` and `weights` for
+    gradients of either, and `update`, one bar a pass; of a step with more
     passes than are drawn, the middle ones are one bar of the kind `compute`. `held_bytes` is the
     most that one device may hold in each of equally long stretches of the step: the peak of one
     micro-batch at a time, and what the others keep. Where devices have several stages, it is of all

@@ -19,6 +19,8 @@ COLOURS = {
     "forward": BLUE,
     "recomputation": "#9467bd",
     "backward": GREEN,
+    "inputs": GREEN,
+    "weights": "#bcbd22",
     "update": "#7f7f7f",
     "compute": BLUE,
     "communication": ORANGE,

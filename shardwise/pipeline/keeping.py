@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.errors import BadInput
 from shardwise.pipeline.actions import Action, Kind, Schedule
 from shardwise.pipeline.schedules import schedule
 
@@ -23,19 +22,19 @@ runs, 0 to v - 1, and how many micro-batches each keeps meanwhile, the one that 
 def moments(actions: tuple[Action, ...], stages: tuple[int, ...]) -> Moments:
     """Returns the different moments of a rank's list; `stages` are its stages.
 
-    Raises `BadInput` for a split backward: what its second half still holds is a part of what is
-    kept, which is not known here.
+    With a split backward a micro-batch is kept until that of its inputs has ended, and what waits
+    for that of its weights is left out (`split_keeping.py`).
     """
     place = {stage: number for number, stage in enumerate(stages)}
     kept = [0] * len(stages)
     known: dict[tuple[int, ...], None] = {}
     for action in actions:
-        if action.kind in (Kind.INPUTS, Kind.WEIGHTS):
-            raise BadInput("the memory of a split backward is not priced", field="schedule")
+        if action.kind is Kind.WEIGHTS:
+            continue
         stage = place[action.stage]
         kept[stage] += action.kind is Kind.FORWARD
         known[stage, *kept] = None
-        kept[stage] -= action.kind is Kind.BACKWARD
+        kept[stage] -= action.kind is not Kind.FORWARD
     return np.array(list(known), dtype=np.int64)
 
 
@@ -45,7 +44,7 @@ def moments_of(
 ) -> tuple[Schedule, tuple[Moments, ...]]:
     """Returns a schedule by name and the moments of each of its ranks.
 
-    Raises `BadInput` as `schedule` and `moments`.
+    Raises `BadInput` as `schedule`.
     """
     made = schedule(name, ranks=ranks, micro_batches=micro_batches, stages_per_rank=stages_per_rank)
     of_rank = enumerate(made.ranks)

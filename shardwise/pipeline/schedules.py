@@ -34,6 +34,8 @@ class Rule:
     """Whether micro-batches are taken in rounds of at least p, all of one size."""
     fills: bool = False
     """Whether the schedule needs a micro-batch for each stage."""
+    splits: bool = False
+    """Whether some backward is in two parts."""
 
 
 def _gpipe(placement: Placement, micro_batches: int, rank: int) -> list[Action]:
@@ -84,9 +86,9 @@ SCHEDULES: dict[str, Rule] = {
     "1f1b": Rule(_one_forward_one_backward),
     "1f1b-eager": Rule(_eager),
     "interleaved": Rule(_interleaved, stages_per_rank=None, in_rounds=True),
-    "zb-h1": Rule(_zero_bubble_h1, stages_per_rank=None, in_rounds=True),
-    "zbv": Rule(zero_bubble_v, Shape.V, stages_per_rank=2),
-    "dualpipev": Rule(dual_pipe_v, Shape.V, stages_per_rank=2, fills=True),
+    "zb-h1": Rule(_zero_bubble_h1, stages_per_rank=None, in_rounds=True, splits=True),
+    "zbv": Rule(zero_bubble_v, Shape.V, stages_per_rank=2, splits=True),
+    "dualpipev": Rule(dual_pipe_v, Shape.V, stages_per_rank=2, fills=True, splits=True),
 }
 """All schedules by their names."""
 

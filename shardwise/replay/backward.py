@@ -3,13 +3,20 @@
 Every operator frees the gradients of its results and what it kept once it has run. Gradients of
 one tensor add up in the buffer that came first, unless that buffer is still needed elsewhere
 (torch/csrc/autograd/input_buffer.cpp).
+
+A split pass runs gradients of inputs first, I, and then those of weights, W, operator by operator
+in the same order (`graph/split_backward.py`). From its I to its W an operator keeps its saved input
+and its output's gradient, into which nothing is added meanwhile; gathered weights are freed by I.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from shardwise.cost.backward_parts import waiting_ports
+from shardwise.graph.split_backward import Ports
 from shardwise.replay.columns import BACKWARD
 from shardwise.replay.forward import Forward
 from shardwise.replay.saved_for_backward import SavedForBackward
@@ -17,18 +24,38 @@ from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure
 from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE
 
 
+class _Waiting(NamedTuple):
+    """What a member leaves to W: the gradients of its results, what its backward reads, its task of
+    I, and the positions of the weights."""
+
+    group: int
+    position: int
+    arriving: list[Copies]
+    saved: Copies
+    inputs_task: int
+    ports: tuple[int, ...]
+
+
 class Backward:
     """Writes the backward pass of one forward pass.
 
     `reduce` gets the gradient of every parameter as soon as it is whole and returns the task that
     scatters it, if any. `first` and `last` are the pass's first and last task of computation,
-    `task` each operator's.
+    `task` each operator's, `weights_tasks` those of W where the pass is `split`.
     """
 
     def __init__(
-        self, step: StepStructure, forward: Forward, reduce: Callable[[str, Copy], int]
+        self,
+        step: StepStructure,
+        forward: Forward,
+        reduce: Callable[[str, Copy], int],
+        *,
+        split: bool = False,
     ) -> None:
         self._step = step
+        self._split = split
+        self._waiting: list[_Waiting] = []
+        self.weights_tasks = range(0)
         self._tape = step.tape
         self.first = self.last = BEFORE
         self.task: dict[str, int] = {}
@@ -61,7 +88,19 @@ class Backward:
             place = step.place.get(op.name)
             if place is not None and step.backward_runs(step.member(*place)):
                 self._member(*place)
+        if self._split:
+            self._write_weights()
         self._kept.end()
+
+    def _write_weights(self) -> None:
+        """Writes W of all operators that have left it."""
+        tape = self._step.tape
+        start = len(tape.holds)
+        # Groups begin anew: what they wait for are scatters of W.
+        self._scatters.clear()
+        for waiting in self._waiting:
+            self._weights(waiting)
+        self.weights_tasks = range(start, len(tape.holds))
 
     def _member(self, group: int, position: int) -> None:
         step, tape, table = self._step, self._tape, self._step.table(group)
@@ -71,11 +110,16 @@ class Backward:
         weights = self._kept.weights.for_backward(group, position)
         arriving = [self._take(name, group) for name in op.outputs]
         after = {copy.maker for copies in (*arriving, saved, weights) for copy in copies}
-        after.update(self._limit(group))
+        ports = self._ports(group, position)
+        if ports is None:
+            after.update(self._limit(group))
         if table.communicates(position, BACKWARD):
             seconds = step.cell(group, table.communication_s(position, BACKWARD))
             after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
-        seconds = step.cell(group, table.compute_s(position, BACKWARD))
+        if ports is None:
+            seconds = step.cell(group, table.compute_s(position, BACKWARD))
+        else:
+            seconds = step.cell(group, table.part_s(position, weights=False))
         task = self.last = tape.task(f"{op.name} backward", COMPUTE, seconds, after)
         self.task[op.name] = task
         if self.first == BEFORE:
@@ -87,11 +131,38 @@ class Backward:
             # The pass begins here, with the gradient of the result itself.
             size = step.cell(group, table.output_bytes(position, 0))
             tape.buffer(f"seed of {op.name}", task, size)
-        self._kept.inner(group, position, task)
         for inner in memory.backward:
             size = step.cell(group, table.size(position, inner))
             tape.buffer(f"within {op.name} backward", task, size)
-        self._contribute(group, position, arriving, task)
+        every = range(len(op.inputs))
+        if ports is None:
+            self._kept.inner(group, position, task)
+            self._contribute(group, position, arriving, task, every)
+            return
+        now = [port for port in every if port not in ports.weights]
+        self._contribute(group, position, arriving, task, now, frees=False)
+        self._waiting.append(_Waiting(group, position, arriving, saved, task, ports.weights))
+
+    def _ports(self, group: int, position: int) -> Ports | None:
+        """Returns the ports of a member that leaves gradients to W."""
+        if not self._split:
+            return None
+        return waiting_ports(self._step.member(group, position), self._step.patterns)
+
+    def _weights(self, waiting: _Waiting) -> None:
+        """Writes W of one operator."""
+        step, tape = self._step, self._tape
+        group, position, arriving, saved, inputs_task, ports = waiting
+        op = step.member(group, position).operator
+        after = {copy.maker for copies in (*arriving, saved) for copy in copies}
+        after.update((inputs_task, *self._limit(group)))
+        seconds = step.cell(group, step.table(group).part_s(position, weights=True))
+        task = self.last = tape.task(f"{op.name} weights", COMPUTE, seconds, after)
+        for copies in (*arriving, saved):
+            for copy in copies:
+                tape.use(copy.buffer, task, copy.flag)
+        self._kept.inner(group, position, task)
+        self._contribute(group, position, arriving, task, ports)
 
     def _limit(self, group: int) -> list[int]:
         """Returns the scatters that a beginning group waits for: those of the last group but one.
@@ -111,17 +182,28 @@ class Backward:
         """Returns a result's gradient, brought together from all that read it."""
         return self._gradient.pop((tensor, group), ())
 
-    def _contribute(self, group: int, position: int, arriving: Sequence[Copies], task: int) -> None:
-        """Passes gradients of the inputs from the task that computed them to their readers."""
+    def _contribute(
+        self,
+        group: int,
+        position: int,
+        arriving: Sequence[Copies],
+        task: int,
+        ports: Sequence[int],
+        *,
+        frees: bool = True,
+    ) -> None:
+        """Passes gradients of some inputs from the task that computed them to their readers;
+        `frees` says that nothing else needs those of the results."""
         step = self._step
         op = step.member(group, position).operator
         parts: list[tuple[int, str, Copies]] = []
-        for port, name in enumerate(op.inputs):
+        for port in ports:
+            name = op.inputs[port]
             if step.patterns.carries_gradient(name):
                 parts.append((port, name, self._part(group, position, port, arriving, task)))
         for _, _, part in parts:
             self._holders.update(copy.buffer for copy in part)
-        for copies in arriving:
+        for copies in arriving if frees else ():
             self._holders.subtract(copy.buffer for copy in copies)
         for port, name, part in parts:
             if step.graph.tensors[name].role == "parameter":

@@ -176,6 +176,18 @@ class GroupTable:
         return self._pass_s("compute", of, position, direction, recompute)
 
     @column
+    def part_s(self, position: int, *, weights: bool) -> int:
+        """Returns a member's computation of gradients of weights, or what else backward
+        computes, where backward is split."""
+
+        def seconds() -> Floats:
+            of_weights = self.terms.weights_s[:, position]
+            whole = self.terms.compute.backward_s[:, position]
+            return of_weights if weights else whole - of_weights
+
+        return self._column(("part", position, weights), seconds)
+
+    @column
     def communication_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
         """Returns the statistics, halos and moves that a member waits for."""
         passes = self.terms.communication

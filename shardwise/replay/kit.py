@@ -54,10 +54,13 @@ def kit_for(
     settings: StepSettings,
     kits: Kits,
     made: Callable[[], list[GroupTable]] | None = None,
+    *,
+    split: bool = False,
 ) -> tuple[Kit, list[GroupTable]]:
     """Returns the program of a problem, written if none of `kits` is, and its tables of groups,
-    which `made` makes anew for each try."""
-    key, compared = problem_structure(problem, settings, step_programs.WRITTEN)
+    which `made` makes anew for each try; with `split` backward is in two parts."""
+    structure_key, compared = problem_structure(problem, settings, step_programs.WRITTEN)
+    key = structure_key, split
     for other, kit in kits.get(key, ()):
         tables = made() if made is not None else numbered_tables(problem)
         if other == compared and all(
@@ -68,7 +71,7 @@ def kit_for(
                 return kit, tables
             repeat = replace(kit.repeat, times=batches - step_programs.WRITTEN)
             return replace(kit, repeat=repeat if repeat.times else None), tables
-    kit, tables = written_kit(problem, settings, None if made is None else made())
+    kit, tables = written_kit(problem, settings, None if made is None else made(), split=split)
     kits.setdefault(key, []).append((compared, kit))
     return kit, tables
 
@@ -92,13 +95,14 @@ def written_kit(
     tables: list[GroupTable] | None = None,
     *,
     order: OperatorOrder | None = None,
+    split: bool = False,
 ) -> tuple[Kit, list[GroupTable]]:
     """Returns the program of a problem, written anew, and its tables of groups.
 
-    Operators run in the program's order, or in `order`.
+    Operators run in the program's order, or in `order`; with `split` backward is in two parts.
     """
     with _uncollected():
-        written = step_program(problem, settings, tables, order=order)
+        written = step_program(problem, settings, tables, order=order, split=split)
         return kit_of(written), written.structure.tables
 
 

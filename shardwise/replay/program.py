@@ -53,12 +53,14 @@ class Repeat:
 class Pass:
     """The tasks of one micro-batch by operator, forward and backward.
 
-    Those of its forward pass, with its communication, are in the range `forward_tasks`.
+    Those of its forward pass, with its communication, are in the range `forward_tasks`, those of
+    gradients of weights in `weights_tasks` where backward is split, with I between the two.
     """
 
     forward: Mapping[str, int]
     backward: Mapping[str, int]
     forward_tasks: range
+    weights_tasks: range = range(0)
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,11 @@ def step_program(
     order: OperatorOrder | None = None,
     most: int | None = None,
     compute: Order = "program",
+    split: bool = False,
 ) -> StepProgram:
     """Writes the whole step to the structure's tape; `tables` are those of the groups.
+
+    With `split` every backward is run in two parts (`backward.py`).
 
     Operators run in the graph's order and backward in the reverse of it, or as `order` says. Only
     `most` micro-batches are written where that is given. Where `compute` is not the program's
@@ -105,10 +110,10 @@ def step_program(
         forward.write()
         forward_tasks = range(start, len(step.tape.holds))
         reduce = partial(update.reduce, first=number == 0, last=number == written - 1)
-        backward = Backward(step, forward, reduce)
+        backward = Backward(step, forward, reduce, split=split)
         backward.write()
         first = backward.first
-        passes.append(Pass(forward.task, backward.task, forward_tasks))
+        passes.append(Pass(forward.task, backward.task, forward_tasks, backward.weights_tasks))
         ends.append((backward.last, len(step.tape.streams)))
     start = len(step.tape.holds)
     update.write()

@@ -115,7 +115,8 @@ class Replayer:
 
     `kits` are the programs of problems of the same model, which are used where they can be; new
     ones join them. `made` is the program itself, where it is known; `urgency` says what goes first
-    where a resource does not keep the program's order (`_core.Program.replay`).
+    where a resource does not keep the program's order (`_core.Program.replay`). With `split`
+    backward is in two parts.
     """
 
     def __init__(
@@ -125,6 +126,8 @@ class Replayer:
         kits: Kits | None = None,
         made: tuple[Kit, list[GroupTable]] | None = None,
         urgency: Urgency = "rank",
+        *,
+        split: bool = False,
     ) -> None:
         self.problem = problem
         self._urgency: Urgency = urgency
@@ -132,7 +135,9 @@ class Replayer:
         self.overlap = problem.context.hardware.overlap
         self._waiting = problem.context.hardware.waiting
         self.host = host_costs(problem)
-        kit, self.group_tables = made or kit_for(problem, settings, {} if kits is None else kits)
+        kit, self.group_tables = made or kit_for(
+            problem, settings, {} if kits is None else kits, split=split
+        )
         self.kit = kit
         self.tape, self.program, self.durations = kit.tape, kit.program, kit.durations
         self._sizes, self._flags = kit.sizes, kit.flags

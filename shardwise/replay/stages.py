@@ -13,6 +13,8 @@ pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-ba
 
 Where a rank has several stages, the end of its step and what it holds throughout are those of a
 replay of all of them together. Stages of the same costs, choices and crossings are replayed once.
+
+A replayer whose backward is split gives the parts of backward as well (`split_stages.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.owner_costs import Choices, OwnerCosts
 from shardwise.replay.replay import Replayer, Values
+from shardwise.replay.split_stages import FORWARD, WEIGHTS, SplitParts, SplitReader
 from shardwise.replay.tape import ALWAYS, COMPUTE, Cell, Value
 from shardwise.sharding.layout import Floats
 
@@ -39,6 +42,12 @@ FEWEST = 4
 TINY = 1e-30
 """Seconds that nothing is divided by less of."""
 
+FORMS = ("{}", "temporary of {}", "gradient of {} in float32", "root of {}", "denominator of {}")
+"""What the program calls the buffers of a parameter that a copy of it needs not have again."""
+
+UPDATES = ("update", "spread", "finish gradient of", "reduce")
+"""The program's tasks at the end of a step for a parameter."""
+
 
 @dataclass(frozen=True)
 class ReplayedStages:
@@ -47,7 +56,8 @@ class ReplayedStages:
     `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds,
     `lasting_bytes` what is there throughout: parameters, gradients, optimizer states. `rank_` is of
     all stages of a rank together, (R,), one micro-batch through all of them at a time; the
-    `update_s` of a rank's stages add up to that of the rank.
+    `update_s` of a rank's stages add up to that of the rank. `split` is there where backward is in
+    two parts, which `backward_s` is the sum of.
     """
 
     forward_s: Floats
@@ -58,20 +68,33 @@ class ReplayedStages:
     lasting_bytes: Floats
     rank_peak_bytes: Floats
     rank_lasting_bytes: Floats
+    split: SplitParts | None = None
+
+    @property
+    def weights_s(self) -> Floats:
+        """The seconds of backward that are gradients of weights, 0 where it is not split."""
+        if self.split is None:
+            return np.zeros_like(self.backward_s)
+        periods_s = self.forward_s + self.backward_s
+        return np.minimum(periods_s * self.split.shares[:, WEIGHTS], self.backward_s)
+
+    @property
+    def inputs_s(self) -> Floats:
+        """The rest of backward."""
+        return np.asarray(self.backward_s - self.weights_s)
 
     @classmethod
     def joined(cls, parts: Mapping[int, ReplayedStages], part_of: Sequence[int]) -> ReplayedStages:
         """Returns stages of several replays, one on each rank: stage s is the next one of the part
-        `part_of[s]`."""
+        `part_of[s]`. Backward is whole in all of them."""
         places = np.array([list(part_of[:s]).count(part) for s, part in enumerate(part_of)])
-        return cls(
-            *(
-                np.array(
-                    [getattr(parts[p], f.name)[n] for p, n in zip(part_of, places, strict=True)]
-                )
-                for f in fields(cls)
+        every = {
+            name: np.array(
+                [getattr(parts[p], name)[n] for p, n in zip(part_of, places, strict=True)]
             )
-        )
+            for name in (f.name for f in fields(cls) if f.name != "split")
+        }
+        return cls(split=None, **every)
 
 
 @dataclass(frozen=True)
@@ -83,6 +106,7 @@ class _Replayed:
     update_s: Floats
     peak_bytes: Floats
     lasting_bytes: Floats
+    split: SplitParts | None
 
 
 class StageReplayer:
@@ -132,6 +156,7 @@ class StageReplayer:
         self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
         assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
         self._block_bytes = replayer.block_bytes
+        self._split = SplitReader(replayer) if replayer.passes[1].weights_tasks else None
 
     def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
         """Returns the unit that each value of the program belongs to."""
@@ -148,10 +173,12 @@ class StageReplayer:
         edge_choices: Choices,
         bounds: Sequence[int],
         ranks: Sequence[Sequence[int]] | None = None,
+        tied: Sequence[Sequence[str]] = (),
     ) -> ReplayedStages:
         """Replays the stages of one strategy, (groups,) and (edges,): stage s has the units from
-        `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default."""
-        return self.replay_ranges(choices, edge_choices, list(pairwise(bounds)), ranks)
+        `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default.
+        Of the copies of a parameter, `tied`, a rank has one."""
+        return self.replay_ranges(choices, edge_choices, list(pairwise(bounds)), ranks, tied)
 
     def replay_ranges(
         self,
@@ -159,6 +186,7 @@ class StageReplayer:
         edge_choices: Choices,
         ranges: Sequence[tuple[int, int]],
         ranks: Sequence[Sequence[int]] | None = None,
+        tied: Sequence[Sequence[str]] = (),
     ) -> ReplayedStages:
         """Replays stages that need not be all of the model: each has the units from the first of
         its range to the last - 1."""
@@ -174,11 +202,14 @@ class StageReplayer:
 
         groups, edges = inside(self._of_group), inside(self._of_edge)
         different, which = self._different(choices, edge_choices, groups, edges)
+        tasks, buffers = inside(self._of_task), inside(self._of_buffer)
+        for copies in tied:
+            self._have_one(copies, tasks[stages:], buffers[stages:])
         every = self._rows(
             choices,
             edge_choices,
-            inside(self._of_task)[different],
-            inside(self._of_buffer)[different],
+            tasks[different],
+            buffers[different],
             np.concatenate([groups, edges], axis=1)[different],
         )
         own, of_rank = which[:stages], which[stages:]
@@ -197,7 +228,27 @@ class StageReplayer:
             every.lasting_bytes[own],
             every.peak_bytes[of_rank],
             every.lasting_bytes[of_rank],
+            None if every.split is None else every.split.take(own),
         )
+
+    def _have_one(
+        self, copies: Sequence[str], tasks: NDArray[np.bool_], buffers: NDArray[np.bool_]
+    ) -> None:
+        """Takes from ranks, (R, tasks) and (R, buffers), all but the first of the copies of a
+        parameter that each has: what lasts of it, its update and what that allocates."""
+        tape = self._replayer.tape
+        named = {
+            name: np.flatnonzero(np.isin(tape.buffer_labels, [form.format(name) for form in FORMS]))
+            for name in copies
+        }
+        gradients = set(self._gradients[:, 0].tolist())
+        for row in range(len(buffers)):
+            own = [name for name, of in named.items() if len(of) and buffers[row, of].all()]
+            for name in own[1:]:
+                labels = (f"gradient of {name}", f"gradient of {name}, a shard")
+                summed = [b for b in gradients if tape.buffer_labels[b] in labels]
+                buffers[row, [*named[name].tolist(), *summed]] = False
+                tasks[row, np.isin(tape.labels, [f"{what} {name}" for what in UPDATES])] = False
 
     def _different(
         self,
@@ -260,14 +311,21 @@ class StageReplayer:
         batches = self._problem.context.micro_batches
         device_s = batches * period * (replayed.device_s / np.maximum(total, TINY))
         passes_s = soft_maximum(device_s, host_s) / batches
-        forward = np.array([self._forward_s(values, row) for row in range(rows)])
-        forward = np.minimum(forward, period - values[0] @ self._backward)
+        split = None
+        if self._split is None:
+            forward = np.array([self._forward_s(values, row) for row in range(rows)])
+            forward = np.minimum(forward, period - values[0] @ self._backward)
+            share = np.clip(forward / np.maximum(period, TINY), 0.0, 1.0)
+        else:
+            split = self._split.parts(values, sizes[0], tasks)
+            share = split.shares[:, FORWARD]
         return _Replayed(
-            passes_s * np.clip(forward / np.maximum(period, TINY), 0.0, 1.0),
+            passes_s * share,
             passes_s,
             np.maximum(step_s - batches * passes_s, 0.0),
             replayed.peak_bytes,
             self._lasting_bytes(values),
+            split,
         )
 
     def _lasting_bytes(self, values: Values) -> Floats:

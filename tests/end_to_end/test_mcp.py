@@ -139,7 +139,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
                 ("export", {"plan": pipeline["id"], "to": "megatron"}),
                 ("plan", {**plan, "stages": [2], "objective": "mini-memory"}),
                 ("plan", {**plan, "schedules": ["gpipe"]}),
-                ("plan", {**plan, "stages": [2], "schedules": ["zbv"]}),
+                ("plan", {**plan, "stages": [2], "schedules": ["dualpipe"]}),
                 ("frontier", {**plan, "stages": [2], "options": {"overlap": False}}),
                 ("quote", {"graph": "shipped:gpt2", "stages": [2], "combine": 2}),
             )
@@ -166,7 +166,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
         "cuts and splits of its own",
         "objective",
         "schedules",
-        "zbv",
+        "dualpipe",
         "options.overlap",
         "combine",
     )

@@ -84,7 +84,7 @@ def test_a_plan_does_not_read_a_pipeline(answer: documents.Pipeline) -> None:
         (("--stages", "two"), "'two' names no numbers of stages"),
         (("--stages", "0"), "'0' names no numbers of stages"),
         (("--stages", "3"), "3 stages of 4 devices"),
-        (("--stages", "2", "--schedules", "zbv"), "no schedule 'zbv' is searched"),
+        (("--stages", "2", "--schedules", "dualpipe"), "no schedule 'dualpipe' is searched"),
         (("--stages", "2", "--space", "deepspeed"), "pipelines of 'deepspeed' are not planned"),
         (("--stages", "2", "--objective", "sum"), "pipelines are not searched for this"),
         (("--stages", "2", "--point", "sha256:0"), "pipelines have no frontier"),

@@ -309,8 +309,8 @@ CURVE = ("--hardware", "l4", "--max-gpus", "4")
         (frontier_command, (*FRONTIER, "--stages", "99"), "99 stages of"),
         (
             frontier_command,
-            (*FRONTIER, "--stages", "2", "--schedules", "zbv"),
-            "no schedule 'zbv' is searched",
+            (*FRONTIER, "--stages", "2", "--schedules", "dualpipe"),
+            "no schedule 'dualpipe' is searched",
         ),
         (
             frontier_command,

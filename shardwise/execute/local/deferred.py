@@ -24,6 +24,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from shardwise.execute.local.share import Share
 from shardwise.execute.local.waiting import Deferral, Waiting
+from shardwise.graph.split_backward import split_ports
 
 aten = torch.ops.aten
 
@@ -125,41 +126,16 @@ _MATMUL = Form(
     lambda g, shape: g.sum_to_size(shape),
 )
 
-_ARGUMENTS = {
-    "aten.linear.default": ("input", "weight", "bias"),
-    "aten.addmm.default": ("mat1", "mat2", "self"),
-    "aten.mm.default": ("self", "mat2", ""),
-    "aten.matmul.default": ("self", "other", ""),
-    "aten.embedding.default": ("indices", "weight", ""),
-    **{
-        f"aten.{name}": ("input", "weight", "bias")
-        for name in (
-            *(f"conv{n}d.{form}" for n in (1, 2, 3) for form in ("default", "padding")),
-            *("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input"),
-            "convolution.default",
-        )
-    },
-}
-"""The arguments of operators that are split: data, weight and bias."""
-
 
 def _defers(share: Share) -> bool:
     """Returns whether an operator's backward is split, and notes the ports whose gradient waits."""
-    names = _ARGUMENTS.get(share.op.kind)
-    if share.deferral is None or names is None:
+    if share.deferral is None:
         return False
-    data, *weights = (share.argument(name) for name in names)
-    ports = tuple(port for port in weights if port is not None)
-    if data is None or weights[0] is None:
+    tensors = dict(zip(share.op.inputs, share.inputs, strict=True))
+    ports = split_ports(share.op, share.arguments, tensors)
+    if ports is None:
         return False
-    if any(share.inputs[port].role != "parameter" for port in ports):
-        return False
-    ranks = len(share.inputs[data].shape), len(share.inputs[weights[0]].shape)
-    if share.op.kind == "aten.matmul.default" and (ranks[0] < 2 or ranks[1] != 2):
-        return False
-    if any(share.attributes.get(name, 1) != 1 for name in ("alpha", "beta")):
-        return False
-    share.deferred = ports
+    share.deferred = ports.weights
     return True
 
 

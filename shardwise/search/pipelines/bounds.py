@@ -13,10 +13,15 @@ forwards follow. So
 
     T >= sum over j of t_j + max over s of [ (A - 1) t_s - (k_s - 1) f_s ] + u_0
 
-and of GPipe, which waits for no gradient, with k_s = 1. In both t may be what the units of a stage
-take at least under any strategy, and t - f what they compute backward: the least over all cuts is
-then below every pipeline's step. Matrices of ranges hold in row i and column j what the units from
-i to j - 1 take, infinite where j <= i.
+and of GPipe, which waits for no gradient, with k_s = 1. Where backward is split neither holds, as
+gradients of weights let stages fill their waiting; but a stage still waits for its first tensor,
+and its rank updates last:
+
+    T >= max over s of [ sum over j < s of f_j + A t_s + u_s ]
+
+In all t may be what the units of a stage take at least under any strategy, f and t - f what they
+compute forward and backward: the least over all cuts is then below every pipeline's step. Matrices
+of ranges hold in row i and column j what the units from i to j - 1 take, infinite where j <= i.
 """
 
 from __future__ import annotations
@@ -67,6 +72,24 @@ def least_step_s(ranges_s: Sequence[Floats], update_s: Floats, micro_batches: in
         rest = np.maximum(micro_batches * of_stage, of_stage + rest[None, :]).min(axis=1)
     first = np.maximum(micro_batches * ranges_s[0][0], ranges_s[0][0] + rest)
     return float((first[1:] + np.cumsum(update_s)).min())
+
+
+def least_split_step_s(
+    ranges_s: Sequence[Floats], forward_s: Floats, update_s: Floats, micro_batches: int
+) -> float:
+    """Returns the bound that holds where backward is split and ranks have one stage each; infinite
+    where there are more stages than units.
+
+    `forward_s` (U,) is what one micro-batch's forward computes in each unit at least; the others
+    are as in `least_step_s`, but for the update, which is that of any units.
+    """
+    forward, update = ranges_of(forward_s), ranges_of(update_s)
+    rest = np.full(len(forward), inf)
+    rest[-1] = 0.0
+    for of_stage in reversed(ranges_s):
+        own = micro_batches * of_stage + update
+        rest = np.maximum(own, forward + rest[None, :]).min(axis=1)
+    return float(rest[0])
 
 
 def least_windowed_s(

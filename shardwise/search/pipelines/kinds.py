@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,11 @@ from shardwise import _core
 from shardwise.cost.options import Progress
 from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Bundle, Hardware
+from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import updates_beside
 from shardwise.search.pipelines.ranges import RangeBounds
+from shardwise.search.pipelines.searched import Kind
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.units import Units
@@ -35,8 +37,9 @@ class StageKind:
     """As many devices of one kind as a stage has, and what the units take there.
 
     Of each unit, (U,), at least: `passes_s` is what forward and backward of a step compute,
-    `backward_s` what backward of a micro-batch and `update_s` what the update does, `host_s` what
-    the host takes to launch a step.
+    `backward_s` what backward of a micro-batch, `parts_s` what its forward, gradients of inputs and
+    those of weights do each, and `update_s` what the update does, `host_s` what the host takes to
+    launch a step.
     """
 
     draft: Draft
@@ -55,10 +58,22 @@ class StageKind:
         """The whole model on the devices of one stage."""
         return self.draft.joined(self.progress)
 
+    def replayer(self, *, splits: bool) -> StageReplayer:
+        """Returns what replays the stages on this kind, with backward in two parts or whole."""
+        if splits not in self._replayers:
+            replayer = self._replaying(splits).own_replayer
+            self._replayers[splits] = StageReplayer(replayer, self.units.of_group)
+        return self._replayers[splits]
+
+    def _replaying(self, splits: bool) -> Search:
+        """Returns the search, whose replayer splits backward or does not."""
+        return self._split_search if splits else self.search
+
     @cached_property
-    def replayer(self) -> StageReplayer:
-        """Replays the stages on this kind."""
-        return StageReplayer(self.search.own_replayer, self.units.of_group)
+    def _split_search(self) -> Search:
+        search = self.search
+        write = partial(Replayer, search.problem, search.options.step, search.subject.kits)
+        return replace(search, replayer_of=cache(partial(write, split=True)))
 
     @cached_property
     def passes_s(self) -> Floats:
@@ -67,6 +82,12 @@ class StageKind:
     @cached_property
     def backward_s(self) -> Floats:
         return self._by_unit(GroupTerms.least_backward_s) / self.draft.groups.context.micro_batches
+
+    @cached_property
+    def parts_s(self) -> tuple[Floats, ...]:
+        parts = GroupTerms.least_forward_s, GroupTerms.least_inputs_s, GroupTerms.least_weights_s
+        batches = self.draft.groups.context.micro_batches
+        return tuple(self._by_unit(least) / batches for least in parts)
 
     @cached_property
     def update_s(self) -> Floats:
@@ -96,24 +117,25 @@ class StageKind:
             launched_s[self.units.of_group[edge.target]] += float(costs.max())
         return updates_beside(self.passes_s, self.update_s, launched_s, host.constant)
 
-    def ranges(self, progress: Progress) -> RangeBounds:
-        """Returns what the passes of ranges of units take at least; those who ask first are told
-        how it comes on."""
-        if self._ranges is None:
-            self._ranges = RangeBounds(self.search, self.units, progress)
-        return self._ranges
+    def ranges(self, progress: Progress, *, splits: bool) -> RangeBounds:
+        """Returns what the passes of ranges of units take at least, with backward in two parts or
+        whole; those who ask first are told how it comes on."""
+        if splits not in self._ranges:
+            self._ranges[splits] = RangeBounds(self._replaying(splits), self.units, progress)
+        return self._ranges[splits]
 
-    _ranges: RangeBounds | None = field(default=None, init=False)
+    _ranges: dict[bool, RangeBounds] = field(default_factory=dict, init=False)
+    _replayers: dict[bool, StageReplayer] = field(default_factory=dict, init=False)
 
 
 @dataclass(frozen=True)
 class Guide:
     """The stages of each kind under one guide, all of them and (`narrow`) with layouts of guides
-    only; staircases of each kind by the number of stages on each rank."""
+    only; staircases of each kind of devices by the kind of schedules."""
 
     stages: tuple[StageProblems, ...]
     narrow: tuple[StageProblems, ...]
-    staircases: Mapping[int, tuple[Staircases, ...]]
+    staircases: Mapping[Kind, tuple[Staircases, ...]]
 
 
 @dataclass
@@ -132,12 +154,12 @@ class StageKinds:
         return min(kind.limit_bytes for kind in self.each)
 
     def guides(
-        self, ranks: int, shares: Sequence[float], most_kept: Mapping[int, int]
+        self, ranks: int, shares: Sequence[float], most_kept: Mapping[Kind, int]
     ) -> list[Guide]:
         """Returns the stages under guides that differ in layouts between units.
 
         `shares` are those of the memory of all `ranks` that guides are within, `most_kept` the most
-        micro-batches that a stage keeps, by the number of stages on each rank.
+        micro-batches that a stage keeps, by the kind of schedules.
         """
         key = ranks, tuple(shares), tuple(most_kept.items())
         if key not in self._guides:
@@ -150,7 +172,7 @@ class StageKinds:
         self,
         guide: NDArray[np.int64],
         narrow: Sequence[Mapping[int, NDArray[np.bool_]]],
-        most_kept: Mapping[int, int],
+        most_kept: Mapping[Kind, int],
     ) -> Guide:
         stages = tuple(StageProblems(k.search.problem, k.units, guide) for k in self.each)
         alike = tuple(
@@ -159,7 +181,7 @@ class StageKinds:
         return Guide(
             stages,
             alike,
-            {each: tuple(Staircases(of, most) for of in alike) for each, most in most_kept.items()},
+            {kind: tuple(Staircases(of, most) for of in alike) for kind, most in most_kept.items()},
         )
 
     def _found(self, ranks: int, shares: Sequence[float]) -> list[NDArray[np.int64]]:

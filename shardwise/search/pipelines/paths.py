@@ -6,6 +6,9 @@ backwards of stage s on it, t = f + b and b at least what backward computes,
 
     T >= sum over s of [ min(n_s, m_s) t_s + max(m_s - n_s, 0) b_s ] + updates of its last rank
 
+Where backward is split, I and W are actions of their own. A chain that has each part of a stage
+n_s times at least takes n_s t_s, and for every further part at least what it computes.
+
 Any mean of paths is a bound too, whatever the cuts are; the least of it over all cuts is one
 programme, stage by stage. The best mean is that of a game between paths and cuts: cuts answer with
 those that make a mean of paths least, paths with the longest under a mean of cuts. Each programme
@@ -36,21 +39,22 @@ NEAR = 1e-3
 
 
 def least_by_paths_s(
-    order: Schedule, ranges_s: Sequence[Floats], backward_s: Floats, update_s: Floats
+    order: Schedule, ranges_s: Sequence[Floats], parts_s: Sequence[Floats], update_s: Floats
 ) -> float:
-    """Returns a bound on the step of a schedule whose backwards are whole, wherever it is cut;
-    infinite where there are more stages than units.
+    """Returns a bound on the step of a schedule, wherever it is cut; infinite where there are more
+    stages than units.
 
     `ranges_s` is for each stage, (U + 1, U + 1), what forward and backward of one micro-batch take
-    at least in each range of units; `backward_s` and `update_s` (U,) are what one micro-batch's
-    backward computes in each unit at least, and what the update does.
+    at least in each range of units. `parts_s`, (U,) each, are what one micro-batch computes in each
+    unit at least: backward where it is whole, forward, I and W where it is split. `update_s` (U,)
+    is what the update does.
     """
-    if order.stages > len(backward_s):
+    units = len(update_s)
+    if order.stages > units:
         return inf
-    backward, update = ranges_of(backward_s), ranges_of(update_s)
-    game = _Cuts(ranges_s, backward, update)
+    game = _Cuts(ranges_s, [ranges_of(part) for part in parts_s], ranges_of(update_s))
     paths: list[Floats] = []
-    cuts = [_even(len(backward_s), order.stages)]
+    cuts = [_even(units, order.stages)]
     mix, best = np.ones(1), 0.0
     for _ in range(MOVES):
         paths.append(_longest(order, game, cuts, mix))
@@ -70,37 +74,34 @@ def least_by_paths_s(
 
 
 class _Cuts:
-    """What paths take through the stages between cuts. A path is (stages, 3): how often it has a
-    whole pass, another backward and the update of each."""
+    """What paths take through the stages between cuts. A path is (stages, 2 + parts): how often it
+    has a whole pass, more of each part and the update of each."""
 
-    def __init__(self, ranges_s: Sequence[Floats], backward: Floats, update: Floats) -> None:
+    def __init__(self, ranges_s: Sequence[Floats], parts: Sequence[Floats], update: Floats) -> None:
         self.ranges_s = ranges_s
-        self.backward = backward
-        self._update = update
+        self.parts = parts
+        self._others = (*parts, update)
 
     def value_s(self, cut: tuple[int, ...], path: Floats) -> float:
         """Returns what a path takes at least."""
         return sum(
-            float(
-                path[stage]
-                @ (self.ranges_s[stage][place], self.backward[place], self._update[place])
-            )
+            float(path[stage] @ (self.ranges_s[stage][place], *(of[place] for of in self._others)))
             for stage, place in enumerate(pairwise(cut))
         )
 
     def least(self, path: Floats) -> tuple[float, tuple[int, ...]]:
         """Returns the least that a path takes over all cuts, and the cuts of it."""
-        units = len(self.backward)
-        some = np.isfinite(self.backward)
+        units = len(self._others[-1])
+        some = np.isfinite(self._others[-1])
         rest = np.full(units, inf)
         rest[-1] = 0.0
         chosen = []
         for of_stage, ranges in zip(path[::-1], reversed(self.ranges_s), strict=True):
-            whole, backward, update = of_stage.tolist()
+            whole, *often = of_stage.tolist()
             own = np.full((units, units), inf)
-            own[some] = (
-                whole * ranges[some] + backward * self.backward[some] + update * self._update[some]
-            )
+            own[some] = whole * ranges[some]
+            for times, part in zip(often, self._others, strict=True):
+                own[some] += times * part[some]
             total = own + rest[None, :]
             chosen.append(total.argmin(axis=1))
             rest = total.min(axis=1)
@@ -116,27 +117,39 @@ def _longest(order: Schedule, game: _Cuts, cuts: Sequence[tuple[int, ...]], mix:
     for stage in range(order.stages):
         places = [cut[stage : stage + 2] for cut in cuts]
         passes = float(mix @ [game.ranges_s[stage][place] for place in places])
-        backward = min(float(mix @ [game.backward[place] for place in places]), passes)
-        times.append(StageTimes(max(passes - backward, 0.0), backward, 0.0))
-    counts = np.zeros((order.stages, 2))
+        backward = [float(mix @ [part[place] for place in places]) for part in game.parts]
+        times.append(_stage_times(passes, backward[-2:]))
+    counts = np.zeros((order.stages, 3))
     rank, number, spans = _last(order, times)
     ended = {
         action.work: (r, n)
         for r, actions in enumerate(order.ranks)
         for n, action in enumerate(actions)
     }
-    path = np.zeros((order.stages, 3))
-    path[list(order.placement.stages_of(rank)), 2] = 1.0
+    update = np.zeros((order.stages, 1))
+    update[list(order.placement.stages_of(rank))] = 1.0
     while True:
         action = order.ranks[rank][number]
-        counts[action.stage, int(action.kind is not Kind.FORWARD)] += 1
+        counts[action.stage, _PARTS[action.kind]] += 1
         before = _before(order, action, rank, number, ended)
         if not before:
             break
         rank, number = max(before, key=lambda at: spans[at[0]][at[1]][1])
-    path[:, 0] = counts.min(axis=1)
-    path[:, 1] = np.maximum(counts[:, 1] - counts[:, 0], 0.0)
-    return path
+    # Of whole backwards I and W are one part, and a forward beyond them has no bound of its own.
+    parts = counts if len(game.parts) > 1 else counts[:, :2]
+    whole = parts.min(axis=1, keepdims=True)
+    return np.concatenate([whole, (parts - whole)[:, -len(game.parts) :], update], axis=1)
+
+
+_PARTS = {Kind.FORWARD: [0], Kind.INPUTS: [1], Kind.WEIGHTS: [2], Kind.BACKWARD: [1, 2]}
+"""Which of a micro-batch's three parts an action is."""
+
+
+def _stage_times(passes: float, backward: Sequence[float]) -> StageTimes:
+    """Returns times of a stage of which backward, or I and W, take what they compute at least."""
+    inputs = min(backward[0], passes)
+    weights = min(backward[1], passes - inputs) if len(backward) > 1 else 0.0
+    return StageTimes(max(passes - inputs - weights, 0.0), inputs, weights)
 
 
 def _last(

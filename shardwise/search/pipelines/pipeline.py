@@ -17,8 +17,10 @@ from shardwise.pipeline.keeping import Moments, moments_of
 from shardwise.pipeline.on_the_way import on_the_way
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
+from shardwise.pipeline.split_keeping import SplitMoments, split_moments
 from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.hops import RankLinks
+from shardwise.search.pipelines.split_peaks import held_bytes, most_kept_bytes
 from shardwise.search.pipelines.stages import StageProblems, incoming_bytes, incoming_shares
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
@@ -42,10 +44,11 @@ class StageSearches:
 class Pipeline:
     """A pipeline on n devices, n/p for each of its p ranks.
 
-    A rank has one stage, or `stages_per_rank` in a loop: r, r + p, r + 2p, … `search` has the whole
-    model on the devices of the first rank; `choices` (groups,) and `edge_choices` (edges,) are of
-    its problem, and mean the same on other `kinds` of devices. `bounds` are as in `Cuts`, `axes`
-    number the ranks, `tied` are the parameters that the model has several times.
+    A rank has one stage, or `stages_per_rank`: in a loop r, r + p, r + 2p, …, in a V r and
+    2p - 1 - r. `search` has the whole model on the devices of the first rank; `choices` (groups,)
+    and `edge_choices` (edges,) are of its problem, and mean the same on other `kinds` of devices.
+    `bounds` are as in `Cuts`, `axes` number the ranks, `tied` are the parameters that the model has
+    several times.
     """
 
     search: Search
@@ -143,16 +146,28 @@ class Pipeline:
         """The seconds from each stage to the next, (stages - 1,)."""
         if not self.scattered:
             shares = self.incoming_bytes[1:]
-            return tuple(self.axes.hop_s(n % self.ranks, share) for n, share in enumerate(shares))
+            return tuple(self._hop_s(stage, share) for stage, share in enumerate(shares))
         problem = self.search.problem
         return tuple(
             self.axes.scattered_s(
-                n % self.ranks,
+                self._sender(n),
                 problem.context.mesh,
                 incoming_shares(problem, self.units, self.choices, cut),
             )
             for n, cut in enumerate(self.bounds[1:-1])
         )
+
+    def _hop_s(self, stage: int, share_bytes: float) -> float:
+        """Returns the seconds from a stage to the next; on one rank nothing is sent."""
+        if self.rank_of[stage] == self.rank_of[stage + 1]:
+            return 0.0
+        return self.axes.hop_s(self._sender(stage), share_bytes)
+
+    def _sender(self, stage: int) -> int:
+        """Returns the rank from which a stage's tensors go to the next rank; in a V, where they may
+        go to the one before, that."""
+        here, there = int(self.rank_of[stage]), int(self.rank_of[stage + 1])
+        return there if here == there + 1 else here
 
     @cached_property
     def tied_s(self) -> tuple[float, ...]:
@@ -165,6 +180,25 @@ class Pipeline:
     def further_bytes(self) -> NDArray[np.float64]:
         """What a micro-batch that a stage keeps takes, with the tensors that came in for it."""
         return np.asarray(self.replayed.kept_bytes + np.array(self.incoming_bytes))
+
+    @cached_property
+    def split_moments(self) -> tuple[SplitMoments, ...] | None:
+        """What each rank holds action by action where backward is split, else None."""
+        if self.replayed.split is None:
+            return None
+        batches = self.micro_batches
+        return split_moments(self.schedule, self.ranks, batches, self.stages_per_rank)
+
+    def split_held_bytes(self, rank: int) -> Floats:
+        """Returns what a device of a rank holds at each of its `split_moments`."""
+        assert self.split_moments is not None
+        return held_bytes(
+            self.split_moments[rank],
+            self.placement.stages_of(rank),
+            self.replayed,
+            float(self.replayed.rank_lasting_bytes[rank]),
+            (*self.incoming_bytes, 0.0),
+        )
 
     def held_bytes(self, stage: int, kept: NDArray[np.integer]) -> NDArray[np.float64]:
         """Returns what a device holds at most while one of its stages runs: what lasts and what its
@@ -182,6 +216,9 @@ class Pipeline:
         its stages keep with the tensors that came in, and what the stage that runs needs besides;
         or the end of the step. What is on the way between stages comes on top."""
         peaks = self.replayed.rank_peak_bytes.copy()
+        if self.split_moments is not None:
+            of_moments = [self.split_held_bytes(rank).max() for rank in range(self.ranks)]
+            return np.maximum(peaks, of_moments)
         for rank, of_rank in enumerate(self._lists[1]):
             for place, stage in enumerate(self.placement.stages_of(rank)):
                 moments = of_rank[of_rank[:, 0] == place, 1:]
@@ -200,8 +237,8 @@ class Pipeline:
     def on_the_way_bytes(self) -> NDArray[np.float64]:
         """What each stage's peak has beside its micro-batches: tensors and gradients that have been
         asked for and are not used yet, or have been sent, (stages,); 0 where a rank has several
-        stages, which is too little."""
-        if self.stages_per_rank > 1:
+        stages, which is too little, and where backward is split, whose moments have them."""
+        if self.stages_per_rank > 1 or self.split_moments is not None:
             return np.zeros(self.stages)
         of_stages = on_the_way(self.schedule, self.stages, self.micro_batches)
         kept, before = self.replayed.kept_bytes, self.incoming_bytes
@@ -213,18 +250,33 @@ class Pipeline:
         return np.asarray(np.array(held) - self.kept_bytes)
 
     @property
+    def waiting(self) -> list[int]:
+        """How many micro-batches of each stage wait for the backward of its weights at most."""
+        waiting = [0] * self.stages
+        for rank, moments in enumerate(self.split_moments or ()):
+            most = moments.waiting.max(axis=0).tolist()
+            for stage, count in zip(self.placement.stages_of(rank), most, strict=True):
+                waiting[stage] = count
+        return waiting
+
+    @property
     def kept_bytes(self) -> NDArray[np.float64]:
-        """What the micro-batches that each stage keeps take of its peak, with the tensors that came
-        in for them, (stages,)."""
+        """What the micro-batches that each stage keeps, or that wait for the backward of weights,
+        take of its peak, with the tensors that came in for them, (stages,)."""
+        if self.split_moments is not None:
+            kept, incoming = np.zeros(self.stages), (*self.incoming_bytes, 0.0)
+            for rank, moments in enumerate(self.split_moments):
+                own = self.placement.stages_of(rank)
+                kept[list(own)] = most_kept_bytes(moments, own, self.replayed, incoming)
+            return kept
         return np.asarray(np.array(self.kept) * self.further_bytes)
 
     @cached_property
     def passes(self) -> Step:
         """The step's passes as they run, before the update."""
-        times = [
-            StageTimes(float(f), float(b), 0.0)
-            for f, b in zip(self.replayed.forward_s, self.replayed.backward_s, strict=True)
-        ]
+        replayed = self.replayed
+        parts = zip(replayed.forward_s, replayed.inputs_s, replayed.weights_s, strict=True)
+        times = [StageTimes(*map(float, of_stage)) for of_stage in parts]
         return simulate(self.order, times, self.hops_s)
 
     @cached_property

@@ -14,7 +14,7 @@ from shardwise.search.pipelines.hops import RankLinks
 from shardwise.search.pipelines.kinds import Guide, StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import StageSearches
 from shardwise.search.pipelines.rules import StageRules
-from shardwise.search.pipelines.searched import Run
+from shardwise.search.pipelines.searched import Kind, Run
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.sharding.layout import Floats
@@ -75,12 +75,12 @@ class Question:
 class Guided:
     """The stages under one guide.
 
-    `hops_s` has by the number of stages on each rank and by stage, (U + 1,), the seconds of the hop
-    into that stage by the unit before which the cut is, 0 where there is none.
+    `hops_s` has by the kind of schedules and by stage, (U + 1,), the seconds of the hop into that
+    stage by the unit before which the cut is, 0 where there is none.
     """
 
     guide: Guide
-    hops_s: Mapping[int, Sequence[Sequence[float]]]
+    hops_s: Mapping[Kind, Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)

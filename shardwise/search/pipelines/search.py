@@ -27,7 +27,7 @@ from shardwise.search.pipelines.kinds import StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.rules import divided, rules_of
-from shardwise.search.pipelines.searched import SCHEDULES, Run, Searched, ordered
+from shardwise.search.pipelines.searched import SCHEDULES, Kind, Run, Searched, ordered
 from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
@@ -97,8 +97,8 @@ _Made = tuple[_Level, Pipeline]
 
 @dataclass
 class _Found:
-    """The levels of one number of stages on each rank, and those of their pipelines that have been
-    solved exactly. Others have no say in them: with more schedules no point is lost."""
+    """The levels of one kind of schedules, and those of their pipelines that have been solved
+    exactly. Others have no say in them: with more schedules no point is lost."""
 
     levels: list[_Level] = field(default_factory=list)
     exact: list[_Made] = field(default_factory=list)
@@ -147,7 +147,7 @@ class PipelineSearch:
         """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
         hold, and `Infeasible` as `mesh_of`."""
         self._schedules = [Searched.of(name) for name in ordered(self.schedules)]
-        several = [str(of) for of in self._schedules if of.stages_per_rank > 1]
+        several = [str(of) for of in self._schedules if of.stages_per_rank > 1 or of.splits]
         if several and isinstance(self.gpus, Bundle):
             raise BadInput(
                 f"{several[0]} on devices of several kinds",
@@ -189,9 +189,9 @@ class PipelineSearch:
         """
         best: Pipeline | None = None
         best_s = cutoff_s
-        # What sums rank behind others may be faster when it is replayed: those of one number of
-        # stages on each rank are not judged by another's.
-        known_s: dict[int, float] = {}
+        # What sums rank behind others may be faster when it is replayed: those of one kind
+        # of schedules are not judged by another's.
+        known_s: dict[Kind, float] = {}
         proven: list[float] = []
         open_ones: list[tuple[int, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
@@ -207,11 +207,11 @@ class PipelineSearch:
             open_ones.append((number, staged))
             for guided in staged.guided:
                 for run in question.runs:
-                    hopeless_s = HOPELESS * known_s.get(run.each, cutoff_s)
+                    hopeless_s = HOPELESS * known_s.get(run.kind, cutoff_s)
                     pipeline = staged.fastest(guided, run, staged.limit_bytes, hopeless_s)
                     if pipeline is not None:
-                        of_kind = known_s.get(run.each, cutoff_s)
-                        known_s[run.each] = min(of_kind, pipeline.step_s)
+                        of_kind = known_s.get(run.kind, cutoff_s)
+                        known_s[run.kind] = min(of_kind, pipeline.step_s)
                         if pipeline.step_s < best_s:
                             best, best_s = pipeline, pipeline.step_s
         near_s = best_s / (1.0 + self.options.epsilon)
@@ -242,15 +242,15 @@ class PipelineSearch:
     def _frontier(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         searched: list[Staged] = []
-        kinds = sorted({schedule.stages_per_rank for schedule in self._schedules})
-        found = {each: _Found() for each in kinds}
+        kinds = sorted({schedule.kind for schedule in self._schedules})
+        found = {kind: _Found() for kind in kinds}
         for number, question in enumerate(questions):
             go_on(self.progress, "pipelines", 0.6 * number / len(questions))
             staged = Staged(question, self.progress, ALL_MEMORIES)
             searched.append(staged)
             for guided in staged.guided:
                 for run in question.runs:
-                    found[run.each].meet(list(_levels(staged, guided, run)))
+                    found[run.kind].meet(list(_levels(staged, guided, run)))
         every = [
             of_kind.unbeaten(self.progress, (number / len(kinds), 1.0 / len(kinds)))
             for number, of_kind in enumerate(found.values())
@@ -309,7 +309,7 @@ class PipelineSearch:
         ranges_s = [by_kind[kind] for kind in order.kind_of]
         least_s = min(
             float(first.passes_s.sum()) / len(order.kind_of)
-            if run.each > 1
+            if run.each > 1 or run.of.splits
             else least_step_s(ranges_s, surely_s, batches)
             for run in runs
         )

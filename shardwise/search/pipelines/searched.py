@@ -1,6 +1,7 @@
 """The schedules that are searched, by the names that a question has for them.
 
-`1f1b`, `1f1b-eager` and `gpipe` have one stage on each rank; `interleaved:2` is `interleaved` with
+`1f1b`, `1f1b-eager` and `gpipe` have one stage on each rank, and so has `zb-h1`, whose backward is
+split; `interleaved:2` is `interleaved` with two. `zbv` and `dualpipev`, split as well, always have
 two. A name and numbers of ranks and micro-batches make a `Run`: how many stages there are, how many
 micro-batches each keeps, and in which order they run.
 """
@@ -10,20 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from shardwise.errors import BadInput
 from shardwise.pipeline.actions import Schedule
 from shardwise.pipeline.keeping import Moments, moments_of
 from shardwise.pipeline.placement import Placement
+from shardwise.pipeline.schedules import SCHEDULES as RULES
 from shardwise.pipeline.schedules import allows, schedule
+from shardwise.pipeline.split_keeping import split_moments
 
 SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
 """The schedules of one stage on each rank, each with a whole backward."""
 
 INTERLEAVED = "interleaved"
 
+SPLIT = ("zb-h1", "zbv", "dualpipev")
+"""The schedules that split backward, each with one number of stages on each rank."""
+
 MOST_EACH = 8
 """The most stages that a rank is asked to have."""
+
+
+class Kind(NamedTuple):
+    """The number of stages on each rank, and whether backward is split."""
+
+    each: int
+    splits: bool
 
 
 @dataclass(frozen=True)
@@ -41,17 +55,30 @@ class Searched:
         """
         if text in SCHEDULES:
             return cls(text)
+        if text in SPLIT:
+            return cls(text, RULES[text].stages_per_rank or 1)
         name, _, each = text.partition(":")
         if name == INTERLEAVED and each in map(str, range(2, MOST_EACH + 1)):
             return cls(name, int(each))
         raise BadInput(
             f"no schedule {text[:80]!r} is searched",
             field="schedules",
-            expected=f"{', '.join(SCHEDULES)}, {INTERLEAVED}:2 to {INTERLEAVED}:{MOST_EACH}",
+            expected=f"{', '.join((*SCHEDULES, *SPLIT))}, {INTERLEAVED}:2 to "
+            f"{INTERLEAVED}:{MOST_EACH}",
         )
 
     def __str__(self) -> str:
-        return self.name if self.stages_per_rank == 1 else f"{self.name}:{self.stages_per_rank}"
+        return f"{self.name}:{self.stages_per_rank}" if self.name == INTERLEAVED else self.name
+
+    @property
+    def kind(self) -> Kind:
+        """What schedules have in common that are searched together."""
+        return Kind(self.stages_per_rank, self.splits)
+
+    @property
+    def splits(self) -> bool:
+        """Whether backward is split."""
+        return RULES[self.name].splits
 
     def stages(self, ranks: int) -> int:
         """Returns the number of stages on this many ranks."""
@@ -76,7 +103,7 @@ def check_schedules(names: Sequence[str]) -> None:
 def ordered(names: Sequence[str]) -> list[str]:
     """Returns schedules in one order, each once. Raises `BadInput` as `check_schedules`."""
     every = {Searched.of(name) for name in names}
-    first = {name: place for place, name in enumerate((*SCHEDULES, INTERLEAVED))}
+    first = {name: place for place, name in enumerate((*SCHEDULES, INTERLEAVED, *SPLIT))}
     return [str(one) for one in sorted(every, key=lambda s: (first[s.name], s.stages_per_rank))]
 
 
@@ -102,6 +129,11 @@ class Run:
     def each(self) -> int:
         """The number of stages on each rank."""
         return self.of.stages_per_rank
+
+    @property
+    def kind(self) -> Kind:
+        """What it has in common with those that it is searched with."""
+        return self.of.kind
 
     @property
     def stages(self) -> int:
@@ -143,17 +175,29 @@ class Run:
     @cached_property
     def kept(self) -> list[int]:
         """How many micro-batches each stage keeps; of several on a rank, when they keep most
-        together."""
+        together. What waits for the backward of weights counts as much as what is kept."""
+        if self.of.splits:
+            return self._from_split()
         if self.each == 1:
             return kept(self.of.name, self.stages, self.micro_batches)
         return self._from_moments(lambda rows: rows[rows.sum(axis=1).argmax()])
 
     @cached_property
     def most_kept(self) -> list[int]:
-        """How many micro-batches each stage keeps at most, at a moment of its own."""
-        if self.each == 1:
+        """How many micro-batches each stage keeps at most, at a moment of its own, without those
+        that wait."""
+        if self.each == 1 and not self.of.splits:
             return self.kept
         return self._from_moments(lambda rows: rows.max(axis=0))
+
+    def _from_split(self) -> list[int]:
+        counts = [1] * self.stages
+        of_ranks = split_moments(self.of.name, self.ranks, self.micro_batches, self.each)
+        for own, moments in zip(self.placed, of_ranks, strict=True):
+            held = moments.kept + moments.waiting
+            for stage, count in zip(own, held[held.sum(axis=1).argmax()].tolist(), strict=True):
+                counts[stage] = max(count, 1)
+        return counts
 
     def _from_moments(self, chosen: Callable[[Moments], Moments]) -> list[int]:
         """Returns for each stage what a choice from the moments of its rank's list has of it."""
@@ -173,6 +217,9 @@ class Run:
     def repeats(self, hidden: float) -> list[float]:
         """Returns how often the longest stage repeats beside the passes through all stages:
         c_s of `cuts.py`, `hidden` being forward's share of a pass."""
+        if self.of.splits:
+            # What fills and drains the pipeline is short, so cuts are even where stages are.
+            return [float(self.each * self.micro_batches)] * self.stages
         if self.each > 1:
             # Exact for equal stages: v A passes of the longest and p - 1 more.
             ahead = self.each * (self.micro_batches - self.ranks) + self.ranks - 1

@@ -22,6 +22,7 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.bounds import (
+    least_split_step_s,
     least_step_s,
     least_windowed_s,
     ranges_of,
@@ -40,7 +41,7 @@ from shardwise.search.pipelines.kinds import Guide
 from shardwise.search.pipelines.paths import least_by_paths_s
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.question import Guided, Question, Within
-from shardwise.search.pipelines.searched import Run
+from shardwise.search.pipelines.searched import Kind, Run
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
 from shardwise.search.pipelines.stages import StageProblems
 from shardwise.sharding.layout import Floats
@@ -80,7 +81,7 @@ class Staged:
     bounding: Progress = quiet
 
     def __post_init__(self) -> None:
-        self._parts: dict[tuple[int, float], Floats] = {}
+        self._parts: dict[tuple[Kind, float], Floats] = {}
 
     @property
     def limit_bytes(self) -> float:
@@ -91,12 +92,12 @@ class Staged:
     def guided(self) -> list[Guided]:
         """The stages under guides that differ in layouts between units."""
         question = self.question
-        most_kept: dict[int, int] = {}
+        most_kept: dict[Kind, int] = {}
         for run in question.runs:
-            most_kept[run.each] = max(most_kept.get(run.each, 1), *run.kept)
+            most_kept[run.kind] = max(most_kept.get(run.kind, 1), *run.kept)
         guides = question.kinds.guides(question.ranks, self.shares, most_kept)
         return [
-            Guided(guide, {each: self._hops_s(guide, each) for each in most_kept})
+            Guided(guide, {kind: self._hops_s(guide, kind.each) for kind in most_kept})
             for guide in guides
         ]
 
@@ -136,8 +137,12 @@ class Staged:
         of, batches = self.question, run.micro_batches
         ranges_s = self._ranges_s(run, limit_bytes, known)
         first_s, any_s = of.first.updates_s
-        if run.each > 1:
-            return least_by_paths_s(run.order, ranges_s, of.first.backward_s, any_s)
+        if run.each > 1 or run.of.splits:
+            parts_s = of.first.parts_s if run.of.splits else [of.first.backward_s]
+            least_s = least_by_paths_s(run.order, ranges_s, parts_s, any_s)
+            if run.each > 1:
+                return least_s
+            return max(least_s, least_split_step_s(ranges_s, parts_s[0], any_s, batches))
         backward_s = np.array([of.kinds.each[kind].backward_s for kind in of.of_stages(run)])
         least_s = least_step_s(ranges_s, first_s, batches)
         ahead_s = least_windowed_s(ranges_s, backward_s, first_s, run.windows, batches)
@@ -148,7 +153,7 @@ class Staged:
         of, by_kind = self.question, dict[int, list[Floats]]()
         for number in set(of.of_stages(run)):
             kind = of.kinds.each[number]
-            ranges = kind.ranges(self.bounding)
+            ranges = kind.ranges(self.bounding, splits=run.of.splits)
             if isfinite(limit_bytes):
                 within = ranges.known_within if known else ranges.within
                 scale = kind.limit_bytes / of.kinds.limit_bytes
@@ -169,7 +174,7 @@ class Staged:
         # What sums leave out, temporaries, differs from stage to stage, and is much the same from
         # pipeline to pipeline.
         enough, limits = np.ones(run.ranks), self.even(limit_bytes)
-        parts = self._parts.get((run.each, limit_bytes), enough)
+        parts = self._parts.get((run.kind, limit_bytes), enough)
         for _ in range(TRIES):
             best = self.best(guided, run, limits * parts)
             if best is None or best.cuts.step_s >= cutoff_s:
@@ -180,7 +185,7 @@ class Staged:
             pipeline = self.replayed(guided, run, best)
             over = pipeline.rank_peak_bytes / limits
             if over.max() <= 1.0:
-                self._parts[run.each, limit_bytes] = parts
+                self._parts[run.kind, limit_bytes] = parts
                 return pipeline
             sums = self._sums(guided, run, best.within, pipeline.bounds) / limits
             enough, parts = parts, np.where(over > 1.0, BELOW * (sums + 1.0 - over), parts)
@@ -192,7 +197,7 @@ class Staged:
         if run.each == 1:
             cuts = self._cut(guided, run, limits)
             return None if cuts is None else Within(cuts, limits)
-        (stages,), (staircases,) = guided.guide.stages, guided.guide.staircases[run.each]
+        (stages,), (staircases,) = guided.guide.stages, guided.guide.staircases[run.kind]
         weights = self.question.first.passes_s
         # Where memory is short the guide's shares may be too little for some stage of even cuts.
         even = even_bounds(weights, run.stages)
@@ -214,7 +219,7 @@ class Staged:
     def _looped(self, guided: Guided, run: Run, within: Floats) -> Cuts | None:
         """Returns good cuts of several stages on each rank within a memory, by `looped_s`; None
         where none was found."""
-        stage_s, hops_s = self._stage_times(guided, run, within, {}), guided.hops_s[run.each]
+        stage_s, hops_s = self._stage_times(guided, run, within, {}), guided.hops_s[run.kind]
 
         def step_s(bounds: tuple[int, ...]) -> float:
             times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
@@ -249,7 +254,7 @@ class Staged:
             for every in ([k.backward_s for k in kinds], [k.passes_s for k in kinds])
         )
         repeats = run.repeats(1.0 - batches * backward_s / max(passes_s, TINY))
-        return best_cuts(stage_s, guided.hops_s[run.each], ends, weights, repeats, slack)
+        return best_cuts(stage_s, guided.hops_s[run.kind], ends, weights, repeats, slack)
 
     def _stage_times(
         self,
@@ -261,7 +266,7 @@ class Staged:
         """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
         are better, the exact ones that are known."""
         of, batches, kept_by = self.question, run.micro_batches, run.kept
-        staircases, kind_of = guided.guide.staircases[run.each], of.of_stages(run)
+        staircases, kind_of = guided.guide.staircases[run.kind], of.of_stages(run)
         host_s = [np.concatenate([[0.0], np.cumsum(kind.host_s)]) for kind in of.kinds.each]
 
         def stage_s(stage: int, first: int, last: int) -> float:
@@ -286,8 +291,9 @@ class Staged:
         kinds, kind_of = of.kinds.each, of.of_stages(run)
         passes = [ranges_of(kind.passes_s / batches) for kind in kinds]
         backward = [ranges_of(kind.backward_s) for kind in kinds]
+        late = [ranges_of(kind.parts_s[-1]) for kind in kinds] if run.of.splits else None
         order = run.shortened((SIMULATED if run.each == 1 else SIMULATED_EACH) * run.ranks)
-        hops_s = guided.hops_s[run.each]
+        hops_s = guided.hops_s[run.kind]
 
         def step_s(bounds: tuple[int, ...]) -> float:
             times = [stage_s(s, i, j) for s, (i, j) in enumerate(pairwise(bounds))]
@@ -295,8 +301,10 @@ class Staged:
                 return inf
             parts = []
             for t, kind, at in zip(times, kind_of, pairwise(bounds), strict=True):
-                share = backward[kind][at] / passes[kind][at] if passes[kind][at] > 0 else 0.5
-                parts.append(StageTimes(t * (1.0 - share), t * share, 0.0))
+                whole = passes[kind][at]
+                share = backward[kind][at] / whole if whole > 0 else 0.5
+                put_off = min(late[kind][at] / whole, share) if late and whole > 0 else 0.0
+                parts.append(StageTimes(t * (1.0 - share), t * (share - put_off), t * put_off))
             simulated = simulate(order, parts, hops_over(hops_s, bounds))
             longest = max(sum(times[stage] for stage in own) for own in run.placed)
             return simulated.seconds + (batches - order.micro_batches) * longest
@@ -371,9 +379,12 @@ class Staged:
         """Replays the stages of a strategy, (groups,) and (edges,), each on its kind of devices."""
         of = self.question
         if len(of.kinds.each) == 1:
-            return of.first.replayer.replay(choices, edge_choices, bounds, run.placed)
+            tied = [one.copies for one in of.tied]
+            replayer = of.first.replayer(splits=run.of.splits)
+            return replayer.replay(choices, edge_choices, bounds, run.placed, tied)
         kind_of, parts = of.of_stages(run), dict[int, ReplayedStages]()
         for number, kind in enumerate(of.kinds.each):
             own = [at for at, k in zip(pairwise(bounds), kind_of, strict=True) if k == number]
-            parts[number] = kind.replayer.replay_ranges(choices, edge_choices, own)
+            replayer = kind.replayer(splits=run.of.splits)
+            parts[number] = replayer.replay_ranges(choices, edge_choices, own)
         return ReplayedStages.joined(parts, kind_of)

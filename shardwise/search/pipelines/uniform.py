@@ -20,6 +20,8 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
 from shardwise.pipeline.keeping import moments_of
+from shardwise.pipeline.schedules import SCHEDULES
+from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import FEWEST, StageReplayer
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline
@@ -64,6 +66,7 @@ class UniformStages:
         """
         order = moments_of(schedule, self.ranks, self.search.micro_batches, self.stages_per_rank)[0]
         placed = [order.placement.stages_of(rank) for rank in range(self.ranks)]
+        replayer = self._split_replayer if SCHEDULES[schedule].splits else self.replayer_of()
         return Pipeline(
             self.search,
             self.mesh,
@@ -74,10 +77,17 @@ class UniformStages:
             self.bounds,
             choices,
             edge_choices,
-            self.replayer_of().replay(choices, edge_choices, self.bounds, placed),
+            replayer.replay(choices, edge_choices, self.bounds, placed),
             self.stages_per_rank,
             self.scattered,
         )
+
+    @cached_property
+    def _split_replayer(self) -> StageReplayer:
+        """The replayer of stages whose backward is in two parts."""
+        search = self.search
+        step, kits = search.options.step, search.subject.kits
+        return StageReplayer(Replayer(search.problem, step, kits, split=True), self.units.of_group)
 
 
 class UniformModel:

@@ -103,7 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stages": "all"}, "stages"),
     ({"stages": [2] * 65}, "stages"),
     ({"stages": [10**7]}, "stages"),
-    ({"stages": [2], "schedules": ["zbv"]}, "schedules"),
+    ({"stages": [2], "schedules": ["dualpipe"]}, "schedules"),
     ({"stages": [2], "schedules": ["gpipe"] * 65}, "schedules"),
     ({"schedules": ["gpipe"]}, "schedules"),
     ({"stages": [2], "space": "megatron"}, "space"),
@@ -123,7 +123,7 @@ def test_refusals_name_the_field(system: System, more: dict[str, Any], field: st
 MISTAKES = (
     ("--stages", "x"),
     ("--stages", "3"),
-    ("--stages", "2", "--schedules", "zbv"),
+    ("--stages", "2", "--schedules", "dualpipe"),
     ("--stages", "2", "--objective", "sum"),
     ("--stages", "2", "--memory", "100MB"),
 )

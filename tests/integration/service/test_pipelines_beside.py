@@ -150,7 +150,7 @@ def test_a_curves_query_asks_the_same(system: System, client: Client) -> None:
     assert system.client.get("/v1/curves", params=query, headers=tag).status_code == 304
     other = system.client.get("/v1/curves", params={**query, "stages": "auto"}, headers=tag)
     assert other.status_code == 202, "another question, known or not"
-    for name, wrong in (("stages", "five"), ("stages", ""), ("schedules", "zbv")):
+    for name, wrong in (("stages", "five"), ("stages", ""), ("schedules", "dualpipe")):
         refused = system.client.get("/v1/curves", params={**query, name: wrong})
         assert check(refused, 422, "invalid")["field"] == name
 
@@ -162,7 +162,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ({"stages": "2,4"}, "stages"),
         ({"stages": [2] * 65}, "stages"),
         ({"stages": [10**7]}, "stages"),
-        ({"stages": [2], "schedules": ["zbv"]}, "schedules"),
+        ({"stages": [2], "schedules": ["dualpipe"]}, "schedules"),
         ({"schedules": ["gpipe"]}, "schedules"),
         ({"stages": "auto", "options": {"overlap": False}}, "options.overlap"),
         ({"stages": "auto", "options": {"gradients_applied_at_once": True}}, "stages"),
@@ -222,7 +222,7 @@ def test_allocations_and_watches_count_pipelines(system: System, client: Client)
 COMMANDS: list[tuple[str, ...]] = [
     ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "5"),
     ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "2"),
-    ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "5", "--schedules", "zbv"),
+    ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "5", "--schedules", "dualpipe"),
     ("frontier", "--hardware", "l4", "--gpus", "5", "--stages", "5", "--objective", "sum"),
     ("curve", "--hardware", "l4", "--max-gpus", "5", "--stages", "auto"),
     ("curve", "--hardware", "l4", "--max-gpus", "5", "--stages", "6"),

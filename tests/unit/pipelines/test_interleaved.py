@@ -50,7 +50,8 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["interleaved", "interleaved:1", "interleaved:9", "interleaved:02", "1f1b:2", "zbv", ""]
+    "name",
+    ["interleaved", "interleaved:1", "interleaved:9", "interleaved:02", "1f1b:2", "zbv:2", ""],
 )
 def test_names_that_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="is searched") as refused:
@@ -131,7 +132,7 @@ def test_no_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
         np.array([random.uniform(0.1, most) for _ in range(units)]) for most in (2, 4, 1)
     )
     passes = ranges_of(forward + backward)
-    bound = least_by_paths_s(made, [passes] * made.stages, backward, update)
+    bound = least_by_paths_s(made, [passes] * made.stages, [backward], update)
     steps = []
     for inner in combinations(range(1, units), made.stages - 1):
         ranges = [slice(*pair) for pair in pairwise((0, *inner, units))]
@@ -148,7 +149,7 @@ def test_no_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
 def test_more_stages_than_units_take_for_ever() -> None:
     made = schedule("interleaved", ranks=2, micro_batches=4, stages_per_rank=2)
     ones = np.ones(3)
-    assert least_by_paths_s(made, [ranges_of(ones)] * 4, ones, ones) == inf
+    assert least_by_paths_s(made, [ranges_of(ones)] * 4, [ones], ones) == inf
 
 
 def test_no_strategy_is_below_what_is_proven() -> None:

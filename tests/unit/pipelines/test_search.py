@@ -331,7 +331,7 @@ def test_what_is_refused(gpt2: Graph) -> None:
     with pytest.raises(BadInput, match="3 stages of 4 devices") as refused:
         PipelineSearch(gpt2, L4, 4, OPTIONS, quiet).fastest([3])
     assert refused.value.expected == "2, 4"
-    with pytest.raises(BadInput, match="no schedule 'zbv' is searched"):
-        PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["zbv"])
+    with pytest.raises(BadInput, match="no schedule 'dualpipe' is searched"):
+        PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["dualpipe"])
     one_unit = PipelineSearch(mlp(), L4, 2, OPTIONS, quiet)
     assert one_unit.counts() in ([], [2])
