@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
                 communication_s=times.communication_s,
                 peak_bytes=times.peak_bytes,
                 backend=backend,
-                device_kind=options.label.kind or _kind(device),
+                device_kind=_counted(plan.kinds) or options.label.kind or _kind(device),
                 versions=versions,
                 fallbacks=model.program.fallbacks,
             )
@@ -254,9 +254,12 @@ def _device(world: World) -> torch.device:
 
 def _kinds(plan: Plan) -> str:
     """Returns the kinds of a plan on several, each with its devices, else nothing."""
-    if plan.cluster is UNSET:
-        return ""
-    counts = Counter(plan.cluster.kinds)
+    return "" if plan.cluster is UNSET else _counted(plan.cluster.kinds)
+
+
+def _counted(kinds: Sequence[str]) -> str:
+    """Returns kinds of devices by rank in words, each with its devices."""
+    counts = Counter(kinds)
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())[:LONGEST]
 
 
