@@ -20,8 +20,8 @@ and its rank updates last:
     T >= max over s of [ sum over j < s of f_j + A t_s + u_s ]
 
 In all t may be what the units of a stage take at least under any strategy, f and t - f what they
-compute forward and backward: the least over all cuts is then below every pipeline's step. Matrices of ranges hold in row i and column j what the units from
-i to j - 1 take, infinite where j <= i.
+compute forward and backward: the least over all cuts is then below every pipeline's step. Matrices
+of ranges hold in row i and column j what the units from i to j - 1 take, infinite where j <= i.
 """
 
 from __future__ import annotations
