@@ -83,7 +83,7 @@ class SplitReader:
             peaks.append([float(held[part == number].max(initial=0.0)) for number in range(3)])
         block = self._replayer.block_bytes
         whole, own = (np.ceil(given / block) * block for given in (unmasked_bytes[None], sizes))
-        counts = [self._counts(flags[row], tasks[row]) for row in range(len(tasks))]
+        counts = self._waiting(flags[0], tasks)
         return SplitParts(
             np.array(shares).reshape(-1, 3),
             np.array(peaks).reshape(-1, 3),
@@ -114,15 +114,18 @@ class SplitReader:
         inputs = max(min(ends[2] - ends[1], period - forward - computed[WEIGHTS]), computed[INPUTS])
         return np.array([forward, inputs, max(period - forward - inputs, 0.0)]) / period
 
-    def _counts(self, flags: NDArray[np.bool_], tasks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Returns the buffers that wait for W of a row's own tasks."""
+    def _waiting(
+        self, flags: NDArray[np.bool_], tasks: NDArray[np.bool_]
+    ) -> list[NDArray[np.int64]]:
+        """Returns for each row the buffers that wait for W of its own tasks; `flags` are those of
+        the strategy."""
         buffers, readers, of_flag = self._read.T
         values = [True, *flags.tolist()]
         both: list[bool] = []
         for a, b in self._pairs:
             both.append(_value(values, both, a) and _value(values, both, b))
         counted = np.array([_value(values, both, flag) for flag in of_flag.tolist()], dtype=bool)
-        return np.unique(buffers[counted & tasks[readers]])
+        return [np.unique(buffers[counted & of_row[readers]]) for of_row in tasks]
 
 
 def _value(given: list[bool], both: list[bool], flag: int) -> bool:

@@ -156,6 +156,7 @@ class StageReplayer:
         self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
         assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
         self._block_bytes = replayer.block_bytes
+        self._named: dict[str, tuple[list[int], list[int]]] = {}
         self._split = SplitReader(replayer) if replayer.passes[1].weights_tasks else None
 
     def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
@@ -236,19 +237,29 @@ class StageReplayer:
     ) -> None:
         """Takes from ranks, (R, tasks) and (R, buffers), all but the first of the copies of a
         parameter that each has: what lasts of it, its update and what that allocates."""
-        tape = self._replayer.tape
-        named = {
-            name: np.flatnonzero(np.isin(tape.buffer_labels, [form.format(name) for form in FORMS]))
-            for name in copies
-        }
-        gradients = set(self._gradients[:, 0].tolist())
         for row in range(len(buffers)):
-            own = [name for name, of in named.items() if len(of) and buffers[row, of].all()]
+            own = [name for name in copies if buffers[row, self._of_parameter(name)[0]].any()]
             for name in own[1:]:
-                labels = (f"gradient of {name}", f"gradient of {name}, a shard")
-                summed = [b for b in gradients if tape.buffer_labels[b] in labels]
-                buffers[row, [*named[name].tolist(), *summed]] = False
-                tasks[row, np.isin(tape.labels, [f"{what} {name}" for what in UPDATES])] = False
+                held, updates = self._of_parameter(name)
+                buffers[row, held], tasks[row, updates] = False, False
+
+    def _of_parameter(self, name: str) -> tuple[list[int], list[int]]:
+        """Returns the buffers that a parameter has throughout and in the update, and the tasks at
+        the end of the step that are for it."""
+        if name not in self._named:
+            tape = self._replayer.tape
+            forms = {form.format(name) for form in FORMS}
+            ends = {f"{what} {name}" for what in UPDATES}
+            gradients = {f"gradient of {name}", f"gradient of {name}, a shard"}
+            summed = self._gradients[:, 0].tolist()
+            self._named[name] = (
+                [
+                    *(b for b, label in enumerate(tape.buffer_labels) if label in forms),
+                    *(b for b in summed if tape.buffer_labels[b] in gradients),
+                ],
+                [task for task, label in enumerate(tape.labels) if label in ends],
+            )
+        return self._named[name]
 
     def _different(
         self,
