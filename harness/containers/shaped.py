@@ -146,8 +146,8 @@ def _torchrun(hosts: int, number: int, per_host: int, first: str) -> list[str]:
 
 def _route(router: Host, racks: Sequence[Sequence[Host]]) -> list[str]:
     """Puts a router between two racks; returns its interface in each."""
-    inspected = [inspected(rack[0]) for rack in racks]
-    networks = [next(iter(of["NetworkSettings"]["Networks"])) for of in inspected]
+    known = [inspected(rack[0]) for rack in racks]
+    networks = [next(iter(of["NetworkSettings"]["Networks"])) for of in known]
     for network in networks:
         _run("docker", "network", "connect", network, router.container)
     ways = inspected(router)["NetworkSettings"]["Networks"]

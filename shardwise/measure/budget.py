@@ -2,8 +2,8 @@
 
 Every table gets an equal share of the time left when its turn comes, so that time one table did not
 need goes to the next ones; every size of a table likewise gets an equal share of the table's. Sizes
-ascend; a size is left out, along with all larger ones, if twice the time of the one before would
-not fit.
+ascend; a size is left out, along with all larger ones, if the time that it is expected to take
+would not fit.
 """
 
 from __future__ import annotations
@@ -36,6 +36,15 @@ def fits(left_s: float, call_s: float, pause_s: float) -> bool:
     Before each repeat all ranks meet, which takes `pause_s`.
     """
     return (call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= left_s
+
+
+def next_call_s(call_s: float, before_s: float, step: float) -> float:
+    """Returns seconds of a call of `step` times the size, by the last one and the one before.
+
+    A call takes a latency and a time for each byte, and sizes grow by `step`, so its time grows by
+    `step` times as much as before: where that was latency alone, hardly at all.
+    """
+    return call_s + step * max(call_s - before_s, 0.0)
 
 
 def effort(share: float, call_s: float, pause_s: float) -> Effort:

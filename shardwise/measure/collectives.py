@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.hardware.hardware import CollectiveTable
-from shardwise.measure.budget import WARM_UPS, effort, fits, share_s
+from shardwise.measure.budget import WARM_UPS, effort, fits, next_call_s, share_s
 from shardwise.measure.exchange import BUFFERS, prepare, real_size
 from shardwise.measure.groups import OwnGroup
 from shardwise.measure.options import MeasureOptions
@@ -108,16 +108,18 @@ def _first_pass(
     """Times sizes from the smallest up, as far as the largest and the time allow."""
     began = perf_counter()
     step = options.step
-    size, last_s, pause_s = float(options.min_bytes), 0.0, 0.0
+    size, before_s, last_s, pause_s = float(options.min_bytes), 0.0, 0.0, 0.0
     while size <= largest or len(one.repeats_s) < FEWEST_SIZES:
         left = rank.left_s(limit_s, began)
-        if len(one.repeats_s) >= FEWEST_SIZES and not fits(left, step * last_s, pause_s):
+        expected_s = next_call_s(last_s, before_s, step)
+        if len(one.repeats_s) >= FEWEST_SIZES and not fits(left, expected_s, pause_s):
             reached = max(one.repeats_s)
             where = f"{one.operation} on {one.siblings.label}"
             one.cut = f"{where}: no time for sizes above {reached:,} bytes"
             break
         sizes_left = int(log(max(largest / size, 1), step)) + 1
         real = real_size(one.operation, round(size), one.siblings.shape.size)
+        before_s = last_s
         last_s, pause_s = _repeat(rank, one, real, share_s(left, sizes_left))
         size *= step
 

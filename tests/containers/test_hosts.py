@@ -97,7 +97,7 @@ def test_half_the_bandwidth_changes_the_advice_to_what_is_faster_then(tmp_path: 
         for card in (FULL, FULL / 2):
             hosts.shape(Bandwidths(card))
             profile = measured_profile(
-                hosts, tmp_path, per_host=2, time_limit_s=MEASURE_S, max_size="1MiB",
+                hosts, tmp_path, per_host=2, time_limit_s=2 * MEASURE_S, max_size="1MiB",
                 arguments=["--collectives", "--step", "8"],
             )  # fmt: skip
             options = Options(micro_batches=(1,), time_limit_s=60.0)

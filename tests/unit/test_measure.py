@@ -29,7 +29,15 @@ from shardwise.hardware.host import Host
 from shardwise.hardware.verdict import reached_bytes_per_s, verdict
 from shardwise.measure import options as shares
 from shardwise.measure import run
-from shardwise.measure.budget import FEWEST_REPEATS, MOST_REPEATS, WARM_UPS, effort, fits, share_s
+from shardwise.measure.budget import (
+    FEWEST_REPEATS,
+    MOST_REPEATS,
+    WARM_UPS,
+    effort,
+    fits,
+    next_call_s,
+    share_s,
+)
 from shardwise.measure.busy import busy_gpus
 from shardwise.measure.host import MeasuredHost, launched_s, measure_host, passes_of
 from shardwise.measure.kinds.layout import Placed
@@ -181,6 +189,13 @@ def test_a_size_takes_no_more_than_its_share(share: float, call_s: float, pause_
     assert cost <= share * (1 + 1e-9) or chosen.repeats == FEWEST_REPEATS
     if fits(share, call_s, pause_s):
         assert (call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= share * (1 + 1e-9)
+
+
+def test_calls_that_take_a_latency_alone_do_not_end_a_table() -> None:
+    times = [0.06 + size / 2.5e6 for size in (2**10, 2**13, 2**16, 2**19)]
+    for before_s, call_s, after_s in zip(times, times[1:], times[2:], strict=False):
+        assert next_call_s(call_s, before_s, 8.0) == pytest.approx(after_s)
+    assert next_call_s(0.06, 0.07, 8.0) == 0.06
 
 
 def test_shares_add_up() -> None:
