@@ -70,6 +70,20 @@ class _Replayed:
     lasting_bytes: Floats
 
 
+def units_of_values(
+    replayer: Replayer, of_group: NDArray[np.int64], values: Sequence[Value]
+) -> NDArray[np.int64]:
+    """Returns the unit that each value of a program belongs to, by the unit of each group; a
+    crossing is of the unit that reads."""
+    of_edge = np.array([of_group[e.target] for e in replayer.problem.edges], dtype=np.int64)
+    units = np.full(len(values), EVERYWHERE)
+    for number, value in enumerate(values):
+        if isinstance(value, Cell):
+            is_edge = replayer.edge_values(value.table) is not None
+            units[number] = (of_edge if is_edge else of_group)[value.owner]
+    return units
+
+
 class StageReplayer:
     """Replays the stages of one problem; `of_group` gives the unit of each group."""
 
@@ -93,8 +107,8 @@ class StageReplayer:
         self._of_group = np.array(of_group)
         self._of_edge = np.array([of_group[e.target] for e in self._problem.edges], dtype=np.int64)
         tape = replayer.tape
-        self._of_task = self._units(tape.durations)
-        self._of_buffer = self._units(tape.sizes)
+        self._of_task = units_of_values(replayer, self._of_group, tape.durations)
+        self._of_buffer = units_of_values(replayer, self._of_group, tape.sizes)
         self._computes = np.array([COMPUTE in held for held in tape.holds])
         forward = replayer.passes[1].forward_tasks
         self._forward = np.zeros(len(tape.holds), dtype=bool)
@@ -117,15 +131,6 @@ class StageReplayer:
         self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
         assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
         self._block_bytes = replayer.block_bytes
-
-    def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
-        """Returns the unit that each value of the program belongs to."""
-        units = np.full(len(values), EVERYWHERE)
-        for number, value in enumerate(values):
-            if isinstance(value, Cell):
-                is_edge = self._replayer.edge_values(value.table) is not None
-                units[number] = (self._of_edge if is_edge else self._of_group)[value.owner]
-        return units
 
     def replay(
         self,

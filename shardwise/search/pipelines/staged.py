@@ -21,8 +21,9 @@ from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import (
+    Bound,
     least_step_s,
-    least_windowed_s,
+    least_windowed,
     ranges_of,
     updates_beside,
 )
@@ -35,7 +36,7 @@ from shardwise.search.pipelines.cuts import (
     moved,
     windows,
 )
-from shardwise.search.pipelines.paths import least_by_paths_s
+from shardwise.search.pipelines.paths import least_by_paths
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.question import Guided, Question, Within, guides_of
 from shardwise.search.pipelines.ranges import RangeBounds
@@ -61,6 +62,12 @@ SHARED = 3
 
 SLACK = 0.6
 """How much more than an even share of the computation a stage may have."""
+
+ASKS = 2
+"""How often prices of memory are asked for, each time for the cuts that bound a step least."""
+
+PRICED = 4
+"""How many stages of those cuts are asked for."""
 
 TRIES = 6
 """How often the parts of a limit that the sums of stages may take are changed, until the replayed
@@ -125,28 +132,53 @@ class Staged:
         """
         return self.least_within_s(self.limit_bytes if in_memory else inf)
 
-    def least_within_s(self, limit_bytes: float, *, known: bool = False) -> float:
+    def least_within_s(
+        self, limit_bytes: float, *, known: bool = False, enough_s: float = inf
+    ) -> float:
         """Returns the same of those whose peaks are within a limit; `known` by what other limits
-        have found alone, which takes no elimination."""
+        have found alone, which takes no elimination. A bound of `enough_s` is not improved."""
         of = self.question
         try:
-            return max(of.least_s, min(self._least_s(run, limit_bytes, known) for run in of.runs))
+            bound, run = self._weakest(limit_bytes)
+            for _ in range(0 if known or not isfinite(limit_bytes) else ASKS):
+                if bound.step_s >= enough_s or not self._improve(bound.cuts, run, limit_bytes):
+                    break
+                bound, run = self._weakest(limit_bytes)
         except SolverError:
             return of.least_s
+        return max(of.least_s, bound.step_s)
 
-    def _least_s(self, run: Run, limit_bytes: float, known: bool) -> float:
+    def _weakest(self, limit_bytes: float) -> tuple[Bound, Run]:
+        """Returns the least of the bounds of schedules, and the schedule."""
+        bounds = [(self._bound(run, limit_bytes), run) for run in self.question.runs]
+        return min(bounds, key=lambda one: one[0].step_s)
+
+    def _improve(self, cuts: Sequence[int], run: Run, limit_bytes: float) -> bool:
+        """Asks for prices for some of the stages between cuts; returns whether any was new."""
+        if not cuts:
+            return False
+        descending = sorted(range(run.stages), key=lambda stage: -run.most_kept[stage])
+        last = run.stages - 1
+        some = {descending[last * part // (PRICED - 1)] for part in range(PRICED)}
+        new = [
+            self._ranges.ask(cuts[s], cuts[s + 1], run.most_kept[s], limit_bytes)
+            for s in sorted(some)
+        ]
+        return any(new)
+
+    def _bound(self, run: Run, limit_bytes: float) -> Bound:
         """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
         of, batches = self.question, run.micro_batches
         ranges_s = [self._ranges.passes_s] * run.stages
         if isfinite(limit_bytes):
-            within = self._ranges.known_within if known else self._ranges.within
-            ranges_s = within(run.most_kept, limit_bytes)
+            ranges_s = self._ranges.within(run.most_kept, limit_bytes)
+        ranges_s = of.rules.allowed(ranges_s)
         first_s, any_s = self._updates_s
         if run.each > 1:
-            return least_by_paths_s(run.order, ranges_s, of.backward_s, any_s)
+            return least_by_paths(run.order, ranges_s, of.backward_s, any_s)
         least_s = least_step_s(ranges_s, first_s, batches)
-        ahead_s = least_windowed_s(ranges_s, of.backward_s, first_s, run.windows, batches)
-        return max(least_s, ahead_s)
+        bound = least_windowed(ranges_s, of.backward_s, first_s, run.windows, batches)
+        return replace(bound, step_s=max(least_s, bound.step_s))
 
     @cached_property
     def _updates_s(self) -> tuple[Floats, Floats]:
