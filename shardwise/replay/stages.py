@@ -109,6 +109,20 @@ class _Replayed:
     split: SplitParts | None
 
 
+def units_of_values(
+    replayer: Replayer, of_group: NDArray[np.int64], values: Sequence[Value]
+) -> NDArray[np.int64]:
+    """Returns the unit that each value of a program belongs to, by the unit of each group; a
+    crossing is of the unit that reads."""
+    of_edge = np.array([of_group[e.target] for e in replayer.problem.edges], dtype=np.int64)
+    units = np.full(len(values), EVERYWHERE)
+    for number, value in enumerate(values):
+        if isinstance(value, Cell):
+            is_edge = replayer.edge_values(value.table) is not None
+            units[number] = (of_edge if is_edge else of_group)[value.owner]
+    return units
+
+
 class StageReplayer:
     """Replays the stages of one problem; `of_group` gives the unit of each group."""
 
@@ -132,8 +146,8 @@ class StageReplayer:
         self._of_group = np.array(of_group)
         self._of_edge = np.array([of_group[e.target] for e in self._problem.edges], dtype=np.int64)
         tape = replayer.tape
-        self._of_task = self._units(tape.durations)
-        self._of_buffer = self._units(tape.sizes)
+        self._of_task = units_of_values(replayer, self._of_group, tape.durations)
+        self._of_buffer = units_of_values(replayer, self._of_group, tape.sizes)
         self._computes = np.array([COMPUTE in held for held in tape.holds])
         forward = replayer.passes[1].forward_tasks
         self._forward = np.zeros(len(tape.holds), dtype=bool)
@@ -158,15 +172,6 @@ class StageReplayer:
         self._block_bytes = replayer.block_bytes
         self._named: dict[str, tuple[list[int], list[int]]] = {}
         self._split = SplitReader(replayer) if replayer.passes[1].weights_tasks else None
-
-    def _units(self, values: Sequence[Value]) -> NDArray[np.int64]:
-        """Returns the unit that each value of the program belongs to."""
-        units = np.full(len(values), EVERYWHERE)
-        for number, value in enumerate(values):
-            if isinstance(value, Cell):
-                is_edge = self._replayer.edge_values(value.table) is not None
-                units[number] = (self._of_edge if is_edge else self._of_group)[value.owner]
-        return units
 
     def replay(
         self,

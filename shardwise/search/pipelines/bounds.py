@@ -27,11 +27,13 @@ of ranges hold in row i and column j what the units from i to j - 1 take, infini
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from shardwise.hardware.host import supporting_weights
+from shardwise.search.pipelines.programme import least_longest, least_sum, of_cuts
 from shardwise.sharding.layout import Floats
 
 
@@ -92,60 +94,52 @@ def least_split_step_s(
     return float(rest[0])
 
 
-def least_windowed_s(
+@dataclass(frozen=True)
+class Bound:
+    """A bound on the step, infinite where there is no pipeline, and the cuts that come nearest to
+    it: stage s has the units from `cuts[s]` to `cuts[s + 1]` - 1."""
+
+    step_s: float
+    cuts: tuple[int, ...] = ()
+
+
+def least_windowed(
     ranges_s: Sequence[Floats],
     backward_s: Floats,
     update_s: Floats,
     windows: Sequence[int],
     micro_batches: int,
-) -> float:
-    """Returns the bound that holds where stage s has `windows[s]` forwards ahead of its gradients;
-    infinite where there are more stages than units.
+) -> Bound:
+    """Returns the bound that holds where stage s has `windows[s]` forwards ahead of its gradients.
 
     `backward_s` (U,), or (stages, U) where stages differ, is what one micro-batch's backward
     computes in each unit at least; the others are as in `least_step_s`.
     """
-    through = [ranges_s[0] + ranges_of(update_s), *ranges_s[1:]]
-    some = np.isfinite(ranges_of(update_s))
-    by_stage = np.broadcast_to(backward_s, (len(ranges_s), len(update_s)))
-    backward = [np.where(some, ranges_of(of_stage), 0.0) for of_stage in by_stage]
     # (A - 1) t - (k - 1) f, of which t - f is at least what backward computes.
-    ahead = [
-        np.where(some, (micro_batches - k) * np.where(some, of, 0.0) + (k - 1) * b, inf)
-        for k, of, b in zip(windows, ranges_s, backward, strict=True)
-    ]
-    limit, best = inf, inf
+    by_stage = np.broadcast_to(backward_s, (len(ranges_s), len(update_s)))
+    through = [ranges_s[0] + ranges_of(update_s), *ranges_s[1:]]
+    ahead = []
+    for k, of_stage, of_units in zip(windows, ranges_s, by_stage, strict=True):
+        some, stage_ahead = np.isfinite(of_stage), np.full(of_stage.shape, inf)
+        backward = ranges_of(of_units)
+        stage_ahead[some] = (micro_batches - k) * of_stage[some] + (k - 1) * backward[some]
+        ahead.append(stage_ahead)
+    through, ahead = ends_only(through), ends_only(ahead)
+    limit, best = inf, Bound(inf)
     while True:
-        total, longest = _least_sum(through, ahead, limit)
-        if total == inf:
+        cuts = least_sum(through, ahead, limit)
+        if cuts is None:
             return best
-        best = min(best, total + longest)
-        if total + _least_longest(ahead) >= best:
+        total, longest = sum(of_cuts(through, cuts)), max(of_cuts(ahead, cuts))
+        if total + longest < best.step_s:
+            best = Bound(total + longest, (0, *cuts[:-1], len(backward_s)))
+        if total + least_longest(ahead) >= best.step_s:
             return best
         limit = longest
 
 
-def _least_sum(
-    through: Sequence[Floats], ahead: Sequence[Floats], limit_s: float
-) -> tuple[float, float]:
-    """Returns the least sum over stages of `through`, each with less than a limit `ahead`, and the
-    most that a stage of it has `ahead`."""
-    units = len(through[0])
-    rest, longest = np.full(units, inf), np.full(units, -inf)
-    rest[-1] = 0.0
-    rows = np.arange(units)
-    for of_stage, stage_ahead in zip(reversed(through), reversed(ahead), strict=True):
-        total = np.where(stage_ahead < limit_s, of_stage, inf) + rest[None, :]
-        chosen = total.argmin(axis=1)
-        longest = np.maximum(stage_ahead[rows, chosen], longest[chosen])
-        rest = total[rows, chosen]
-    return float(rest[0]), float(longest[0])
-
-
-def _least_longest(ahead: Sequence[Floats]) -> float:
-    """Returns how long the longest stage is at least, wherever the cuts are."""
-    rest = np.full(len(ahead[0]), inf)
-    rest[-1] = -inf
-    for of_stage in reversed(ahead):
-        rest = np.maximum(of_stage, rest[None, :]).min(axis=1)
-    return float(rest[0])
+def ends_only(matrices: Sequence[Floats]) -> list[Floats]:
+    """Returns matrices of ranges as the programme over stages has them: the first stage begins with
+    the first unit, the last ends with the last."""
+    firsts = [matrices[0][:1], *matrices[1:]]
+    return [*firsts[:-1], firsts[-1][:, -1:]]

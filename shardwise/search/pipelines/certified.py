@@ -2,8 +2,8 @@
 
 A bound within a limit is a line of the limit: with a price on memory, ranges are charged C, and
 take no less than C - price x limit under any other limit too (`ranges.py`). So the prices that one
-point finds bound all points, and few points ask for prices of their own: those that are furthest
-above what is known.
+point finds bound all points. A point is bounded by the weakest of the numbers of stages and of
+micro-batches: that one alone asks for prices, for the point that is furthest above what is known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise.search.pipelines.staged import Staged
 from shardwise.sharding.layout import Floats
 
 ASKED = 2
-"""How many points ask for prices of their own, for each number of stages and micro-batches."""
+"""How many points ask for prices, times the numbers of stages and micro-batches."""
 
 
 def least_within(
@@ -34,29 +34,33 @@ def least_within(
     Raises `Cancelled`.
     """
     near_s = steps_s / (1.0 + epsilon)
-    least_s = np.full(len(steps_s), np.inf)
-    for number, staged in enumerate(searched):
-        go_on(progress, "pipelines", number / len(searched))
-        least_s = np.minimum(least_s, _least_of(staged, peaks_bytes, near_s))
-    return least_s
-
-
-def _least_of(staged: Staged, peaks_bytes: Floats, near_s: Floats) -> Floats:
-    """Returns the same of one number of stages and of micro-batches."""
-    bounds = np.full(len(near_s), staged.question.least_s)
-    if (bounds >= near_s).all():
-        return bounds
-    bounds = np.maximum(bounds, staged.least_s())
-    asked: set[int] = set()
-    for _ in range(ASKED):
-        lacks = np.where(bounds < near_s, near_s / bounds, 0.0)
-        lacks[list(asked)] = 0.0
-        most = int(lacks.argmax())
-        if not lacks[most]:
+    if not len(steps_s) or not searched:
+        return np.full(len(steps_s), np.inf)
+    bounds = np.array([_free(staged, near_s) for staged in searched])
+    asked = np.zeros(bounds.shape, dtype=bool)
+    points, most = np.arange(len(steps_s)), ASKED * len(searched)
+    for number in range(most):
+        go_on(progress, "pipelines", number / most)
+        weakest = bounds.argmin(axis=0)
+        lacks = near_s / bounds[weakest, points]
+        lacks[asked[weakest, points]] = 0.0
+        point = int(lacks.argmax())
+        if lacks[point] <= 1.0:
             break
-        asked.add(most)
-        staged.least_within_s(float(peaks_bytes[most]))
-        known = [staged.least_within_s(peak, known=True) for peak in peaks_bytes.tolist()]
+        at = int(weakest[point])
+        asked[at, point] = True
+        enough_s = float(near_s[point])
+        searched[at].least_within_s(float(peaks_bytes[point]), enough_s=enough_s)
+        known = [searched[at].least_within_s(peak, known=True) for peak in peaks_bytes.tolist()]
         # What holds within more memory holds within less.
-        bounds = np.maximum(bounds, np.maximum.accumulate(known[::-1])[::-1])
-    return np.asarray(bounds)
+        known_s = np.maximum.accumulate(known[::-1])[::-1]
+        bounds[at] = np.maximum(bounds[at], known_s)
+    return np.asarray(bounds.min(axis=0))
+
+
+def _free(staged: Staged, near_s: Floats) -> Floats:
+    """Returns what no pipeline of a question takes less than, at each point."""
+    least_s = staged.question.least_s
+    if least_s < near_s.max():
+        least_s = max(least_s, staged.least_s())
+    return np.full(len(near_s), least_s)

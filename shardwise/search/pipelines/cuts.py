@@ -6,9 +6,9 @@ For stages of t_s seconds a micro-batch and hops of x_s, a step of A micro-batch
 
 with c_s = A - 1 for GPipe, and A - 1 less what a stage's window hides under 1F1B (`bounds.py`). It
 is exact for GPipe and equal stages, and ranks cuts for the others (docs/pipelines.md). For a limit
-on max c_s t_s the least sum is found stage by stage from the end (Bellman); the limit is then
-lowered below the longest stage of each answer, until no better T is possible. The best T over all
-limits is the best over all cuts.
+on max c_s t_s the least sum is found (`programme.py`); the limit is then lowered below the longest
+stage of each answer, until no better T is possible. The best T over all limits is the best over all
+cuts.
 
 Stages are asked for only when they are in an answer: until then one counts as what it computes at
 least or, once others of its place are known, as `NEAR` times what its computation takes at their
@@ -27,6 +27,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.search.pipelines.programme import least_longest, least_sum
 from shardwise.search.pipelines.searched import Run
 from shardwise.sharding.layout import Floats
 
@@ -256,31 +257,29 @@ class _StageTimes:
 
     def least_longest_s(self) -> float:
         """Returns how long the longest stage repeats at least, wherever the cuts are."""
-        rest = np.zeros(1)
-        for times, repeats in zip(reversed(self._times), reversed(self._repeats), strict=True):
-            rest = np.maximum(repeats * times, rest[None, :]).min(axis=1)
-        return float(rest[0])
+        return max(least_longest(self._ahead), 0.0)
+
+    @property
+    def _ahead(self) -> list[Floats]:
+        return [
+            np.multiply(times, repeat, out=np.full(times.shape, inf), where=np.isfinite(times))
+            for repeat, times in zip(self._repeats, self._times, strict=True)
+        ]
 
     def least_sum(
         self, hops_s: Sequence[Sequence[float]], limit_s: float
     ) -> tuple[int, ...] | None:
         """Returns the bounds of the stages whose times and hops add up to the least, what each
         repeats being shorter than a limit; None where there are none."""
-        rest = np.zeros(1)
-        chosen: list[NDArray[np.intp]] = []
-        for stage in range(len(self._ends) - 1, -1, -1):
-            times = self._times[stage]
-            within = self._repeats[stage] * times < limit_s
-            total = np.where(within, times, inf) + rest[None, :]
-            chosen.append(total.argmin(axis=1))
-            rest = total.min(axis=1)
-            if stage:
-                rest = rest + 2 * np.array([hops_s[stage][c] for c in self._begins[stage]])
-        if not np.isfinite(rest[0]):
+        into = [
+            2 * np.array([hops_s[stage][c] for c in self._begins[stage]])
+            for stage in range(1, len(self._ends))
+        ]
+        through = [
+            times + hops[:, None]
+            for times, hops in zip(self._times, [np.zeros(1), *into], strict=True)
+        ]
+        columns = least_sum(through, self._ahead, limit_s)
+        if columns is None:
             return None
-        bounds, row = [0], 0
-        for stage, picks in enumerate(reversed(chosen)):
-            end = self._ends[stage].start + int(picks[row])
-            bounds.append(end)
-            row = end - self._ends[stage].start
-        return tuple(bounds)
+        return (0, *(ends.start + at for ends, at in zip(self._ends, columns, strict=True)))

@@ -28,7 +28,8 @@ from shardwise.pipeline.actions import Action, Kind, Schedule
 from shardwise.pipeline.dependencies import Work, needs
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.search.linear_programme import equilibrium
-from shardwise.search.pipelines.bounds import ranges_of
+from shardwise.search.pipelines.bounds import Bound, ends_only, ranges_of
+from shardwise.search.pipelines.programme import least_sum, of_cuts
 from shardwise.sharding.layout import Floats
 
 MOVES = 24
@@ -38,36 +39,35 @@ NEAR = 1e-3
 """The game ends when its value is this near the best bound, relative."""
 
 
-def least_by_paths_s(
+def least_by_paths(
     order: Schedule, ranges_s: Sequence[Floats], parts_s: Sequence[Floats], update_s: Floats
-) -> float:
-    """Returns a bound on the step of a schedule, wherever it is cut; infinite where there are more
-    stages than units.
+) -> Bound:
+    """Returns a bound on the step of a schedule, wherever it is cut.
 
     `ranges_s` is for each stage, (U + 1, U + 1), what forward and backward of one micro-batch take
     at least in each range of units. `parts_s`, (U,) each, are what one micro-batch computes in each
     unit at least: backward where it is whole, forward, I and W where it is split. `update_s` (U,)
     is what the update does.
     """
-    units = len(update_s)
-    if order.stages > units:
-        return inf
     game = _Cuts(ranges_s, [ranges_of(part) for part in parts_s], ranges_of(update_s))
     paths: list[Floats] = []
-    cuts = [_even(units, order.stages)]
-    mix, best = np.ones(1), 0.0
+    once = (1.0, *[0.0] * len(parts_s), 0.0)
+    best = game.least(np.tile(once, (order.stages, 1)))
+    if best.step_s == inf:
+        return best
+    cuts, mix = [best.cuts], np.ones(1)
     for _ in range(MOVES):
         paths.append(_longest(order, game, cuts, mix))
         values = np.array([[game.value_s(cut, path) for path in paths] for cut in cuts])
         now = equilibrium(values, np.zeros((len(cuts), 0)), 1.0)
         mean = sum(float(share) * path for share, path in zip(now.paths, paths, strict=True))
-        bound, cut = game.least(np.asarray(mean))
-        best = max(best, bound)
-        if now.value_s <= best * (1.0 + NEAR):
+        bound = game.least(np.asarray(mean))
+        best = max(best, bound, key=lambda one: one.step_s)
+        if now.value_s <= best.step_s * (1.0 + NEAR):
             break
         mix = np.asarray(now.strategies)
-        if cut not in cuts:
-            cuts.append(cut)
+        if bound.cuts not in cuts:
+            cuts.append(bound.cuts)
             values = np.array([[game.value_s(c, path) for path in paths] for c in cuts])
             mix = np.asarray(equilibrium(values, np.zeros((len(cuts), 0)), 1.0).strategies)
     return best
@@ -89,26 +89,22 @@ class _Cuts:
             for stage, place in enumerate(pairwise(cut))
         )
 
-    def least(self, path: Floats) -> tuple[float, tuple[int, ...]]:
+    def least(self, path: Floats) -> Bound:
         """Returns the least that a path takes over all cuts, and the cuts of it."""
-        units = len(self._others[-1])
-        some = np.isfinite(self._others[-1])
-        rest = np.full(units, inf)
-        rest[-1] = 0.0
-        chosen = []
-        for of_stage, ranges in zip(path[::-1], reversed(self.ranges_s), strict=True):
+        through = []
+        for of_stage, ranges in zip(path, self.ranges_s, strict=True):
             whole, *often = of_stage.tolist()
-            own = np.full((units, units), inf)
+            some, own = np.isfinite(ranges), np.full(ranges.shape, inf)
             own[some] = whole * ranges[some]
             for times, part in zip(often, self._others, strict=True):
                 own[some] += times * part[some]
-            total = own + rest[None, :]
-            chosen.append(total.argmin(axis=1))
-            rest = total.min(axis=1)
-        bounds = [0]
-        for picks in reversed(chosen):
-            bounds.append(int(picks[bounds[-1]]))
-        return float(rest[0]), tuple(bounds)
+            through.append(own)
+        through = ends_only(through)
+        columns = least_sum(through, through, inf)
+        if columns is None:
+            return Bound(inf)
+        cuts = (0, *columns[:-1], len(self._others[-1]) - 1)
+        return Bound(sum(of_cuts(through, columns)), cuts)
 
 
 def _longest(order: Schedule, game: _Cuts, cuts: Sequence[tuple[int, ...]], mix: Floats) -> Floats:
@@ -173,7 +169,3 @@ def _before(
         ended[work] for either in needs(action, order.stages) for work in either if work in ended
     ]
     return wanted + ([(rank, number - 1)] if number else [])
-
-
-def _even(units: int, stages: int) -> tuple[int, ...]:
-    return tuple(round(units * stage / stages) for stage in range(stages + 1))

@@ -1,15 +1,16 @@
 """What the passes of a micro-batch take at least in ranges of units, communication with them.
 
-The best mean of longest paths through the whole model's step (`search/game.py`) is, as far as it
-goes through the groups of a stage, a path through that stage: with weights w of the tasks of one
-micro-batch, and a, b slopes of the soft maximum at the host's time,
+The best mean of longest paths through the whole model (`passes.py`) is, as far as it goes through
+the groups of a stage, a path through that stage: with weights w of the tasks of one micro-batch,
+and a, b slopes of the soft maximum at the host's time,
 
     t_s >= sum over tasks of w_t p_t + b H_s / A
 
 for the stage of every cut and strategy. The least of such a sum over the strategies of a range is
 one elimination. Ranges of 1, 2, 4, ... units are eliminated, those of equal costs once; longer ones
 take no less than the sum of their parts. With a price on memory the same bounds the stages that
-fit, of which each pays for what is surely held (`replay/moments.py`) and kept, less the limit.
+fit, of which each pays for what is surely held (`replay/moments.py`) and kept, less the limit: any
+price and any mean of paths bound every range within every limit.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from math import inf
 import numpy as np
 
 from shardwise.cost.options import Progress
-from shardwise.replay.owner_costs import OwnerCosts, priced
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.elimination import least_of
-from shardwise.search.game import Bounding, Game, Met
+from shardwise.search.pipelines.passes import PassesGame
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
@@ -35,11 +36,15 @@ LONGEST = 16
 MOST = 160
 """The most ranges that are eliminated; beyond, shorter ones are added up."""
 
-QUERIES = 10
-"""The most queries for the mean of paths."""
 
-PRICES = np.geomspace(0.02, 5.0, 9)
-"""Prices of all memory of a device that are tried, in times of the passes without one."""
+@dataclass(frozen=True)
+class _Line:
+    """What stages that keep `kept` micro-batches are charged, (U + 1, U + 1), at a price of
+    memory."""
+
+    kept: int
+    price: float
+    charged_s: Floats
 
 
 @dataclass
@@ -53,11 +58,8 @@ class RangeBounds:
     search: Search
     units: Units
     progress: Progress
-    _known: dict[tuple[int, int, float], Floats] = field(default_factory=dict, init=False)
-    _lines: dict[int, list[tuple[float, Floats]]] = field(default_factory=dict, init=False)
-    """By the number of kept micro-batches: prices of memory, and what ranges are charged at
-    them."""
-    _charged: dict[float, OwnerCosts] = field(default_factory=dict, init=False)
+    _lines: list[_Line] = field(default_factory=list, init=False)
+    _asked: set[tuple[int, int, int, float]] = field(default_factory=set, init=False)
 
     @cached_property
     def passes_s(self) -> Floats:
@@ -65,109 +67,41 @@ class RangeBounds:
 
         Raises `Cancelled`, and `SolverError` where memory does not do.
         """
-        game = self._game
-        _, first = game.cheapest(game.sums())
-        game.play(first, inf, most_queries=QUERIES)
-        return self._ranges(self._charges(inf))
+        return self._ranges(self._game.free().time)
 
     def within(self, kept: Sequence[int], limit_bytes: float) -> list[Floats]:
-        """Returns for each stage those of strategies whose peak is within a limit; stage s keeps
-        `kept[s]` micro-batches.
+        """Returns for each stage those of strategies whose peak is within a limit, by the prices
+        that have been asked for; stage s keeps `kept[s]` micro-batches.
 
         A price of memory is paid for what is surely held in the last backward, and for what every
-        further micro-batch keeps; fewer of them than are kept are a bound too. Raises as
+        further micro-batch keeps. What keeps more micro-batches holds no less. Raises as
         `passes_s`.
         """
-        stages = len(kept)
-        some = _numbers(kept)
-        bounds = {number: self._within(number, stages, limit_bytes) for number in some}
-        return [bounds[max(number for number in some if number <= count)] for count in kept]
+        bounds: dict[int, Floats] = {}
+        for number in set(kept):
+            bounds[number] = self.passes_s
+            for line in self._lines:
+                if line.kept <= number:
+                    within = line.charged_s - line.price * limit_bytes
+                    bounds[number] = np.maximum(bounds[number], within)
+        return [bounds[number] for number in kept]
 
-    def known_within(self, kept: Sequence[int], limit_bytes: float) -> list[Floats]:
-        """Returns the same by the prices that other limits have found, without another."""
-        bounds = {number: self._known_within(number, limit_bytes) for number in _numbers(kept)}
-        return [bounds[max(number for number in bounds if number <= count)] for count in kept]
-
-    def _known_within(self, number: int, limit_bytes: float) -> Floats:
-        best = self.passes_s
-        for of_number, lines in self._lines.items():
-            # What keeps more micro-batches holds no less.
-            for price, charged in lines if of_number <= number else ():
-                best = np.maximum(best, charged - price * limit_bytes)
-        return best
-
-    def _within(self, number: int, stages: int, limit_bytes: float) -> Floats:
-        """Returns the bound of a stage of `stages` that keeps `number` micro-batches."""
-        key = number, stages, limit_bytes
-        if key not in self._known:
-            free = self.passes_s
-            time, held = self._charges_within(stages * limit_bytes), self._game.least_held()
-            memory = priced([(1.0, held), (number - 1.0, self._kept)])
-            price = self._price(time, memory, limit_bytes - memory.constant, stages)
-            self._known[key] = free
-            if price > 0.0:
-                charged = self._ranges(priced([(1.0, time), (price, memory)]))
-                self._lines.setdefault(number, []).append((price, charged))
-                self._known[key] = np.maximum(free, charged - price * limit_bytes)
-        return self._known[key]
-
-    def _charges_within(self, whole_bytes: float) -> OwnerCosts:
-        """Returns the charges of the whole model within a limit; the game is played once for it."""
-        if whole_bytes not in self._charged:
-            self._game.play(self._first, whole_bytes, most_queries=QUERIES)
-            self._charged[whole_bytes] = self._charges(whole_bytes)
-        return self._charged[whole_bytes]
+    def ask(self, first: int, last: int, kept: int, limit_bytes: float) -> bool:
+        """Finds the price, and the mean of paths, that bounds the stage of units `first` to `last`
+        - 1 best; returns whether it had not been asked for. Raises as `passes_s`."""
+        place = first, last, kept, limit_bytes
+        if place in self._asked:
+            return False
+        self._asked.add(place)
+        best = self._game.best(*place)
+        if best.price > 0.0:
+            charged_s = self._ranges(self._game.charges(kept, best))
+            self._lines.append(_Line(kept, best.price, charged_s))
+        return True
 
     @cached_property
-    def _kept(self) -> OwnerCosts:
-        """What a kept micro-batch takes."""
-        problem = self.search.problem
-        return OwnerCosts(
-            0.0,
-            [cost.activation_bytes for cost in problem.costs],
-            [edge.table.memory_bytes for edge in problem.edges],
-        )
-
-    def _price(self, time: OwnerCosts, memory: OwnerCosts, left_bytes: float, stages: int) -> float:
-        """Returns the price of memory, seconds a byte, that bounds a stage in the middle best."""
-        units = len(self.units)
-        width = max(units // stages, 1)
-        groups = self.units.groups_of((units - width) // 2, (units - width) // 2 + width)
-
-        def bound_s(price: float) -> float:
-            return self._least(priced([(1.0, time), (price, memory)]), groups) - price * left_bytes
-
-        best, best_s = 0.0, self._least(time, groups)
-        scale = best_s / left_bytes
-        for price in (scale * PRICES).tolist():
-            if (seconds := bound_s(price)) > best_s:
-                best, best_s = price, seconds
-        return best
-
-    @cached_property
-    def _bounding(self) -> Bounding:
-        return Bounding.of(self.search.own_replayer)
-
-    @cached_property
-    def _game(self) -> Game:
-        search = self.search
-        return Game(search.replayer, self._bounding, search.options, self.progress)
-
-    @cached_property
-    def _first(self) -> Met:
-        return self._game.cheapest(self._game.least_held())[1]
-
-    def _charges(self, limit_bytes: float) -> OwnerCosts:
-        """Returns what the best mean of paths within a limit charges the owners for one
-        micro-batch."""
-        query = self._game.best_query(limit_bytes)
-        assert query is not None
-        tasks = self._bounding.linear.weighted(np.append(query.again[:-2], 0.0))
-        host = self.search.own_replayer.host
-        host_share = float(query.once[-1]) / self.search.problem.context.micro_batches
-        if host is None or host_share == 0.0:
-            return tasks
-        return priced([(1.0, tasks), (host_share, host)])
+    def _game(self) -> PassesGame:
+        return PassesGame(self.search, self.units, self.progress)
 
     def _ranges(self, charges: OwnerCosts) -> Floats:
         """Returns the least of what ranges are charged."""
@@ -232,10 +166,3 @@ class RangeBounds:
             parts[length] = np.array([known[k] for k in kinds])
             length *= 2
         return parts
-
-
-def _numbers(kept: Sequence[int]) -> set[int]:
-    """Returns those numbers of kept micro-batches that stages are bounded for, the least among
-    them."""
-    descending, stages = sorted(kept, reverse=True), len(kept)
-    return {descending[at] for at in (0, stages // 3, 2 * stages // 3, stages - 1)}

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+
+import numpy as np
 
 from shardwise.cost.pins import LAST, PIPELINE_KEYS, STAGE, Pin, no_operator
 from shardwise.errors import BadInput
 from shardwise.search.pipelines.units import Units
 from shardwise.sharding.coarsen import Coarsened
+from shardwise.sharding.layout import Floats
 
 EXAMPLES = 3
 """Names of operators that an error gives as examples."""
@@ -50,6 +54,22 @@ class StageRules:
         return all(
             _allows(pin, stage, stages) for unit, pin in self.of_unit if first <= unit < last
         )
+
+    def allowed(self, ranges_s: Sequence[Floats]) -> list[Floats]:
+        """Returns what ranges of units take in each stage, (U + 1, U + 1), infinite where the rules
+        do not allow the range there."""
+        if self.are_none:
+            return list(ranges_s)
+        stages, bounds = len(ranges_s), range(len(ranges_s[0]))
+        return [
+            np.array(
+                [
+                    [of[i, j] if i < j and self.allow(stages, stage, i, j) else inf for j in bounds]
+                    for i in bounds
+                ]
+            )
+            for stage, of in enumerate(ranges_s)
+        ]
 
     def leave(self, stages: int) -> bool:
         """Returns whether some stage of `stages` may have each unit."""

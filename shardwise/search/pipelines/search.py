@@ -218,7 +218,9 @@ class PipelineSearch:
         for number, staged in open_ones:
             if proven[number] < near_s:
                 go_on(self.progress, "pipelines", 1.0)
-                proven[number] = max(proven[number], staged.least_s(in_memory=True))
+                proven[number] = max(
+                    proven[number], staged.least_within_s(staged.limit_bytes, enough_s=near_s)
+                )
         rest = [question.least_s for question in questions[len(proven) :]]
         return Fastest(best, min([*proven, *rest], default=inf))
 
@@ -228,18 +230,19 @@ class PipelineSearch:
 
         Raises `BadInput` as `fastest`.
         """
-        return self._frontier(stages)[0]
+        return self.frontier_with_questions(stages)[0]
 
     def certified(self, stages: Sequence[int]) -> list[Fastest]:
         """Returns the same, each with what no pipeline that was asked for takes less than within
         its peak."""
-        pipelines, searched = self._frontier(stages)
+        pipelines, searched = self.frontier_with_questions(stages)
         peaks = np.array([pipeline.scaled_peak_bytes for pipeline in pipelines])
         steps = np.array([pipeline.step_s for pipeline in pipelines])
         least = least_within(searched, peaks, steps, self.options.epsilon, self._at(1.0))
         return [Fastest(*one) for one in zip(pipelines, least.tolist(), strict=True)]
 
-    def _frontier(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
+    def frontier_with_questions(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
+        """Returns the same, and every number of stages and micro-batches as it was searched."""
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         searched: list[Staged] = []
         kinds = sorted({schedule.kind for schedule in self._schedules})

@@ -22,9 +22,10 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.bounds import (
+    Bound,
     least_split_step_s,
     least_step_s,
-    least_windowed_s,
+    least_windowed,
     ranges_of,
 )
 from shardwise.search.pipelines.cuts import (
@@ -38,7 +39,7 @@ from shardwise.search.pipelines.cuts import (
     windows,
 )
 from shardwise.search.pipelines.kinds import Guide
-from shardwise.search.pipelines.paths import least_by_paths_s
+from shardwise.search.pipelines.paths import least_by_paths
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.searched import Kind, Run
@@ -61,6 +62,12 @@ SHARED = 3
 
 SLACK = 0.6
 """How much more than an even share of the computation a stage may have."""
+
+ASKS = 2
+"""How often prices of memory are asked for, each time for the cuts that bound a step least."""
+
+PRICED = 4
+"""How many stages of those cuts are asked for."""
 
 TRIES = 6
 """How often the parts of a limit that the sums of stages may take are changed, until the replayed
@@ -123,44 +130,75 @@ class Staged:
         """
         return self.least_within_s(self.limit_bytes if in_memory else inf)
 
-    def least_within_s(self, limit_bytes: float, *, known: bool = False) -> float:
+    def least_within_s(
+        self, limit_bytes: float, *, known: bool = False, enough_s: float = inf
+    ) -> float:
         """Returns the same of those whose peaks are within a limit; `known` by what other limits
-        have found alone, which takes no elimination."""
+        have found alone, which takes no elimination. A bound of `enough_s` is not improved."""
         of = self.question
         try:
-            return max(of.least_s, min(self._least_s(run, limit_bytes, known) for run in of.runs))
+            bound, run = self._weakest(limit_bytes)
+            for _ in range(0 if known or not isfinite(limit_bytes) else ASKS):
+                if bound.step_s >= enough_s or not self._improve(bound.cuts, run, limit_bytes):
+                    break
+                bound, run = self._weakest(limit_bytes)
         except SolverError:
             return of.least_s
+        return max(of.least_s, bound.step_s)
 
-    def _least_s(self, run: Run, limit_bytes: float, known: bool) -> float:
+    def _weakest(self, limit_bytes: float) -> tuple[Bound, Run]:
+        """Returns the least of the bounds of schedules, and the schedule."""
+        bounds = [(self._bound(run, limit_bytes), run) for run in self.question.runs]
+        return min(bounds, key=lambda one: one[0].step_s)
+
+    def _improve(self, cuts: Sequence[int], run: Run, limit_bytes: float) -> bool:
+        """Asks for prices for some of the stages between cuts; returns whether any was new."""
+        if not cuts:
+            return False
+        descending = sorted(range(run.stages), key=lambda stage: -run.most_kept[stage])
+        last = run.stages - 1
+        some = {descending[last * part // (PRICED - 1)] for part in range(PRICED)}
+        kind_of, new = self.question.of_stages(run), []
+        for s in sorted(some):
+            kind = self.question.kinds.each[kind_of[s]]
+            ranges = kind.ranges(self.bounding, splits=run.of.splits)
+            limit = self._of_kind(kind_of[s], limit_bytes)
+            new.append(ranges.ask(cuts[s], cuts[s + 1], run.most_kept[s], limit))
+        return any(new)
+
+    def _bound(self, run: Run, limit_bytes: float) -> Bound:
         """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
         of, batches = self.question, run.micro_batches
-        ranges_s = self._ranges_s(run, limit_bytes, known)
+        ranges_s = of.rules.allowed(self._ranges_s(run, limit_bytes))
         first_s, any_s = of.first.updates_s
         if run.each > 1 or run.of.splits:
             parts_s = of.first.parts_s if run.of.splits else [of.first.backward_s]
-            least_s = least_by_paths_s(run.order, ranges_s, parts_s, any_s)
+            bound = least_by_paths(run.order, ranges_s, parts_s, any_s)
             if run.each > 1:
-                return least_s
-            return max(least_s, least_split_step_s(ranges_s, parts_s[0], any_s, batches))
+                return bound
+            least_s = least_split_step_s(ranges_s, parts_s[0], any_s, batches)
+            return replace(bound, step_s=max(least_s, bound.step_s))
         backward_s = np.array([of.kinds.each[kind].backward_s for kind in of.of_stages(run)])
         least_s = least_step_s(ranges_s, first_s, batches)
-        ahead_s = least_windowed_s(ranges_s, backward_s, first_s, run.windows, batches)
-        return max(least_s, ahead_s)
+        bound = least_windowed(ranges_s, backward_s, first_s, run.windows, batches)
+        return replace(bound, step_s=max(least_s, bound.step_s))
 
-    def _ranges_s(self, run: Run, limit_bytes: float, known: bool) -> list[Floats]:
+    def _ranges_s(self, run: Run, limit_bytes: float) -> list[Floats]:
         """Returns for each stage what the passes of ranges of units take at least there."""
         of, by_kind = self.question, dict[int, list[Floats]]()
         for number in set(of.of_stages(run)):
-            kind = of.kinds.each[number]
-            ranges = kind.ranges(self.bounding, splits=run.of.splits)
+            ranges = of.kinds.each[number].ranges(self.bounding, splits=run.of.splits)
+            by_kind[number] = [ranges.passes_s] * run.stages
             if isfinite(limit_bytes):
-                within = ranges.known_within if known else ranges.within
-                scale = kind.limit_bytes / of.kinds.limit_bytes
-                by_kind[number] = within(run.most_kept, limit_bytes * scale)
-            else:
-                by_kind[number] = [ranges.passes_s] * run.stages
+                within = self._of_kind(number, limit_bytes)
+                by_kind[number] = ranges.within(run.most_kept, within)
         return [by_kind[number][stage] for stage, number in enumerate(of.of_stages(run))]
+
+    def _of_kind(self, number: int, limit_bytes: float) -> float:
+        """Returns the limit of a device of a kind that is as large a share of its memory as a limit
+        of the smallest device."""
+        kinds = self.question.kinds
+        return limit_bytes * kinds.each[number].limit_bytes / kinds.limit_bytes
 
     def even(self, limit_bytes: float) -> Floats:
         """Returns the same share of its memory for each rank: a limit of the smallest device's."""

@@ -19,7 +19,7 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.elimination import cheapest
-from shardwise.search.pipelines.bounds import least_step_s, least_windowed_s, ranges_of
+from shardwise.search.pipelines.bounds import least_step_s, least_windowed, ranges_of
 from shardwise.search.pipelines.ranges import RangeBounds
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.pipelines.searched import SCHEDULES, kept
@@ -48,9 +48,9 @@ def test_no_pipeline_is_below_the_bound(seed: int) -> None:
     bound = least_step_s([passes] * stages, update, batches)
     for name in SCHEDULES:
         windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
-        windowed = least_windowed_s(
+        windowed = least_windowed(
             [passes] * stages, np.array(backward), update, windows_of, batches
-        )
+        ).step_s
         steps = []
         for bounds in every_cut(units, stages):
             ranges = [slice(*pair) for pair in pairwise(bounds)]
@@ -78,7 +78,7 @@ def test_no_pipeline_of_unlike_stages_is_below_the_bound(seed: int) -> None:
         windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
         bound = max(
             least_step_s(passes, update[0], batches),
-            least_windowed_s(passes, backward, update[0], windows_of, batches),
+            least_windowed(passes, backward, update[0], windows_of, batches).step_s,
         )
         steps = []
         for bounds in every_cut(units, stages):
@@ -102,7 +102,7 @@ def test_no_pipeline_of_unlike_stages_is_below_the_bound(seed: int) -> None:
 def test_more_stages_than_units_take_for_ever() -> None:
     two = ranges_of(np.ones(2))
     assert least_step_s([two] * 3, np.zeros(2), 4) == inf
-    assert least_windowed_s([two] * 3, np.ones(2), np.zeros(2), [3, 2, 1], 4) == inf
+    assert least_windowed([two] * 3, np.ones(2), np.zeros(2), [3, 2, 1], 4).step_s == inf
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -111,18 +111,29 @@ def test_windowed_bounds_are_the_least_of_all_cuts(seed: int) -> None:
     units, stages, batches = random.randint(2, 6), random.randint(1, 3), random.randint(4, 9)
     stages = min(units, stages)
     backward, update = (np.array([random.random() for _ in range(units)]) for _ in range(2))
-    passes = ranges_of(backward + np.array([random.random() for _ in range(units)]))
     windows_of = [random.randint(1, batches) for _ in range(stages)]
-    least = inf
+    # Each stage has bounds of its own, and may not have some ranges.
+    ranges_s = [
+        np.where(
+            np.array([[random.random() < 0.2] * (units + 1) for _ in range(units + 1)]),
+            inf,
+            ranges_of(backward + np.array([random.random() for _ in range(units)])),
+        )
+        for _ in range(stages)
+    ]
+    least, best = inf, ()
     for bounds in every_cut(units, stages):
-        times = [passes[pair] for pair in pairwise(bounds)]
+        times = [of[pair] for of, pair in zip(ranges_s, pairwise(bounds), strict=True)]
         ahead = [
-            (batches - k) * t + (k - 1) * backward[slice(*pair)].sum()
+            (batches - k) * t + (k - 1) * backward[slice(*pair)].sum() if t < inf else inf
             for k, t, pair in zip(windows_of, times, pairwise(bounds), strict=True)
         ]
-        least = min(least, sum(times) + max(ahead) + update[: bounds[1]].sum())
-    found = least_windowed_s([passes] * stages, backward, update, windows_of, batches)
-    assert found == pytest.approx(least)
+        step_s = sum(times) + max(ahead) + update[: bounds[1]].sum()
+        if step_s < least:
+            least, best = step_s, bounds
+    found = least_windowed(ranges_s, backward, update, windows_of, batches)
+    assert found.step_s == pytest.approx(least)
+    assert found.cuts == best
 
 
 @pytest.mark.parametrize("hardware", ["l4", "dgx-h100"])
@@ -191,17 +202,16 @@ def test_no_stage_that_fits_is_below_its_bound_within_memory(
         peaks = replayed.peak_bytes + (np.array(kept_by) - 1) * replayed.kept_bytes
         passes = replayed.forward_s + replayed.backward_s
         for stage, units_of in enumerate(((0, cut), (cut, len(units)))):
+            bounds.ask(*units_of, kept_by[stage], float(peaks[stage]))
             least = bounds.within(kept_by, float(peaks[stage]))[stage][units_of]
             assert passes[stage] >= least * (1 - 1e-9)
             gains.append(least / bounds.passes_s[units_of])
             measured.append((stage, units_of, float(peaks[stage]), float(passes[stage])))
     assert max(gains) > 1.2
     # What one limit has found bounds all others, and is no bound with one more kept micro-batch.
-    raised = 0
+    more, raised = RangeBounds(problem, units, quiet), 0
     for stage, units_of, peak, passes_s in measured:
-        known = bounds.known_within(kept_by, peak)[stage][units_of]
-        assert passes_s >= known * (1 - 1e-9)
-        assert known >= bounds.within(kept_by, peak)[stage][units_of] * (1 - 1e-9)
-        more = bounds.within([count + 1 for count in kept_by], peak)[stage][units_of]
-        raised += passes_s < more
+        assert passes_s >= bounds.within(kept_by, peak)[stage][units_of] * (1 - 1e-9)
+        more.ask(*units_of, kept_by[stage] + 1, peak)
+        raised += passes_s < more.within([count + 1 for count in kept_by], peak)[stage][units_of]
     assert raised

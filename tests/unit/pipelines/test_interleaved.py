@@ -26,7 +26,7 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import ranges_of
 from shardwise.search.pipelines.cuts import looped_s
-from shardwise.search.pipelines.paths import least_by_paths_s
+from shardwise.search.pipelines.paths import least_by_paths
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.pipelines.searched import Run, Searched, ordered
@@ -132,7 +132,7 @@ def test_no_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
         np.array([random.uniform(0.1, most) for _ in range(units)]) for most in (2, 4, 1)
     )
     passes = ranges_of(forward + backward)
-    bound = least_by_paths_s(made, [passes] * made.stages, [backward], update)
+    bound = least_by_paths(made, [passes] * made.stages, [backward], update).step_s
     steps = []
     for inner in combinations(range(1, units), made.stages - 1):
         ranges = [slice(*pair) for pair in pairwise((0, *inner, units))]
@@ -149,7 +149,7 @@ def test_no_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
 def test_more_stages_than_units_take_for_ever() -> None:
     made = schedule("interleaved", ranks=2, micro_batches=4, stages_per_rank=2)
     ones = np.ones(3)
-    assert least_by_paths_s(made, [ranges_of(ones)] * 4, [ones], ones) == inf
+    assert least_by_paths(made, [ranges_of(ones)] * 4, [ones], ones).step_s == inf
 
 
 def test_no_strategy_is_below_what_is_proven() -> None:

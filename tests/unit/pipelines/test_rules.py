@@ -16,7 +16,8 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.search.pipelines.rules import rules_of
-from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.search import Fastest, PipelineSearch
+from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 
@@ -92,6 +93,32 @@ def test_what_is_allowed_is_what_the_rules_say(
         if 5 in inner and 9 not in inner and stage_of(7) != 0 and stage_of(12) in {1, stages - 1}:
             expected.add(inner)
     assert allowed == expected
+
+
+def test_a_bound_is_that_of_pipelines_that_the_rules_allow(
+    gpt2: Graph, staged: StagedSubject
+) -> None:
+    """A cut after two layers makes a long second stage, and no answer without it is near."""
+
+    def answered(*rules: str) -> Fastest:
+        return PipelineSearch(gpt2, L4, 4, ruled(*rules), quiet, ("1f1b",), staged).fastest([2])
+
+    free, pinned = answered(), answered("transformer.h.2:cut=before")
+    assert free.pipeline is not None and pinned.pipeline is not None
+    assert pinned.least_s > 1.2 * free.pipeline.step_s
+    assert pinned.least_s <= pinned.pipeline.step_s < 1.06 * pinned.least_s
+    staged_last = answered("transformer.h.3:stage=last")
+    assert staged_last.pipeline is not None
+    assert 1.2 * free.least_s < staged_last.least_s <= staged_last.pipeline.step_s
+
+
+def test_an_interleaved_bound_knows_the_rules(gpt2: Graph, staged: StagedSubject) -> None:
+    def least_s(*rules: str) -> float:
+        search = PipelineSearch(gpt2, L4, 4, ruled(*rules), quiet, ("interleaved:2",), staged)
+        (question,) = search.questions([2])
+        return Staged(question, quiet, (1.0,)).least_s()
+
+    assert least_s("transformer.h.8:stage=0") > 1.2 * least_s()
 
 
 def test_the_answer_is_a_pipeline_where_a_rule_is_about_stages(gpt2: Graph) -> None:

@@ -27,7 +27,7 @@ from shardwise.replay.replay import Replayer
 from shardwise.replay.split_stages import INPUTS, WEIGHTS
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import least_split_step_s, ranges_of
-from shardwise.search.pipelines.paths import least_by_paths_s
+from shardwise.search.pipelines.paths import least_by_paths
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import Fastest, PipelineSearch
 from shardwise.search.pipelines.searched import SPLIT, Searched
@@ -167,7 +167,7 @@ def test_no_split_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
     slack = np.array([random.choice([0.0, random.random()]) for _ in range(units)])
     passes = ranges_of(forward + inputs + weights + slack)
     parts = [forward, inputs, weights]
-    bound = least_by_paths_s(made, [passes] * made.stages, parts, update)
+    bound = least_by_paths(made, [passes] * made.stages, parts, update).step_s
     steps = []
     for inner in combinations(range(1, units), made.stages - 1):
         ranges = [slice(*pair) for pair in pairwise((0, *inner, units))]
