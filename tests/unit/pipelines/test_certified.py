@@ -55,7 +55,7 @@ def test_every_point_has_a_bound_below_its_step(certified: list[Fastest]) -> Non
     steps = [one.pipeline.step_s for one in certified if one.pipeline is not None]
     assert len(steps) == len(certified)
     for step_s, one in zip(steps, certified, strict=True):
-        assert 0.9 * step_s < one.least_s <= step_s
+        assert 0.5 * step_s < one.least_s <= step_s
     # More memory allows more.
     assert all(less.least_s >= more.least_s for less, more in pairwise(certified))
 
@@ -74,6 +74,15 @@ def test_no_strategy_within_the_peak_of_a_point_is_below_its_bound(
                 met += 1
                 assert other.step_s >= one.least_s * (1 - 1e-9)
     assert met > 20
+
+
+def test_bounds_are_near_where_memory_is_least(gpt2: Graph) -> None:
+    """Leaner strategies run forward again, which paths of strategies without a limit do not
+    charge: their bound is 21 % below this step."""
+    options = replace(OPTIONS, micro_batches=(16,))
+    least, *_ = PipelineSearch(gpt2, L4, 4, options, quiet, ["1f1b"]).certified([2])
+    assert least.pipeline is not None
+    assert least.least_s <= least.pipeline.step_s < 1.1 * least.least_s
 
 
 def test_points_are_those_of_the_frontier() -> None:
