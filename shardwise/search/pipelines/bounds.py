@@ -132,7 +132,7 @@ def least_windowed(
             return best
         total, longest = sum(of_cuts(through, cuts)), max(of_cuts(ahead, cuts))
         if total + longest < best.step_s:
-            best = Bound(total + longest, (0, *cuts[:-1], len(backward_s)))
+            best = Bound(total + longest, (0, *cuts[:-1], len(update_s)))
         if total + least_longest(ahead) >= best.step_s:
             return best
         limit = longest
