@@ -87,6 +87,19 @@ def windows(weights: Weights, stages: int, slack: float) -> list[range]:
     return ends
 
 
+def least_slack(weights: Weights, stages: int) -> float:
+    """Returns by how much the longest stage is at least above an even share, wherever the cuts are;
+    `weights` as in `windows`."""
+    befores = _before(weights, stages)
+    share = _even_share(befores)
+    if share <= 0.0:
+        return 0.0
+    above = np.triu(np.ones((len(befores[0]),) * 2, dtype=bool), 1)
+    ranges = [np.where(above, before[None, :] - before[:, None], inf) for before in befores]
+    ranges = [ranges[0][:1], *ranges[1:]]
+    return least_longest([*ranges[:-1], ranges[-1][:, -1:]]) / share - 1.0
+
+
 def _before(weights: Weights, stages: int) -> list[Floats]:
     """Returns for each stage what the units before each unit, and all, weigh: (U + 1,)."""
     by_stage = np.broadcast_to(

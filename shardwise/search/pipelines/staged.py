@@ -34,6 +34,7 @@ from shardwise.search.pipelines.cuts import (
     StageTime,
     best_cuts,
     hops_over,
+    least_slack,
     looped_s,
     moved,
     windows,
@@ -62,6 +63,9 @@ SHARED = 3
 
 SLACK = 0.6
 """How much more than an even share of the computation a stage may have."""
+
+MORE = 1.1
+"""The same where stages cannot be as even, in times of what is possible."""
 
 ASKS = 2
 """How often prices of memory are asked for, each time for the cuts that bound a step least."""
@@ -284,8 +288,9 @@ class Staged:
         stage_s = self._stage_times(guided, run, within, exact or {})
         kinds = of.kinds.each
         weights = np.array([kinds[kind].passes_s / batches for kind in of.of_stages(run)])
-        # A rule may ask for stages that are far from even.
+        # A rule may ask for stages that are far from even, and so may a unit that is most of all.
         slack = SLACK if of.rules.are_none else float(run.stages)
+        slack = max(slack, MORE * least_slack(weights, run.stages))
         ends = windows(weights, run.stages, slack)
         backward_s, passes_s = (
             sum(float(times.sum()) for times in every)
