@@ -168,9 +168,11 @@ def test_what_lists_keep_is_what_steps_keep() -> None:
                 assert (kept[range(len(rows)), rows[:, 0]] > 0).all()
 
 
-def test_a_split_backward_has_no_moments() -> None:
-    with pytest.raises(BadInput, match="split backward"):
-        moments_of("zb-h1", 2, 4, 1)
+def test_with_a_split_backward_micro_batches_are_kept_until_their_gradients_are_sent() -> None:
+    made, of_ranks = moments_of("zb-h1", 2, 4, 1)
+    step = simulate(made, [StageTimes(1.0, 0.5, 1.0)] * 2)
+    kept = [int(rows[:, 1].max()) for rows in of_ranks]
+    assert kept == [2, 1] == [step.peak_kept(stage) for stage in range(2)]
 
 
 def test_what_a_stage_holds_over_time() -> None:

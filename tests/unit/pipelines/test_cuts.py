@@ -8,9 +8,10 @@ from math import inf
 from operator import mul, sub
 from random import Random
 
+import numpy as np
 import pytest
 
-from shardwise.search.pipelines.cuts import Cuts, best_cuts, moved, windows
+from shardwise.search.pipelines.cuts import Cuts, best_cuts, least_slack, moved, windows
 
 
 def every_cut(units: int, stages: int) -> list[tuple[int, ...]]:
@@ -129,3 +130,19 @@ def test_cuts_are_even_in_seconds_where_devices_differ() -> None:
         0.6,
     )
     assert cuts is not None and cuts.bounds == (0, 24, 32)
+
+
+def test_a_unit_that_is_most_of_all_may_have_others_beside_it() -> None:
+    weights = np.array([1.0, 1.0, 40.0, 1.0, 1.0, 1.0])
+    assert least_slack(weights, 2) == pytest.approx(42.0 / 22.5 - 1.0)
+    assert least_slack(np.ones(4), 2) == 0.0
+    slack = 1.1 * least_slack(weights, 2)
+    ends = windows(weights, 2, slack)
+
+    def stage_s(stage: int, first: int, last: int) -> float:
+        return float(weights[first:last].sum())
+
+    hops_s = [[0.0] * 7] * 2
+    assert best_cuts(stage_s, hops_s, windows(weights, 2, 0.6), weights, [3.0] * 2, 0.6) is None
+    cuts = best_cuts(stage_s, hops_s, ends, weights, [3.0] * 2, slack)
+    assert cuts is not None and cuts.bounds in [(0, 2, 6), (0, 3, 6)]
