@@ -99,6 +99,8 @@ def check_plan(plan: dict[str, Any]) -> None:
     gpus = plan.get("gpus")
     good = isinstance(gpus, int) and not isinstance(gpus, bool) and 1 <= gpus <= 10**6
     _demand(good, "plan.gpus", f"{gpus!r}"[:40], "a whole number from 1")
+    several = schema == schema_of(Pipeline) and "bundle" in plan
+    _demand(not several, "plan.bundle", "stages on several kinds of devices", "devices of one kind")
     good = isinstance(plan.get("predicted"), dict)
     _demand(good, "plan.predicted", "missing or not an object", "an object")
 

@@ -69,8 +69,15 @@ class Hosts:
         """Returns the hosts of a plan or a pipeline; `gpu_type` is as in `names_of`.
 
         Raises `BadInput`, which names the field, for hosts of one kind with unequal numbers of
-        GPUs, whose order the plan does not say, and for GPU types that are not of its groups.
+        GPUs, whose order the plan does not say, for GPU types that are not of its groups, and for a
+        pipeline on several kinds of devices, which does not say how many a node has.
         """
+        if isinstance(plan, Pipeline) and plan.bundle is not UNSET:
+            raise BadInput(
+                f"stages on several kinds of devices, {plan.bundle}",
+                field="bundle",
+                expected="devices of one kind, or a plan without stages: start these hosts by hand",
+            )
         cluster = UNSET if isinstance(plan, Pipeline) else plan.cluster
         groups = _of_one_kind(plan, gpu_type) if cluster is UNSET else _of(cluster, gpu_type)
         return cls(plan.graph_name or "job", plan.hardware, plan.id, _step_s(plan), groups)

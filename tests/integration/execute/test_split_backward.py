@@ -15,16 +15,16 @@ import torch
 from harness.execute.local_ranks import whole_calls
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local import local_operator
-from shardwise.execute.local.deferred import _ARGUMENTS
 from shardwise.execute.local.share import argument_names
 from shardwise.execute.local.waiting import Deferral, run_waiting
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Tensor
+from shardwise.graph.split_backward import ARGUMENTS
 from shardwise.torch_operators import overload
 
 pytestmark = pytest.mark.torch
 
-KINDS = sorted(_ARGUMENTS)
+KINDS = sorted(ARGUMENTS)
 
 
 def calls(kind: str) -> Iterator[tuple[Any, dict[str, Tensor], Any, list[torch.Tensor]]]:
@@ -33,7 +33,7 @@ def calls(kind: str) -> Iterator[tuple[Any, dict[str, Tensor], Any, list[torch.T
         if op.kind != kind:
             continue
         names = argument_names(op, overload(kind))
-        weights = {n for n, a in zip(op.inputs, names, strict=True) if a in _ARGUMENTS[kind][1:]}
+        weights = {n for n, a in zip(op.inputs, names, strict=True) if a in ARGUMENTS[kind][1:]}
         roles = {n: replace(tensors[n], role="parameter") for n in weights}
         torch_arrays = [torch.as_tensor(array) for array in arrays]
         given = [t.double() if t.is_floating_point() else t for t in torch_arrays]
@@ -68,10 +68,10 @@ def test_inputs_first_and_weights_later_are_all_gradients(kind: str) -> None:
         names = argument_names(op, overload(kind))
         if any(op.attributes.get(name, 1) != 1 for name in ("alpha", "beta")):
             continue
-        data = given[names.index(_ARGUMENTS[kind][0])]
+        data = given[names.index(ARGUMENTS[kind][0])]
         if kind == "aten.matmul.default" and (data.dim() < 2 or given[1].dim() != 2):
             continue
-        if _ARGUMENTS[kind][1] not in names:
+        if ARGUMENTS[kind][1] not in names:
             continue
         tried += 1
         wanted, _, right = backward(op, tensors, semantics, given, split=False)

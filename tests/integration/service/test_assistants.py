@@ -169,15 +169,17 @@ def test_a_pipeline_is_a_plan_s_answer_and_beside_others(guarded: Guarded) -> No
         explained = await document_of(client, "explain", plan=pipeline["id"])
         jsonschema.Draft202012Validator(tools["explain"].output_schema).validate(explained)
         refused = await refusal_of(client, "export", plan=pipeline["id"], to="megatron")
-        return pipeline, curve, quoted, explained, refused
+        sbatch = await document_of(client, "export", plan=pipeline["id"], format="sbatch")
+        return pipeline, curve, quoted, explained, refused, sbatch
 
-    pipeline, curve, quoted, explained, refused = guarded.talk("alpha", talk)
+    pipeline, curve, quoted, explained, refused, sbatch = guarded.talk("alpha", talk)
     assert pipeline["schema"] == "shardwise.pipeline/1"
     assert curve["points"][2]["pipeline"]["id"] == pipeline["id"]
     assert quoted["offers"][0]["pipeline"]["stages"] == 3
     assert explained["schema"] == "shardwise.pipeline-explanation/1"
     assert explained["pipeline"] == pipeline["id"] and len(explained["stages"]) == 3
-    assert "shardwise.pipeline/1" in refused and "defect" not in refused
+    assert "cuts and splits of its own" in refused and "defect" not in refused
+    assert "srun" in sbatch["text"] and pipeline["id"] in sbatch["text"]
 
 
 def test_a_plan_for_a_trainer_is_exported(guarded: Guarded) -> None:

@@ -127,8 +127,10 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
 def test_launches_that_make_no_sense_are_refused(client: httpx.Client) -> None:
     plan = {"schema": "shardwise.plan/1", "id": "sha256:x", "graph": "sha256:none",
             "hardware": "l4", "gpus": 4, "predicted": {}}  # fmt: skip
+    mixed = {**plan, "schema": "shardwise.pipeline/1", "bundle": "v100=2,p100=2"}
     for body, status, field in (
         ({}, 422, "plan"),
+        ({"plan": mixed}, 422, "plan.bundle"),
         ({"kind": "dance"}, 422, "kind"),
         ({"plan": {"schema": "other/1"}}, 422, "plan.schema"),
         ({"plan": plan, "agents": 3}, 422, "agents"),

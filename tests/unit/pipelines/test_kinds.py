@@ -19,6 +19,7 @@ from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, load_hardware
+from shardwise.schedulers.formats import PLAN_FORMS, export_plan
 from shardwise.search.pipelines.kind_axes import KindAxes
 from shardwise.search.pipelines.pipeline import assembled
 from shardwise.search.pipelines.search import Fastest, PipelineSearch
@@ -238,6 +239,10 @@ def test_documents_of_one_kind_have_no_kinds(gpt2: Graph) -> None:
 def test_a_plan_of_a_bundle_may_be_a_pipeline(chain: Graph) -> None:
     answer = pipeline_or_plan(chain, HETEROG, "v100=1,p100=1", stages=[2], options=OPTIONS)
     assert isinstance(answer, documents.Pipeline) and answer.bundle == "v100=1,p100=1"
+    for form in PLAN_FORMS:
+        with pytest.raises(BadInput, match=r"bundle: stages on several kinds of devices") as error:
+            export_plan(answer, form)
+        assert error.value.field == "bundle"
 
 
 # Refused
@@ -252,6 +257,8 @@ def test_what_is_refused(chain: Graph) -> None:
     assert error.value.expected == "3, 6"
     with pytest.raises(BadInput, match="interleaved:2 on devices of several kinds"):
         PipelineSearch(chain, HETEROG, bundle, OPTIONS, quiet, ("1f1b", "interleaved:2"))
+    with pytest.raises(BadInput, match="zb-h1 on devices of several kinds"):
+        PipelineSearch(chain, HETEROG, bundle, OPTIONS, quiet, ("zb-h1",))
 
 
 def test_equal_stages_of_a_kind_are_solved_once(found: Fastest, gpt2: Graph) -> None:
