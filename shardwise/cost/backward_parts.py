@@ -8,8 +8,7 @@ tables or by the roofline,
     W    reads the output's gradient and data, writes the gradients of weight and bias
 
 and the whole is divided in their proportion, so that I + W is what backward is without a split.
-Both
-parts read the output's gradient, and so do the two kernels of a whole backward.
+Both parts read the output's gradient, and so do the two kernels of a whole backward.
 """
 
 from __future__ import annotations

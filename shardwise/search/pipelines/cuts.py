@@ -27,6 +27,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.search.pipelines.bounds import ends_only, ranges_of
 from shardwise.search.pipelines.programme import least_longest, least_sum
 from shardwise.search.pipelines.searched import Run
 from shardwise.sharding.layout import Floats
@@ -90,21 +91,22 @@ def windows(weights: Weights, stages: int, slack: float) -> list[range]:
 def least_slack(weights: Weights, stages: int) -> float:
     """Returns by how much the longest stage is at least above an even share, wherever the cuts are;
     `weights` as in `windows`."""
-    befores = _before(weights, stages)
-    share = _even_share(befores)
+    share = _even_share(_before(weights, stages))
     if share <= 0.0:
         return 0.0
-    above = np.triu(np.ones((len(befores[0]),) * 2, dtype=bool), 1)
-    ranges = [np.where(above, before[None, :] - before[:, None], inf) for before in befores]
-    ranges = [ranges[0][:1], *ranges[1:]]
-    return least_longest([*ranges[:-1], ranges[-1][:, -1:]]) / share - 1.0
+    ranges = [ranges_of(of_stage) for of_stage in _by_stage(weights, stages)]
+    return least_longest(ends_only(ranges)) / share - 1.0
+
+
+def _by_stage(weights: Weights, stages: int) -> Floats:
+    """Returns what each unit weighs in each stage, (stages, U)."""
+    units = np.shape(weights)[-1]
+    return np.broadcast_to(np.asarray(weights, dtype=np.float64), (stages, units))
 
 
 def _before(weights: Weights, stages: int) -> list[Floats]:
     """Returns for each stage what the units before each unit, and all, weigh: (U + 1,)."""
-    by_stage = np.broadcast_to(
-        np.asarray(weights, dtype=np.float64), (stages, np.shape(weights)[-1])
-    )
+    by_stage = _by_stage(weights, stages)
     return [np.concatenate([[0.0], np.cumsum(of_stage)]) for of_stage in by_stage]
 
 

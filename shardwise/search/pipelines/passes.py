@@ -147,7 +147,7 @@ class PassesGame:
                 # Halfway to the best so far: the linear programme alone jumps between corners.
                 weights, price = (weights + best[0]) / 2, (price + best[1]) / 2
             charges = priced([(1.0, self._charges(weights)), (price, memory)])
-            bound_s = self._least_s(charges, of.groups)
+            bound_s = self.least_s(charges, of.groups)
             if limited:
                 bound_s -= price * left_bytes
             if bound_s > best_s:
@@ -155,7 +155,8 @@ class PassesGame:
             self._meet(charges)
         return Priced(self._charges(best[0]), best[1])
 
-    def _least_s(self, charges: OwnerCosts, groups: list[int]) -> float:
+    def least_s(self, charges: OwnerCosts, groups: list[int]) -> float:
+        """Returns the least that any strategy of these groups is charged, without constants."""
         options = self.search.options
         return least_of(
             self.search.problem,

@@ -24,7 +24,6 @@ import numpy as np
 
 from shardwise.cost.options import Progress
 from shardwise.replay.owner_costs import OwnerCosts
-from shardwise.search.elimination import least_of
 from shardwise.search.pipelines.passes import PassesGame
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Search
@@ -118,16 +117,6 @@ class RangeBounds:
             ranges[first, first + length] = seconds
         return ranges + charges.constant
 
-    def _least(self, charges: OwnerCosts, groups: list[int]) -> float:
-        options = self.search.options
-        return least_of(
-            self.search.problem,
-            charges,
-            groups,
-            memory_limit_bytes=options.search_memory_bytes,
-            threads=options.threads,
-        )
-
     def _parts(self, charges: OwnerCosts) -> dict[int, Floats]:
         """Returns for each length, a power of two, what the ranges of that length cost at least, by
         their first unit."""
@@ -162,7 +151,7 @@ class RangeBounds:
             if parts and len(known) + len(new) > MOST:
                 break
             for of_kind, groups in new.items():
-                known[of_kind] = self._least(charges, groups)
+                known[of_kind] = self._game.least_s(charges, groups)
             parts[length] = np.array([known[k] for k in kinds])
             length *= 2
         return parts

@@ -92,6 +92,7 @@ class Staged:
     bounding: Progress = quiet
 
     def __post_init__(self) -> None:
+        self._slacks: dict[int, float] = {}
         self._parts: dict[tuple[Kind, float], Floats] = {}
 
     @property
@@ -288,9 +289,7 @@ class Staged:
         stage_s = self._stage_times(guided, run, within, exact or {})
         kinds = of.kinds.each
         weights = np.array([kinds[kind].passes_s / batches for kind in of.of_stages(run)])
-        # A rule may ask for stages that are far from even, and so may a unit that is most of all.
-        slack = SLACK if of.rules.are_none else float(run.stages)
-        slack = max(slack, MORE * least_slack(weights, run.stages))
+        slack = self._slack(weights, run.stages)
         ends = windows(weights, run.stages, slack)
         backward_s, passes_s = (
             sum(float(times.sum()) for times in every)
@@ -298,6 +297,16 @@ class Staged:
         )
         repeats = run.repeats(1.0 - batches * backward_s / max(passes_s, TINY))
         return best_cuts(stage_s, guided.hops_s[run.kind], ends, weights, repeats, slack)
+
+    def _slack(self, weights: Floats, stages: int) -> float:
+        """Returns how much more than an even share a stage may have, by what units weigh in each
+        stage, (stages, U)."""
+        if stages not in self._slacks:
+            # A rule may ask for stages that are far from even, and so may a unit that is most of
+            # all.
+            slack = SLACK if self.question.rules.are_none else float(stages)
+            self._slacks[stages] = max(slack, MORE * least_slack(weights, stages))
+        return self._slacks[stages]
 
     def _stage_times(
         self,
