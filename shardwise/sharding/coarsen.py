@@ -20,8 +20,8 @@ strategy costs.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,9 +100,7 @@ def coarsen(
     for op in operators:
         members[sets.find(op.name)].append(op)
     dims = batch_dims(graph, semantics)
-    batch = {
-        (op.name, v) for op in operators for v in batch_variables(op, semantics[op.name], dims)
-    }
+    batch = {op.name: batch_variables(op, semantics[op.name], dims) for op in operators}
     groups = tuple(
         _group(graph, index, ops, semantics, batch) for index, ops in enumerate(members.values())
     )
@@ -158,7 +156,7 @@ def _join_siblings(
     semantics: dict[str, OperatorSemantics],
     sets: _DisjointSets,
 ) -> None:
-    seen: dict[tuple[str, str, str, int], str] = {}
+    seen: dict[tuple[str, str, str, int], Operator] = {}
     for op in operators:
         if semantics[op.name].category != "heavy":
             continue
@@ -168,14 +166,13 @@ def _join_siblings(
             continue
         shape = graph.tensors[data[0]].shape
         key = (data[0], op.kind, op.scope.rpartition(".")[0], len(shape))
-        other = seen.setdefault(key, op.name)
-        if other != op.name and _same_strides(graph, other, op, sets):
-            sets.join(other, op.name)
+        other = seen.setdefault(key, op)
+        if other is not op and _same_strides(graph, other, op):
+            sets.join(other.name, op.name)
 
 
-def _same_strides(graph: Graph, other: str, op: Operator, sets: _DisjointSets) -> bool:
+def _same_strides(graph: Graph, first: Operator, op: Operator) -> bool:
     """Returns whether siblings agree on every output dimension but one, the feature dimension."""
-    first = next(o for o in graph.operators if o.name == other)
     a, b = graph.tensors[first.outputs[0]].shape, graph.tensors[op.outputs[0]].shape
     return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= 1
 
@@ -272,11 +269,12 @@ def _group(
     index: int,
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
-    batch: set[tuple[str, int]],
+    batch: Mapping[str, Collection[int]],
 ) -> Group:
     """Unifies the index variables of operators through the tensor dimensions that they share."""
     links = _VariableLinks()
     inside = {op.name for op in operators}
+    readers = Counter(name for op in operators for name in set(op.inputs))
     for op in operators:
         sem = semantics[op.name]
         for v in range(len(sem.variables)):
@@ -284,7 +282,9 @@ def _group(
         for position, name in enumerate(op.inputs):
             made_by = graph.producer.get(name)
             constant = made_by is None and graph.tensors[name].role == "buffer"
-            if constant or (made_by is not None and _is_free(made_by, inside, name, operators)):
+            # An outside tensor that only one member reads ties nothing.
+            free = made_by is not None and made_by.name not in inside and readers[name] < 2
+            if constant or free:
                 continue
             for v, access in sem.inputs[position].items():
                 links.tie((op.name, v), (name, access.dim))
@@ -294,7 +294,7 @@ def _group(
     _tie_positions(graph, operators, semantics, links)
     _tie_alike(operators, graph, semantics, links)
     order = _variable_order(graph, operators, semantics, links)
-    order.update((links.find(item), "batch") for item in batch if item[0] in inside)
+    order.update((links.find((op.name, v)), "batch") for op in operators for v in batch[op.name])
     number = {root: position for position, root in enumerate(order)}
     members = tuple(
         Member(
@@ -307,11 +307,6 @@ def _group(
         for op in operators
     )
     return Group(index, members, tuple(_unique([order[root] for root in order])))
-
-
-def _is_free(made_by: Operator, inside: set[str], name: str, operators: list[Operator]) -> bool:
-    """Returns whether a tensor ties nothing: an outside one that only one member reads."""
-    return made_by.name not in inside and sum(name in op.inputs for op in operators) < 2
 
 
 class _VariableLinks:
