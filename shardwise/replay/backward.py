@@ -19,6 +19,7 @@ from shardwise.cost.backward_parts import waiting_ports
 from shardwise.graph.split_backward import Ports
 from shardwise.replay.columns import BACKWARD
 from shardwise.replay.forward import Forward
+from shardwise.replay.holders import Holders
 from shardwise.replay.saved_for_backward import SavedForBackward
 from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure
 from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE
@@ -62,10 +63,8 @@ class Backward:
         self._kept = SavedForBackward(step, forward)
         # The gradient of a tensor as a group sees it, by tensor and group.
         self._gradient: dict[tuple[str, int], Copies] = {}
-        self._holders: Counter[int] = Counter()
+        self._holders = Holders(step.tape)
         self._to_come: Counter[tuple[str, int]] = Counter()
-        # Buffers of which a gradient is a view: autograd adds nothing to them in place.
-        self._viewed: set[int] = set()
         self._parameter: dict[str, Copy] = {}
         self._readers: Counter[str] = Counter()
         self._reduce = reduce
@@ -202,9 +201,9 @@ class Backward:
             if step.patterns.carries_gradient(name):
                 parts.append((port, name, self._part(group, position, port, arriving, task)))
         for _, _, part in parts:
-            self._holders.update(copy.buffer for copy in part)
+            self._holders.hold(part)
         for copies in arriving if frees else ():
-            self._holders.subtract(copy.buffer for copy in copies)
+            self._holders.drop(copies)
         for port, name, part in parts:
             if step.graph.tensors[name].role == "parameter":
                 self._readers[name] -= 1
@@ -230,7 +229,7 @@ class Backward:
         parameter = step.graph.tensors[name].role == "parameter"
         if memory.shares[port] and not parameter and arriving and arriving[0]:
             if memory.views[port]:
-                self._viewed.update(copy.buffer for copy in arriving[0])
+                self._holders.view(arriving[0])
             return tuple(Copy(copy.buffer, task, copy.flag) for copy in arriving[0])
         if memory.in_place and port == 0:
             there = self._kept.input(group, position, port)
@@ -238,7 +237,7 @@ class Backward:
         size = step.cell(group, table.input_bytes(position, port))
         part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
         if memory.views[port]:
-            self._viewed.add(part.buffer)
+            self._holders.view((part,))
         if parameter:
             self._add_parameter(name, part)
         return (part,)
@@ -253,7 +252,7 @@ class Backward:
         task = tape.task(f"add gradients of {name}", COMMUNICATION, 0.0, (first.maker, part.maker))
         for copy in (first, part):
             tape.use(copy.buffer, task)
-        if first.buffer not in self._viewed:
+        if not self._holders.are_viewed((first,)):
             self._parameter[name] = first._replace(maker=task)
             return
         added = tape.buffer(f"gradient of {name} added", task, tape.sizes[part.buffer])
@@ -268,9 +267,10 @@ class Backward:
         buffer = tape.buffer(f"gradient of {op.inputs[port]} moved", task, size)
         moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, BACKWARD, negated=True)))
-        self._holders[buffer] += 1
-        stays = (Copy(c.buffer, c.maker, tape.both(c.flag, same)) for c in part)
-        return (Copy(buffer, task, moved), *stays)
+        new = Copy(buffer, task, moved)
+        self._holders.hold((new,))
+        before = self._holders.few(part)
+        return (new, *(Copy(c.buffer, c.maker, tape.both(c.flag, same)) for c in before))
 
     def _cross_back(self, crossing: Crossing) -> None:
         tape = self._tape
@@ -285,9 +285,10 @@ class Backward:
         tape.buffer(f"within {label}", task, crossing.cell("gradient_staged"))
         moved = tape.flag(crossing.cell("moved_back"))
         same = tape.flag(crossing.cell("same_back"))
-        self._holders[buffer] += 1
-        stays = (Copy(c.buffer, task, tape.both(c.flag, same)) for c in parts)
-        self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
+        new = Copy(buffer, task, moved)
+        self._holders.hold((new,))
+        stays = (Copy(c.buffer, task, tape.both(c.flag, same)) for c in self._holders.few(parts))
+        self._add(crossing.tensor, crossing.source, (new, *stays))
 
     def _add(self, tensor: str, group: int, part: Copies) -> None:
         """Adds one part of a gradient, into the first part where that may be written to."""
@@ -301,14 +302,13 @@ class Backward:
         task = tape.task(f"add gradients of {tensor}", COMMUNICATION, 0.0, makers)
         for copy in (*first, *part):
             tape.use(copy.buffer, task, copy.flag)
-        self._holders.subtract(copy.buffer for copy in part)
-        sole_holder = (self._holders[copy.buffer] == 1 for copy in first)
-        if all(sole_holder) and self._viewed.isdisjoint(copy.buffer for copy in first):
+        self._holders.drop(part)
+        if self._holders.is_alone(first) and not self._holders.are_viewed(first):
             self._gradient[tensor, group] = tuple(Copy(c.buffer, task, c.flag) for c in first)
             return
-        self._holders.subtract(copy.buffer for copy in first)
-        # In one of the buffers that the part may lie in; it is as large in any of them.
-        size = tape.sizes[part[-1].buffer]
+        self._holders.drop(first)
+        # It is as large in any of the buffers that the part may lie in.
+        size = self._holders.size(part)
         added = Copy(tape.buffer(f"gradient of {tensor} added", task, size), task)
-        self._holders[added.buffer] += 1
+        self._holders.hold((added,))
         self._gradient[tensor, group] = (added,)

@@ -102,11 +102,28 @@ class Moments:
             flags.setdefault(buffer, {})[flag] = None
         surely = (np.array(tape.lasting, dtype=bool) & made) | (makers == task)
         buffers = [_Held(tape.sizes[b], ((),)) for b in np.flatnonzero(surely).tolist()]
-        for buffer, of in flags.items():
+        uses = {
+            buffer: dict.fromkeys(self._conjunction(flag) for flag in of)
+            for buffer, of in flags.items()
+        }
+        for name, kept in reversed(tape.keeps.items()):
+            for use in uses.pop(name, ()):
+                for buffer, flag in kept:
+                    if made[buffer]:
+                        both = tuple(dict.fromkeys((*use, *self._conjunction(flag))))
+                        if self._may_count(both):
+                            uses.setdefault(buffer, {})[both] = None
+        for buffer, of_buffer in uses.items():
             if not surely[buffer]:
-                uses = tuple(dict.fromkeys(self._conjunction(flag) for flag in of))
-                buffers.append(_Held(tape.sizes[buffer], ((),) if () in uses else uses))
+                every = ((),) if () in of_buffer else tuple(of_buffer)
+                buffers.append(_Held(tape.sizes[buffer], every))
         return buffers
+
+    def _may_count(self, use: Use) -> bool:
+        """Returns whether one group, or an edge with its groups, can decide on a use."""
+        owners = {self._owner_of(cell) for cell in use}
+        edges = sum(owner.is_edge for owner in owners)
+        return edges < 2 and len(owners) - edges < 3
 
     def _conjunction(self, flag: int) -> Use:
         """Returns the given flags that have to be set for a flag to be."""

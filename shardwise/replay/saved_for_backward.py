@@ -69,7 +69,7 @@ class SavedForBackward:
 
     def end(self) -> None:
         """Ends the pass: moves that were priced but whose copy is unused hold no memory."""
-        used = {buffer for buffer, _, _ in self._tape.uses}
+        used = self._tape.used()
         for moved, staged in self._move_buffers:
             if moved not in used:
                 self._tape.sizes[moved] = self._tape.sizes[staged] = 0.0

@@ -59,16 +59,11 @@ class SplitReader:
         self._computing = [inside & computes & (part == number) for number in range(3)]
         # What W of the middle micro-batch reads that was there before, with the reading task.
         weights = passes[1].weights_tasks
-        read = [
-            (buffer, task, flag)
-            for buffer, task, flag in tape.uses
-            if task in weights
-            and tape.makers[buffer] < weights.start
-            and not tape.lasting[buffer]
-            and tape.makers[buffer] >= 0
-        ]
+        read = [use for use in tape.uses if use[1] in weights]
         self._read = np.array(read, dtype=np.int64).reshape(-1, 3)
-        self._pairs = tape.pairs
+        self._pairs, self._keeps = tape.pairs, tape.keeps
+        makers, lasting = np.array(tape.makers), np.array(tape.lasting, dtype=bool)
+        self._was_made = (makers >= 0) & (makers < weights.start) & ~lasting
 
     def parts(self, values: Values, unmasked_bytes: Floats, tasks: NDArray[np.bool_]) -> SplitParts:
         """Returns the parts of rows whose `values` are given; `unmasked_bytes` (buffers,) are sizes
@@ -125,7 +120,19 @@ class SplitReader:
         for a, b in self._pairs:
             both.append(_value(values, both, a) and _value(values, both, b))
         counted = np.array([_value(values, both, flag) for flag in of_flag.tolist()], dtype=bool)
-        return [np.unique(buffers[counted & of_row[readers]]) for of_row in tasks]
+        kept = {
+            name: [buffer for buffer, flag in of if _value(values, both, flag)]
+            for name, of in reversed(self._keeps.items())
+        }
+        waiting = []
+        for of_row in tasks:
+            held = set(buffers[counted & of_row[readers]].tolist())
+            for name, of_name in kept.items():
+                if name in held:
+                    held.update(of_name)
+            every = np.array(sorted(held), dtype=np.int64)
+            waiting.append(every[self._was_made[every]])
+        return waiting
 
 
 def _value(given: list[bool], both: list[bool], flag: int) -> bool:

@@ -56,6 +56,8 @@ class Tape:
     sizes: list[Value] = field(default_factory=list)
     buffer_labels: list[str] = field(default_factory=list)
     uses: dict[tuple[int, int, int], None] = field(default_factory=dict)
+    keeps: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """The buffers, each with a flag, that a name of several stands for."""
     flags: dict[Cell, int] = field(default_factory=dict)
     _both: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -130,6 +132,21 @@ class Tape:
         if (buffer, task, ALWAYS) not in self.uses:
             self.uses[buffer, task, flag] = None
 
+    def either(self, buffers: Sequence[tuple[int, int]]) -> int:
+        """Writes a name of several buffers, each with a flag, as a buffer without bytes: what uses
+        the name uses those whose flags are set."""
+        name = self.buffer(f"one of {len(buffers)} buffers", BEFORE, 0.0)
+        self.keeps[name] = tuple(buffers)
+        return name
+
+    def used(self) -> set[int]:
+        """Returns the buffers that have uses."""
+        used = {buffer for buffer, _, _ in self.uses}
+        for name, kept in reversed(self.keeps.items()):
+            if name in used:
+                used.update(buffer for buffer, _ in kept)
+        return used
+
     def flag(self, cell: Cell) -> int:
         """Returns a flag whose value comes from the strategy."""
         return self.flags.setdefault(cell, len(self.flags))
@@ -155,6 +172,7 @@ class Tape:
             return flag if flag >= ALWAYS else len(self.flags) - 2 - flag
 
         uses = [(buffer, task, number(flag)) for buffer, task, flag in self.uses]
+        keeps = [(name, b, number(flag)) for name, kept in self.keeps.items() for b, flag in kept]
         both = [(number(a), number(b)) for a, b in self._both]
         conditions = [(task, number(flag)) for task, flag in self.conditions.items()]
         holds = [(task, resource) for task, held in enumerate(self.holds) for resource in held]
@@ -172,6 +190,7 @@ class Tape:
             device_classes=max(self.device_classes, default=0) + 1,
             buffer_classes=np.array(self.device_classes, dtype=np.uint16),
             conditions=np.array(conditions, dtype=np.int32).reshape(-1, 2),
+            keeps=np.array(keeps, dtype=np.int32).reshape(-1, 3),
         )
 
 

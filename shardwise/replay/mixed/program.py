@@ -111,13 +111,16 @@ class _Writer:
                 return place * own + number
             return given + place * len(pairs) + (-2 - number)
 
-        makers, classes, uses = [], [], []
+        makers, classes, uses, keeps = [], [], [], []
         count = len(tape.makers)
         for place in range(places):
             makers += [-1 if m < 0 else self._at[m][place] for m in tape.makers]
             classes += [place] * count
             for buffer, task, number in tape.uses:
                 uses.append((place * count + buffer, self._at[task][place], flag(number, place)))
+            for name, kept in tape.keeps.items():
+                first = place * count
+                keeps += [(first + name, first + b, flag(number, place)) for b, number in kept]
         marks = [] if self._kit.repeat is None else self._kit.repeat.marks
         orders: list[Order] = tape.resources
         program = _core.Program(
@@ -137,6 +140,7 @@ class _Writer:
                 [(task, own * places + number) for task, number in self._conditions],
                 dtype=np.int32,
             ).reshape(-1, 2),
+            keeps=np.array(keeps, dtype=np.int32).reshape(-1, 3),
         )
         of = np.array(self._of, dtype=np.int64).reshape(-1, 2)
         communicating = np.array(self._communicating, dtype=np.int64)

@@ -82,11 +82,20 @@ class Units:
 
         A tensor that is read several stages further on passes through those between.
         """
-        return {
-            c.tensor: c.source
-            for c in self.crossings
-            if self.of_group[c.source] < cut <= self.of_group[c.target]
-        }
+        return dict(self._over[cut])
+
+    @cached_property
+    def _over(self) -> list[dict[str, int]]:
+        """What goes over each cut, as `crossing`; none goes over those at both ends."""
+        last: dict[str, tuple[int, int]] = {}
+        for c in self.crossings:
+            unit = max(self.of_group[c.target], last.get(c.tensor, (0, 0))[1])
+            last[c.tensor] = c.source, unit
+        over: list[dict[str, int]] = [{} for _ in range(len(self) + 1)]
+        for tensor, (source, unit) in last.items():
+            for cut in range(self.of_group[source] + 1, unit + 1):
+                over[cut][tensor] = source
+        return over
 
 
 def _labels(coarsened: Coarsened) -> list[str | None]:

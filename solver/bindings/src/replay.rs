@@ -1,7 +1,7 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
 use ::frontier::replay::{
-    Between, BufferId, Chosen, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Picks,
+    Between, BufferId, Chosen, DeviceClassId, Keep, LongestPaths, Order, Parts, Path, Peak, Picks,
     Program as Checked, Replayed, Replayer, ResourceId, Span, Strategy, Urgency, Use,
 };
 use ::frontier::SolveError;
@@ -41,7 +41,7 @@ pub struct Timeline {
 impl Program {
     #[new]
     #[allow(clippy::too_many_arguments)] // one per keyword of the Python class
-    #[pyo3(signature = (*, tasks, resources, holds, dependencies, makers, lasting, uses, given_flags, both, marks, device_classes=1, buffer_classes=None, conditions=None))]
+    #[pyo3(signature = (*, tasks, resources, holds, dependencies, makers, lasting, uses, given_flags, both, marks, device_classes=1, buffer_classes=None, conditions=None, keeps=None))]
     fn new(
         tasks: usize,
         resources: Vec<String>,
@@ -56,8 +56,23 @@ impl Program {
         device_classes: usize,
         buffer_classes: Option<PyReadonlyArray1<u16>>,
         conditions: Option<PyReadonlyArray2<i32>>,
+        keeps: Option<PyReadonlyArray2<i32>>,
     ) -> PyResult<Self> {
-        let uses = triples(&uses)?;
+        let use_of = |[buffer, task, flag]: [i32; 3]| Use {
+            buffer: id_of(buffer),
+            task: id_of(task),
+            flag,
+        };
+        let keep_of = |[buffer, kept, flag]: [i32; 3]| Keep {
+            buffer: id_of(buffer),
+            kept: id_of(kept),
+            flag,
+        };
+        let uses = triples(&uses, "uses must be (buffer, task, flag)")?;
+        let keeps = keeps.map_or_else(
+            || Ok(Vec::new()),
+            |given| triples(&given, "keeps must be (buffer, kept buffer, flag)"),
+        )?;
         let orders: PyResult<Vec<Order>> = resources.iter().map(|name| order(name)).collect();
         let holds = pairs(&holds)?;
         let classes = buffer_classes.map_or_else(Vec::new, |given| given.as_array().to_vec());
@@ -68,7 +83,8 @@ impl Program {
             dependencies: pairs(&dependencies)?,
             makers: makers.as_array().to_vec(),
             lasting: lasting.as_array().to_vec(),
-            uses,
+            uses: uses.into_iter().map(use_of).collect(),
+            keeps: keeps.into_iter().map(keep_of).collect(),
             given_flags,
             both: pairs(&both)?,
             conditions: conditions.map_or_else(|| Ok(Vec::new()), |given| flagged(&given))?,
@@ -451,20 +467,18 @@ fn flagged(array: &PyReadonlyArray2<i32>) -> PyResult<Vec<(u32, i32)>> {
     Ok(rows.map(|r| (r[0].unsigned_abs(), r[1])).collect())
 }
 
-fn triples(array: &PyReadonlyArray2<i32>) -> PyResult<Vec<Use>> {
+fn triples(array: &PyReadonlyArray2<i32>, expected: &str) -> PyResult<Vec<[i32; 3]>> {
     let array = array.as_array();
     if array.ncols() != 3 || array.iter().any(|n| *n < -1) {
-        return Err(PyValueError::new_err(
-            "uses must be (buffer, task, flag) in the shape (N, 3), with flag -1 for no flag",
-        ));
+        return Err(PyValueError::new_err(format!(
+            "{expected} in the shape (N, 3), with flag -1 for no flag"
+        )));
     }
-    let number = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);
     let rows = array.rows().into_iter();
-    Ok(rows
-        .map(|r| Use {
-            buffer: number(r[0]),
-            task: number(r[1]),
-            flag: r[2],
-        })
-        .collect())
+    Ok(rows.map(|r| [r[0], r[1], r[2]]).collect())
+}
+
+/// Returns the number of a task or buffer; one that no program has for -1.
+fn id_of(given: i32) -> u32 {
+    u32::try_from(given).unwrap_or(u32::MAX)
 }

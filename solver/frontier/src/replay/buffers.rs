@@ -27,6 +27,10 @@ pub struct Buffers {
     pub certain_uses: IdVec<BufferId, u32>,
     /// The uses with a flag.
     pub flagged_uses: Vec<(BufferId, i32)>,
+    /// Per buffer, those that it keeps, each with its flag.
+    pub kept: Lists<BufferId, (BufferId, i32)>,
+    /// The buffers that keep others, descending.
+    pub keepers: Vec<BufferId>,
 }
 
 impl Buffers {
@@ -69,7 +73,13 @@ impl Buffers {
                 flag => flagged_uses.push((buffer, flag)),
             }
         }
+        let keeps = parts.keeps.iter();
+        let keeps = keeps.map(|k| (BufferId::from(k.buffer), (k.kept.into(), k.flag)));
+        let kept = Lists::group(makers.len(), keeps);
+        let keepers = makers.ids().rev();
         Self {
+            keepers: keepers.filter(|b| !kept.of(*b).is_empty()).collect(),
+            kept,
             given: makers.ids().filter(|b| makers[*b] < 0).collect(),
             uses: Lists::group(parts.tasks, uses),
             makers,

@@ -25,8 +25,11 @@ pub struct Liveness<'a> {
     program: &'a Program,
     block_bytes: f64,
     sizes: IdVec<BufferId, f64>,
-    /// The remaining uses of each buffer, including the one by its maker.
+    /// The remaining uses of each buffer, including the one by its maker; all those of a buffer
+    /// that keeps it count as one.
     uses: IdVec<BufferId, u32>,
+    /// Kept buffers whose keeper was freed.
+    released: Vec<BufferId>,
     allocated_bytes: IdVec<AllocationId, f64>,
     flags: Vec<bool>,
     memory: IdVec<DeviceClassId, Memory>,
@@ -41,6 +44,7 @@ impl<'a> Liveness<'a> {
             block_bytes: block_bytes as f64,
             sizes: IdVec::filled(0.0, buffers),
             uses: IdVec::filled(0, buffers),
+            released: Vec::new(),
             allocated_bytes: IdVec::filled(0.0, program.buffers.allocation_count),
             flags: Vec::new(),
             memory: IdVec::filled(Memory::default(), program.device_classes()),
@@ -68,6 +72,14 @@ impl<'a> Liveness<'a> {
         for &(buffer, flag) in &program.buffers.flagged_uses {
             let is_set = self.is_set(flag);
             self.uses[buffer] += u32::from(is_set);
+        }
+        for &keeper in &program.buffers.keepers {
+            if self.uses[keeper] > 0 {
+                for &(kept, flag) in program.buffers.kept.of(keeper) {
+                    let is_set = self.is_set(flag);
+                    self.uses[kept] += u32::from(is_set);
+                }
+            }
         }
         self.memory.as_mut_slice().fill(Memory::default());
         for &buffer in &program.buffers.given {
@@ -124,13 +136,23 @@ impl<'a> Liveness<'a> {
         flag == ALWAYS || self.flags[flag as usize]
     }
 
-    /// Counts down a buffer's uses and frees it after the last one.
+    /// Counts down a buffer's uses; frees it after the last one, and so what it kept.
     #[inline]
     fn release(&mut self, buffer: BufferId) {
-        self.uses[buffer] -= 1;
-        if self.uses[buffer] == 0 {
-            let class = self.program.buffers.class_of[buffer];
-            self.memory[class].now_bytes -= self.sizes[buffer];
+        let program = self.program;
+        let mut next = Some(buffer);
+        while let Some(buffer) = next {
+            self.uses[buffer] -= 1;
+            if self.uses[buffer] == 0 {
+                let class = program.buffers.class_of[buffer];
+                self.memory[class].now_bytes -= self.sizes[buffer];
+                for &(kept, flag) in program.buffers.kept.of(buffer) {
+                    if self.is_set(flag) {
+                        self.released.push(kept);
+                    }
+                }
+            }
+            next = self.released.pop();
         }
     }
 

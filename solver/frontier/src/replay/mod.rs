@@ -18,7 +18,7 @@ pub use gather::{gather, Chosen, Picks};
 pub use liveness::Peak;
 pub use longest_path::{Between, LongestPaths, Path, Span};
 pub use outcome::{Replayed, Timeline};
-pub use program::{BufferId, DeviceClassId, Parts, Program, TaskId, Use, ALWAYS};
+pub use program::{BufferId, DeviceClassId, Keep, Parts, Program, TaskId, Use, ALWAYS};
 pub use replayer::Replayer;
 pub use resources::{Order, ResourceId};
 pub use strategy::Strategy;

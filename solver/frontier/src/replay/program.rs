@@ -3,8 +3,9 @@
 //! Each task holds a set of resources while it runs and comes after all tasks that it depends on,
 //! so tasks can be issued in the order of their numbers. Buffers are allocated when a task starts
 //! and freed when the last of their uses has ended; each is in the memory of one device class. A
-//! use may name a flag, so that it counts only under some strategies. A strategy gives the
-//! durations, the sizes and the flags; all strategies share the structure.
+//! use may name a flag, so that it counts only under some strategies. While a buffer has uses left
+//! it may keep others: what uses it uses them too. A strategy gives the durations, the sizes and
+//! the flags; all strategies share the structure.
 //!
 //! A conditional task takes part only under strategies that set its flag. Elsewhere it is void: the
 //! step is that of a program without the task, its dependencies and its uses.
@@ -38,6 +39,15 @@ pub struct Use {
     pub flag: i32,
 }
 
+/// Counts each use of `buffer` as one of `kept` too, if `flag` is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    pub buffer: u32,
+    /// A buffer with a lower number.
+    pub kept: u32,
+    pub flag: i32,
+}
+
 /// The unchecked parts of a program.
 #[derive(Debug, Clone)]
 pub struct Parts {
@@ -59,6 +69,7 @@ pub struct Parts {
     /// The device class of each buffer; empty if all are in class 0.
     pub buffer_classes: Vec<DeviceClassId>,
     pub uses: Vec<Use>,
+    pub keeps: Vec<Keep>,
     /// The number of flags that a strategy gives.
     pub given_flags: usize,
     /// Further flags, each set where two earlier ones are.
@@ -83,6 +94,7 @@ impl Default for Parts {
             device_classes: 1,
             buffer_classes: Vec::new(),
             uses: Vec::new(),
+            keeps: Vec::new(),
             given_flags: 0,
             both: Vec::new(),
             conditions: Vec::new(),
@@ -246,6 +258,7 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
         return invalid(format!("unknown task {mark} in marks"));
     }
     let flags = (parts.given_flags + parts.both.len()) as i32;
+    let made = made_by(parts, flags)?;
     for item in &parts.uses {
         if item.buffer as usize >= buffers || item.task as usize >= tasks {
             return invalid(format!(
@@ -256,7 +269,7 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
         if item.flag < ALWAYS || item.flag >= flags {
             return invalid(format!("unknown flag {} in uses", item.flag));
         }
-        if i64::from(parts.makers[item.buffer as usize]) > i64::from(item.task) {
+        if i64::from(made[item.buffer as usize]) > i64::from(item.task) {
             return invalid(format!(
                 "buffer {} is used before it is allocated",
                 item.buffer
@@ -264,4 +277,22 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
         }
     }
     conditions::check(parts)
+}
+
+/// Returns the latest maker of each buffer and of those that it keeps.
+fn made_by(parts: &Parts, flags: i32) -> Result<Vec<i32>, SolveError> {
+    let invalid = |text: String| Err(SolveError::Invalid(text));
+    let mut made = parts.makers.clone();
+    let mut keeps = parts.keeps.clone();
+    keeps.sort_by_key(|keep| keep.buffer);
+    for Keep { buffer, kept, flag } in keeps {
+        if kept >= buffer || buffer as usize >= made.len() {
+            return invalid(format!("buffer {buffer} cannot keep buffer {kept}"));
+        }
+        if flag < ALWAYS || flag >= flags {
+            return invalid(format!("unknown flag {flag} in keeps"));
+        }
+        made[buffer as usize] = made[buffer as usize].max(made[kept as usize]);
+    }
+    Ok(made)
 }

@@ -152,14 +152,24 @@ impl<'a> Simulator<'a> {
         let is_live = |&buffer: &usize| {
             let maker = usize::try_from(parts.makers[buffer]).ok();
             let exists = maker.is_none_or(|maker| self.started[maker]);
-            let uses = parts.uses.iter();
-            let counted = uses.filter(|u| u.buffer as usize == buffer && self.given.sets(u.flag));
-            let users = counted.map(|u| u.task as usize).chain(maker);
-            let is_wanted = users.into_iter().any(|t| !self.ended[t]);
-            exists && (is_wanted || parts.lasting[buffer])
+            exists && self.is_wanted(buffer)
         };
         let all = (0..parts.makers.len()).filter(|b| self.given.class(*b) == class);
         all.filter(is_live).collect()
+    }
+
+    /// Returns whether a buffer has uses left, or one has that keeps it.
+    fn is_wanted(&self, buffer: usize) -> bool {
+        let parts = &self.given.parts;
+        let uses = parts.uses.iter();
+        let counted = uses.filter(|u| u.buffer as usize == buffer && self.given.sets(u.flag));
+        let maker = usize::try_from(parts.makers[buffer]).ok();
+        let mut users = counted.map(|u| u.task as usize).chain(maker);
+        let keeps = parts.keeps.iter();
+        let mut keepers = keeps.filter(|k| k.kept as usize == buffer && self.given.sets(k.flag));
+        parts.lasting[buffer]
+            || users.any(|t| !self.ended[t])
+            || keepers.any(|k| self.is_wanted(k.buffer as usize))
     }
 
     fn held_bytes(&self, class: usize) -> f64 {

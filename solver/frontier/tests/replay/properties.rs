@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use frontier::replay::{
-    LongestPaths, Order, Parts, Program, Replayer, ResourceId, Span, Strategy, Use,
+    Keep, LongestPaths, Order, Parts, Program, Replayer, ResourceId, Span, Strategy, Use,
 };
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest, ProptestConfig};
 use proptest::strategy::Strategy as Generator;
@@ -42,18 +42,33 @@ pub fn instances(orders: &'static [&'static [Order]]) -> impl Generator<Value = 
                     buffers,
                 ),
                 prop::collection::vec((0..16_u32, 0..all, -1_i32..3), 0..40),
+                prop::collection::vec((0..16_u32, 0..16_u32, -1_i32..3), 0..12),
                 (any::<bool>(), any::<bool>()),
                 prop::sample::select(vec![1_u64, 64, 512]),
                 prop::collection::vec(0_u32..20_000, classes),
             )
                 .prop_map(
-                    move |(tasks, pairs, buffers, uses, flags, block, limits)| {
+                    move |(tasks, pairs, buffers, uses, keeps, flags, block, limits)| {
                         let pairs = pairs.into_iter().filter(|(a, b)| a != b);
                         let dependencies: BTreeSet<(u32, u32)> =
                             pairs.map(|(a, b)| (a.min(b), a.max(b))).collect();
                         let makers: Vec<i32> = buffers.iter().map(|b| b.0).collect();
+                        let keeps = keeps.into_iter().filter(|&(buffer, kept, _)| {
+                            kept < buffer && (buffer as usize) < makers.len()
+                        });
+                        let mut keeps: Vec<Keep> = keeps
+                            .map(|(buffer, kept, flag)| Keep { buffer, kept, flag })
+                            .collect();
+                        keeps.sort_by_key(|keep| keep.buffer);
+                        // What is kept has to be there when it is used.
+                        let mut made = makers.clone();
+                        for keep in &keeps {
+                            let kept = made[keep.kept as usize];
+                            let own = &mut made[keep.buffer as usize];
+                            *own = kept.max(*own);
+                        }
                         let uses = uses.into_iter().filter(|&(b, t, _)| {
-                            (b as usize) < makers.len() && makers[b as usize] <= t as i32
+                            (b as usize) < made.len() && made[b as usize] <= t as i32
                         });
                         let uses = uses
                             .map(|(buffer, task, flag)| Use { buffer, task, flag })
@@ -72,6 +87,7 @@ pub fn instances(orders: &'static [&'static [Order]]) -> impl Generator<Value = 
                             buffer_classes: buffers.iter().map(|b| b.3.into()).collect(),
                             makers,
                             uses,
+                            keeps,
                             given_flags: 2,
                             both: vec![(0, 1)],
                             conditions: Vec::new(),

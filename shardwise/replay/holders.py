@@ -1,0 +1,96 @@
+"""Who holds the buffers of gradients while a backward pass is written.
+
+A gradient that crosses from group to group lies in a new buffer where it is moved, else in one of
+those in which it lay before: behind every crossing there is one buffer more. `FEW` are listed one
+by one; more get a name (`Tape.either`), so that a program of L layers has about L uses and not L^2.
+A name holds what it stands for, and is held in its turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shardwise.replay.structure import Copies, Copy
+from shardwise.replay.tape import Tape, Value
+
+FEW = 3
+"""The most buffers of a gradient that are listed one by one."""
+
+
+class Holders:
+    """The gradients that hold each buffer, and of which buffers gradients are views."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._count: Counter[int] = Counter()
+        # Autograd adds nothing in place to buffers of which a gradient is a view.
+        self._viewed: set[int] = set()
+        self._named: dict[int, tuple[int, ...]] = {}
+        """What names stand for, by name."""
+        self._settled: set[int] = set()
+        """Names that alone hold all that they stand for; nothing else will."""
+
+    def hold(self, copies: Copies) -> None:
+        """Counts one gradient more that lies in some buffers."""
+        self._count.update(copy.buffer for copy in copies)
+
+    def drop(self, copies: Copies) -> None:
+        """Counts one gradient less."""
+        freed = [copy.buffer for copy in copies]
+        while freed:
+            buffer = freed.pop()
+            self._count[buffer] -= 1
+            if not self._count[buffer]:
+                freed += self._named.get(buffer, ())
+
+    def view(self, copies: Copies) -> None:
+        """Notes that a gradient is a view of these buffers."""
+        viewed = [copy.buffer for copy in copies]
+        while viewed:
+            buffer = viewed.pop()
+            if buffer not in self._viewed:
+                self._viewed.add(buffer)
+                viewed += self._named.get(buffer, ())
+
+    def are_viewed(self, copies: Copies) -> bool:
+        """Returns whether a gradient is a view of one of these buffers, of which names are
+        settled."""
+        return not self._viewed.isdisjoint(copy.buffer for copy in copies)
+
+    def few(self, copies: Copies) -> Copies:
+        """Returns the copies of a gradient, which hold their buffers, as one where they are many.
+        All have the same maker."""
+        if len(copies) <= FEW:
+            return copies
+        buffers = tuple(copy.buffer for copy in copies)
+        name = self._tape.either([(copy.buffer, copy.flag) for copy in copies])
+        self._named[name] = buffers
+        self._count[name] = 1
+        return (Copy(name, copies[0].maker),)
+
+    def size(self, copies: Copies) -> Value:
+        """Returns the bytes of the buffer in which a gradient has lain longest."""
+        buffer = copies[-1].buffer
+        while buffer in self._named:
+            buffer = self._named[buffer][-1]
+        return self._tape.sizes[buffer]
+
+    def is_alone(self, copies: Copies) -> bool:
+        """Returns whether one gradient alone holds these buffers, and settles their names."""
+        if any(self._count[copy.buffer] != 1 for copy in copies):
+            return False
+        open_names = {c.buffer for c in copies if c.buffer in self._named} - self._settled
+        found = set(open_names)
+        while open_names:
+            for buffer in self._named[open_names.pop()]:
+                if self._count[buffer] != 1:
+                    return False
+                if buffer in self._named and not (buffer in self._settled or buffer in found):
+                    found.add(buffer)
+                    open_names.add(buffer)
+        # What a name stands for is older than the name.
+        for name in sorted(found):
+            if not self._viewed.isdisjoint(self._named[name]):
+                self._viewed.add(name)
+        self._settled |= found
+        return True
