@@ -125,11 +125,11 @@ class Program:
     `uses` (N, 3) are (buffer, task, flag): the buffer is held until the task has ended, if the flag
     is set or -1. A strategy gives `given_flags` flags; `both` (N, 2) defines further ones as the
     conjunction of two earlier ones. `keeps` (N, 3) are (buffer, kept, flag): each use of the buffer
-    counts as one of an earlier buffer too, if the flag is set or -1. `marks` (M,) are tasks of which replays tell when they ended.
-    `conditions` (N, 2) are (task, flag), at most one per task: the task takes part only where the
-    flag is set. Elsewhere it is void: it takes no time and holds nothing, no task waits for it and
-    its uses do not count. A conditional task makes no buffer and holds no resource with the order
-    "program". Raises `ValueError` for numbers that do not fit.
+    counts as one of an earlier buffer too, if the flag is set or -1. `marks` (M,) are tasks of
+    which replays tell when they ended. `conditions` (N, 2) are (task, flag), at most one per task:
+    the task takes part only where the flag is set. Elsewhere it is void: it takes no time and holds
+    nothing, no task waits for it and its uses do not count. A conditional task makes no buffer and
+    holds no resource with the order "program". Raises `ValueError` for numbers that do not fit.
     """
 
     def __new__(

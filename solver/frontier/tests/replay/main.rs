@@ -5,8 +5,8 @@ mod oracle;
 mod properties;
 
 use frontier::replay::{
-    DeviceClassId, Order, Parts, Peak, Program, Replayed, Replayer, ResourceId, Strategy, Timeline,
-    Urgency, Use, ALWAYS,
+    DeviceClassId, Keep, Order, Parts, Peak, Program, Replayed, Replayer, ResourceId, Strategy,
+    Timeline, Urgency, Use, ALWAYS,
 };
 
 /// Computation in the program's order, and moves by rank.
@@ -287,6 +287,17 @@ fn a_program_tells_what_a_task_holds_and_who_holds_a_resource() {
     assert_eq!(program.tasks_of(0.into()), [0.into(), 2.into()]);
 }
 
+/// Returns two tasks, a buffer of the second and one that is there before, which is used by a task.
+fn keeping((buffer, kept, flag): (u32, u32, i32), user: u32) -> Parts {
+    Parts {
+        makers: vec![1, -1],
+        lasting: vec![false, false],
+        uses: vec![always_used(1, user)],
+        keeps: vec![Keep { buffer, kept, flag }],
+        ..streams(&[C, C])
+    }
+}
+
 #[test]
 fn malformed_programs_and_costs_are_rejected() {
     let task = streams;
@@ -330,6 +341,12 @@ fn malformed_programs_and_costs_are_rejected() {
             uses: vec![always_used(0, 0)],
             ..task(&[C, C])
         },
+        keeping((0, 1, ALWAYS), 1),
+        keeping((1, 1, ALWAYS), 1),
+        keeping((2, 0, ALWAYS), 1),
+        keeping((1, 0, 0), 1),
+        keeping((1, 0, -2), 1),
+        keeping((1, 0, ALWAYS), 0),
         Parts {
             both: vec![(0, 0)],
             ..task(&[C])
@@ -339,6 +356,7 @@ fn malformed_programs_and_costs_are_rejected() {
             ..task(&[C])
         },
     ];
+    assert!(Program::new(keeping((1, 0, ALWAYS), 1)).is_ok());
     for parts in bad {
         assert!(Program::new(parts.clone()).is_err(), "{parts:?}");
     }
