@@ -201,7 +201,7 @@ def group_kind(context: CostContext, pattern: GroupPattern) -> Hashable:
     with it, and where times are measured, how its operands lie in memory.
     """
     index = pattern.group.index
-    shared = context.segments.count(context.segments[index]) > 1
+    shared = context.shares_segment(index)
     measured = context.hardware.operator_times.known
     operands = context.families.operands(pattern.group) if measured else ()
     rerun = context.rerun

@@ -284,11 +284,10 @@ def _can_matter(work: GroupWork) -> bool:
     context, pattern = work.context, work.pattern
     if not any(context.patterns.has_backward(member) for member in pattern.members):
         return False
-    segment = context.segments[pattern.group.index]
     keeps = any(name not in work.kept_still for name in pattern.kept) or any(pattern.exit_deferred)
     if not any(context.rerun.takes_part(member) for member in pattern.members):
         return False
-    return keeps or context.segments.count(segment) > 1
+    return keeps or context.shares_segment(pattern.group.index)
 
 
 def legal_splits(context: CostContext, pattern: GroupPattern) -> Callable[[int, int], bool]:

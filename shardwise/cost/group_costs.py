@@ -22,7 +22,9 @@ All in bytes and seconds, for every configuration at once (arrays of length K).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -117,3 +119,11 @@ class CostContext:
     families: Families
     micro_batches: int = 1
     rerun: Rerun = field(default_factory=Rerun)
+
+    def shares_segment(self, group: int) -> bool:
+        """Returns whether other groups are in a group's segment of recomputation."""
+        return self._segment_sizes[self.segments[group]] > 1
+
+    @cached_property
+    def _segment_sizes(self) -> Counter[int]:
+        return Counter(self.segments)

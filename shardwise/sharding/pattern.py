@@ -6,6 +6,7 @@ for backward) have the same configurations and costs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -207,8 +208,13 @@ class Patterns:
             root == tensor
             and self.kept_by(tensor, source)
             and self._keeping_readers.get(root, 0) == 1
-            and sum(c.tensor == tensor for c in self._by_source.get(source, ())) == 1
+            and self._readers[tensor, source] == 1
         )
+
+    @cached_property
+    def _readers(self) -> Counter[tuple[str, int]]:
+        """How many groups read what a group makes."""
+        return Counter((c.tensor, c.source) for c in self.crossings)
 
     @cached_property
     def _by_source(self) -> dict[int, list[Crossing]]:
