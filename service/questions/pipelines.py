@@ -25,7 +25,9 @@ from shardwise.search.pipelines.searched import check_schedules, ordered
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 
-StagedRequest: TypeAlias = FrontierRequest | CurveRequest | PlanRequest | QuoteRequest
+StagedRequest: TypeAlias = (
+    FrontierRequest | CurveRequest | PlanRequest | QuoteRequest | CompareRequest
+)
 """A question that may ask for stages."""
 
 
@@ -37,7 +39,7 @@ def check_staged(ask: PlanRequest, gpus: int | str) -> None:
         check_asked(gpus=gpus, objective=ask.objective, space=ask.space, point=ask.point)
 
 
-def is_staged(ask: StagedRequest | CompareRequest) -> bool:
+def is_staged(ask: StagedRequest) -> bool:
     """Returns whether a pipeline is asked for: one stage is none."""
     return asks_for_stages(ask.stages)
 
@@ -64,16 +66,13 @@ def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, 
     return {**members, "stages": _several(members["stages"])}
 
 
-def compared_beside(ask: CompareRequest, options: Options, most: int) -> dict[str, Any]:
-    """Returns the members of a comparison that say which pipelines are compared too: none where it
-    asks for no pipeline. Raises `BadInput` as `staged`."""
-    return {"stages": _several(_counts(ask, options, most))} if is_staged(ask) else {}
-
-
 def arguments_of(q: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the library's function for a question's document; none of one
     without stages."""
-    return {"stages": counts_of(q), "schedules": q["schedules"]} if "stages" in q else {}
+    if "stages" not in q:
+        return {}
+    # Comparisons of earlier releases have no schedules.
+    return {"stages": counts_of(q), "schedules": q.get("schedules", DEFAULT_SCHEDULES)}
 
 
 def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:
@@ -82,9 +81,7 @@ def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:
     return None if isinstance(stages, str) else stages
 
 
-def _counts(
-    ask: StagedRequest | CompareRequest, options: Options, most: int
-) -> list[int] | str | None:
+def _counts(ask: StagedRequest, options: Options, most: int) -> list[int] | str | None:
     """Returns the numbers of stages asked for, each once. Raises `BadInput` as `staged`."""
     check_replayed(check_pipelines, options)
     stages = ask.stages

@@ -24,7 +24,6 @@ from service.questions.offers import offers_from_csv
 from service.questions.pipelines import (
     arguments_of,
     check_staged,
-    compared_beside,
     counts_of,
     is_staged,
     pipelined,
@@ -242,7 +241,7 @@ def compare_question(
     gpus = _devices(ask.gpus, hardware, limits)
     options = options_from_request(ask.options)
     check_comparison(gpus, hardware, options)
-    if more := compared_beside(ask, options, limits.max_gpus):
+    if more := staged_beside(ask, options, limits.max_gpus):
         check_asked(gpus=gpus, objective=FASTEST[0], space=ANY)
     return _question(
         "compare", graph_id, hardware, options, ask.priority,

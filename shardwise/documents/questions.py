@@ -192,7 +192,8 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/comparisons`: what practitioners and other systems use, beside our answer.
 
     `proposals` and `seed` are those of FlexFlow's random search; without `proposals` it makes
-    50,000, on devices of several kinds 5,000. With `stages` pipelines are compared too.
+    50,000, on devices of several kinds 5,000. With `stages` pipelines are compared too, ours under
+    some of the `schedules`.
     """
 
     graph: str
@@ -203,6 +204,7 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     options: SearchOptions = {}
     priority: int = 0
     stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 QUESTIONS: Mapping[str, type[msgspec.Struct]] = {

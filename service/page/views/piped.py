@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.search.pipelines.searched import Searched
+
 
 def piped(point: dict[str, Any], time: str) -> dict[str, Any]:
     """Returns a point with the figures of its faster step: where it has a pipeline those of that,
@@ -54,5 +56,5 @@ def questions(
     return {
         "options": again,
         "stages": [pipeline["stages"] // each],
-        "schedules": [pipeline["schedule"] + (f":{each}" if each > 1 else "")],
+        "schedules": [str(Searched(pipeline["schedule"], each))],
     }

@@ -61,7 +61,10 @@ def _question(context: RequestContext, job: Job) -> Question:
         raise not_found("comparison", job.id)
     options = comparable(asked["options"])
     stages = _stages(asked.get("stages"), gpus)
-    ask = CompareRequest(job.graph_id, "", gpus, options=options, stages=stages)
+    schedules = asked.get("schedules", []) if stages else []
+    ask = CompareRequest(
+        job.graph_id, "", gpus, options=options, stages=stages, schedules=schedules
+    )
     return compare_question(ask, job.graph_id, hardware, limits_of(context))
 
 

@@ -34,7 +34,6 @@ from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import (
     devices_text,
-    numbers_of_stages,
     offers_csv,
     staged,
 )
@@ -362,19 +361,21 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         proposals: int | None = None,
         seed: int = 0,
         stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Comparison:
         """Returns what practitioners and other systems use beside our answer,
         `shardwise.compare/1`, as `shardwise.peers.compare` gives it.
 
         `gpus` is as in `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
-        With numbers of `stages` (None: all that are possible) pipelines are compared too.
+        With numbers of `stages` (None: all that are possible) pipelines are compared too, ours
+        under some of the `schedules`.
         """
         return await self._run(
             self._calls.answer(
                 Comparison, graph, hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
-                **numbers_of_stages(stages),
+                **staged(stages, schedules),
             )
         )  # fmt: skip
 
