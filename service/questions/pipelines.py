@@ -21,7 +21,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, asks_for_stages, check_asked
-from shardwise.search.pipelines.searched import check_schedules, ordered
+from shardwise.search.pipelines.searched import check_of_kinds, check_schedules, ordered
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 
@@ -31,12 +31,12 @@ StagedRequest: TypeAlias = (
 """A question that may ask for stages."""
 
 
-def check_staged(ask: PlanRequest, gpus: int | str) -> None:
+def check_staged(ask: PlanRequest) -> None:
     """Raises `BadInput`, naming the field, for what is not asked about pipelines, and for schedules
     without stages."""
     _check_schedules(ask)
     if is_staged(ask):
-        check_asked(gpus=gpus, objective=ask.objective, space=ask.space, point=ask.point)
+        check_asked(objective=ask.objective, space=ask.space, point=ask.point)
 
 
 def is_staged(ask: StagedRequest) -> bool:
@@ -44,16 +44,23 @@ def is_staged(ask: StagedRequest) -> bool:
     return asks_for_stages(ask.stages)
 
 
-def staged(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
+def staged(
+    ask: StagedRequest, options: Options, most: int, *, of_kinds: bool = False
+) -> dict[str, Any]:
     """Returns the members of a question that `is_staged`, the same for every order of its numbers.
 
-    Raises `BadInput` for more than `most` stages and for options that pipelines do not have.
+    Raises `BadInput` for more than `most` stages, for options that pipelines do not have, and for
+    schedules that they do not have where devices are `of_kinds`, several.
     """
     wanted = ask.schedules or DEFAULT_SCHEDULES
+    if of_kinds:
+        check_of_kinds(wanted)
     return {"stages": _counts(ask, options, most), "schedules": ordered(wanted)}
 
 
-def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
+def staged_beside(
+    ask: StagedRequest, options: Options, most: int, *, of_kinds: bool = False
+) -> dict[str, Any]:
     """Returns the members of a question whose answer has the strategies without a pipeline anyway:
     none where it asks for no pipeline, else as `staged`, but that 1 among the numbers is nothing.
 
@@ -62,7 +69,7 @@ def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, 
     _check_schedules(ask)
     if not is_staged(ask):
         return {}
-    members = staged(ask, options, most)
+    members = staged(ask, options, most, of_kinds=of_kinds)
     return {**members, "stages": _several(members["stages"])}
 
 

@@ -66,21 +66,17 @@ class Stages:
     def check(
         self,
         *,
-        gpus: int | str,
         objective: str,
         space: str = ANY,
         order: str | None = None,
         point: str | None = None,
-        several_kinds: bool = False,
     ) -> None:
         """Raises `BadInput` as `check_asked` does, where anything was asked of pipelines."""
         if self.piped:
             check_asked(
-                gpus=gpus,
                 objective=objective,
                 space=space,
                 order=order,
                 point=point,
-                several_kinds=several_kinds,
                 called="--{}".format,
             )

@@ -118,7 +118,7 @@ def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Fro
     devices = devices_of(ask.gpus, hardware)
     staged = _staged(ask, options)
     if staged:
-        check_asked(gpus=ask.gpus, objective=FASTEST[0], space=ANY)
+        check_asked(objective=FASTEST[0], space=ANY)
     return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
 
 
@@ -128,10 +128,10 @@ def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | 
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
     if staged := _staged(ask, options):
-        check_asked(gpus=ask.gpus, objective=ask.objective, space=ask.space, point=ask.point)
+        check_asked(objective=ask.objective, space=ask.space, point=ask.point)
         graph = load_graph(ask.graph)
         pipeline = advise.pipeline_or_plan(
-            graph, hardware, int(ask.gpus), options=options, progress=progress, **staged
+            graph, hardware, devices, options=options, progress=progress, **staged
         )
         desk.keep(pipeline)
         return pipeline

@@ -65,12 +65,13 @@ def compare(
     subject = Subject.of(graph)
     piped = stages is None or bool(set(stages) - {1})
     if piped:
-        _check_pipelines(options, devices)
+        check_one_kind(devices)
+        check_pipelines(options)
         check_schedules(schedules)
     if isinstance(devices, Bundle) and options.overlap:
         return compare_mixed(subject, hardware, devices, options, progress, proposals, seed)
-    more = {"stages": stages, "schedules": schedules} if piped else {}
-    compared = partial(compare_replayed, **more) if options.overlap else _compare_sums
+    replayed = partial(compare_replayed, stages=stages, schedules=schedules)
+    compared = replayed if options.overlap else _compare_sums
     count = flexflow.PROPOSALS if proposals is None else proposals
     return compared(subject, hardware, of_one_kind(devices), options, progress, count, seed)
 
@@ -115,13 +116,14 @@ def check_options(options: Options) -> None:
         )
 
 
-def _check_pipelines(options: Options, devices: int | Bundle) -> None:
-    """Raises `BadInput` for what pipelines are not compared with."""
-    if isinstance(devices, Bundle):
+def check_one_kind(gpus: int | str | Bundle) -> None:
+    """Raises `BadInput` for pipelines that are compared on devices of several kinds."""
+    if not isinstance(gpus, int):
         raise BadInput(
-            "pipelines are of devices of one kind", field="gpus", expected="a number with stages"
+            "pipelines are compared on devices of one kind",
+            field="gpus",
+            expected="a number with stages; plan and frontier take devices of several kinds",
         )
-    check_pipelines(options)
 
 
 def _ours(

@@ -69,10 +69,13 @@ def _question(context: RequestContext, job: Job) -> Question:
 
 
 def _stages(stages: list[int] | Literal["auto"] | None, gpus: int | str) -> Any:
-    """Returns the numbers of stages of a question that these devices have too; None for none."""
+    """Returns the numbers of stages of a question that these devices have too; None for none, and
+    on devices of several kinds, where pipelines are not compared."""
+    if not isinstance(gpus, int):
+        return None
     if not isinstance(stages, list):
         return stages
-    return [count for count in stages if isinstance(gpus, int) and gpus % count == 0] or None
+    return [count for count in stages if gpus % count == 0] or None
 
 
 def _stands(kind: str, result: dict[str, Any]) -> dict[str, Any] | None:

@@ -100,6 +100,17 @@ def check_schedules(names: Sequence[str]) -> None:
         Searched.of(name)
 
 
+def check_of_kinds(names: Sequence[str]) -> None:
+    """Raises `BadInput` for schedules that stages on devices of several kinds do not have."""
+    for of in map(Searched.of, ordered(names)):
+        if of.stages_per_rank > 1 or of.splits:
+            raise BadInput(
+                f"{of} on devices of several kinds",
+                field="schedules",
+                expected=f"some of {', '.join(SCHEDULES)}",
+            )
+
+
 def ordered(names: Sequence[str]) -> list[str]:
     """Returns schedules in one order, each once. Raises `BadInput` as `check_schedules`."""
     every = {Searched.of(name) for name in names}
