@@ -87,8 +87,8 @@ Schedules: TypeAlias = Annotated[
     msgspec.Meta(
         max_length=MOST_COUNTS,
         description="How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
-        "`zb-h1`, `interleaved:2` to `interleaved:8`, `zbv`, `dualpipev`; the "
-        "first two where they are left out.",
+        "`zb-h1`, `interleaved:2` to `interleaved:8`, `zb-h1:2` to `zb-h1:8`, `zbv`, "
+        "`dualpipev`; the first two where they are left out.",
     ),
 ]
 """How the stages of a pipeline may run micro-batches."""
