@@ -255,7 +255,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str | Bundle,
         *,
         stages: Sequence[int] | None = None,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -265,11 +265,18 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
 
-        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md).
+        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md); `gpus` is as in `frontier`.
         """
         return await self._run(
             self._calls.pipeline_or_plan(
-                graph, hardware, gpus, stages, schedules, options, progress, timeout_s
+                graph,
+                hardware,
+                devices_text(gpus),
+                stages,
+                schedules,
+                options,
+                progress,
+                timeout_s,
             )
         )
 

@@ -256,7 +256,7 @@ class Client(LaunchMethods, AdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str | Bundle,
         *,
         stages: Sequence[int] | None = None,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -266,11 +266,18 @@ class Client(LaunchMethods, AdministrationMethods):
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
 
-        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md).
+        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md); `gpus` is as in `frontier`.
         """
         return self._run(
             self._calls.pipeline_or_plan(
-                graph, hardware, gpus, stages, schedules, options, progress, timeout_s
+                graph,
+                hardware,
+                devices_text(gpus),
+                stages,
+                schedules,
+                options,
+                progress,
+                timeout_s,
             )
         )
 

@@ -169,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**ASK, "stages": []}, "stages"),
     ({**ASK, "stages": "all"}, "stages"),
     ({**ASK, "stages": [100_000]}, "stages"),
-    ({**ASK, "stages": [2], "schedules": ["1f1b"]}, "schedules"),
+    ({**ASK, "stages": [2], "schedules": ["zb-h2"]}, "schedules"),
     ({**ASK, "stages": [2], "options": {"overlap": False}}, "options.overlap"),
     ({**MIXED, "stages": [2]}, "gpus"),
 ]
