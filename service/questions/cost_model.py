@@ -102,7 +102,7 @@ PIPELINES: Mapping[str, float] = {
     "frontier": 1.5,
     "curve": 0.3,
     "quote": 0.3,
-    "compare": 5.0,
+    "compare": 4.0,
 }
 """Factor on the time of the pipelines of an answer: a frontier has them at many memories; a curve
 and a quote give up those that are slower than a strategy without; a comparison has those of other
