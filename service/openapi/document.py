@@ -302,8 +302,8 @@ get_curve = route(
             SCHEDULES,
             TEXT_TYPE,
             "How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
-            "`zb-h1`, `interleaved:2` to `interleaved:8`, `zbv`, `dualpipev`, separated "
-            "by commas. Left out, the first two.",
+            "`zb-h1`, `interleaved:2` to `interleaved:8`, `zb-h1:2` to `zb-h1:8`, `zbv`, "
+            "`dualpipev`, separated by commas. Left out, the first two.",
         ),
         query(
             "priority",

@@ -53,7 +53,7 @@ _MEMBERS = {
     "curve": ("max_gpus", "bundles", "stages", "schedules"),
     "plan": ("gpus", "objective", "space", "stages", "schedules"),
     "pricing": ("gpus",),
-    "compare": ("gpus", "proposals", "seed", "stages"),
+    "compare": ("gpus", "proposals", "seed", "stages", "schedules"),
     "quote": (
         "steps", "deadline_s", "budget_usd", "max_instances", "combine", "prices", "stages",
         "schedules",

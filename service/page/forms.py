@@ -105,8 +105,7 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
             set_if(body, values, "proposals", whole)
             set_if(body, values, "seed", whole)
     set_if(body, values, "stages", _stages)
-    if kind != "compare":
-        set_if(body, values, "schedules", _words)
+    set_if(body, values, "schedules", _words)
     body["options"] = options_of(values)
     return json.dumps(body).encode()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.questions.pipelines import counts_of
+from service.questions.pipelines import arguments_of
 from shardwise.advise import Options
 from shardwise.cost.named_options import of_request
 from shardwise.cost.options import Progress
@@ -15,7 +15,6 @@ from shardwise.graph import Graph
 from shardwise.hardware import Hardware, devices_of
 from shardwise.peers import compare
 from shardwise.peers.comparison import check_options
-from shardwise.pipeline.asked import NO_STAGES
 from shardwise.search.fitting import of_one_kind
 
 
@@ -41,5 +40,5 @@ def compared(
         progress,
         proposals=q["proposals"],
         seed=q["seed"],
-        stages=counts_of(q) if "stages" in q else NO_STAGES,
+        **arguments_of(q),
     )

@@ -16,9 +16,9 @@ shares as further choices, and no longer than their time limit; each group alone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import prod
+from math import factorial, prod
 from typing import Any
 
 from service.questions.search_options import options_from_document
@@ -122,21 +122,18 @@ def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
     terms = _TERMS[options.replays, near]
     if question["kind"] == "quote" and "hardware" in question:
         hardware = hardware_of(question)
-        return START_S + sum(
-            _of_bundle(question, graph, hardware, str(bundle), terms)
-            for bundle in parts_of(hardware)
-        )
+        texts = [str(bundle) for bundle in parts_of(hardware)]
+        return START_S + _of_bundles(question, graph, hardware, texts, terms)
     if question["kind"] == "quote":
         searches = _of_offers(question, lambda alone, gpus: _of_count(alone, graph, gpus, terms))
     elif "bundles" in question:
-        return START_S + sum(
-            _of_bundle(question, graph, hardware_of(question), text, terms)
-            for text in question["bundles"]
-        )
+        texts = question["bundles"]
+        return START_S + _of_bundles(question, graph, hardware_of(question), texts, terms)
     elif question["kind"] == "curve":
         searches = _of_counts(question, lambda gpus: _of_count(question, graph, gpus, terms))
     elif isinstance(question["gpus"], str):
-        one = _of_bundle(question, graph, hardware_of(question), question["gpus"], terms)
+        texts = [question["gpus"]]
+        one = _of_bundles(question, graph, hardware_of(question), texts, terms)
         others = OTHERS_OF_SEVERAL_KINDS if question["kind"] == "compare" else 0.0
         return START_S + one * (1 + others) + _proposals_s(question)
     elif question["kind"] == "plan" and not _has_plain(question.get("stages", AUTO)):
@@ -215,12 +212,18 @@ def _of_count(
 
 
 def _of_stages(
-    question: Mapping[str, Any], graph: Mapping[str, Any], gpus: int, options: Options
+    question: Mapping[str, Any],
+    graph: Mapping[str, Any],
+    gpus: int,
+    options: Options,
+    possible: Sequence[int] | None = None,
 ) -> float:
-    """Returns the seconds of the searches of pipelines on `gpus` GPUs: for each number of stages
-    and micro-batches one on the devices of a stage."""
+    """Returns the seconds of the searches of pipelines on `gpus` GPUs: for each number of stages,
+    of those that are `possible` (None: what divides the GPUs), and of micro-batches one on the
+    devices of a stage."""
     stages = question["stages"]
-    possible = [p for p in range(2, min(gpus, MOST_STAGES) + 1) if gpus % p == 0]
+    if possible is None:
+        possible = [p for p in range(2, min(gpus, MOST_STAGES) + 1) if gpus % p == 0]
     counts = options.counts(graph.get(BATCH_SIZE))
     recomputation = RECOMPUTATION if options.recomputation == AUTO else 1.0
     searches = 0.0
@@ -229,6 +232,32 @@ def _of_stages(
         one = _of_count(question, graph, gpus // p, NEAR_REPLAYED)
         searches += PIPELINED * min(batches, COUNTS_PIPELINED) * recomputation * one
     return searches
+
+
+def _of_bundles(
+    question: Mapping[str, Any],
+    graph: Mapping[str, Any],
+    hardware: Hardware,
+    texts: Sequence[str],
+    terms: Terms,
+) -> float:
+    """Returns the seconds of the searches of some bundles, with those of the pipelines that are
+    asked for: the model is costed on the stages of every group, and cut for every order of them."""
+    plain = question["kind"] != "plan" or _has_plain(question.get("stages", AUTO))
+    seconds = sum(_of_bundle(question, graph, hardware, text, terms) for text in texts if plain)
+    if "stages" not in question:
+        return seconds
+    options = options_from_document({**question["options"], PINS: []}, threads=1)
+    for text in texts:
+        counts = [count for _, count in Bundle.parse(text, hardware).counts]
+        kinds, gpus = len(counts), sum(counts)
+        possible = [
+            p for p in range(2, min(gpus, MOST_STAGES) + 1)
+            if gpus % p == 0 and all(count % (gpus // p) == 0 for count in counts)
+        ]  # fmt: skip
+        every = _of_stages(question, graph, gpus, options, possible)
+        seconds += PIPELINES[question["kind"]] * every * (kinds + factorial(kinds)) / 2
+    return seconds
 
 
 def _of_bundle(

@@ -21,37 +21,46 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, asks_for_stages, check_asked
-from shardwise.search.pipelines.searched import check_schedules, ordered
+from shardwise.search.pipelines.searched import check_of_kinds, check_schedules, ordered
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 
-StagedRequest: TypeAlias = FrontierRequest | CurveRequest | PlanRequest | QuoteRequest
+StagedRequest: TypeAlias = (
+    FrontierRequest | CurveRequest | PlanRequest | QuoteRequest | CompareRequest
+)
 """A question that may ask for stages."""
 
 
-def check_staged(ask: PlanRequest, gpus: int | str) -> None:
+def check_staged(ask: PlanRequest) -> None:
     """Raises `BadInput`, naming the field, for what is not asked about pipelines, and for schedules
     without stages."""
     _check_schedules(ask)
     if is_staged(ask):
-        check_asked(gpus=gpus, objective=ask.objective, space=ask.space, point=ask.point)
+        check_asked(objective=ask.objective, space=ask.space, point=ask.point)
 
 
-def is_staged(ask: StagedRequest | CompareRequest) -> bool:
+def is_staged(ask: StagedRequest) -> bool:
     """Returns whether a pipeline is asked for: one stage is none."""
     return asks_for_stages(ask.stages)
 
 
-def staged(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
+def staged(
+    ask: StagedRequest, options: Options, most: int, *, of_kinds: bool = False
+) -> dict[str, Any]:
     """Returns the members of a question that `is_staged`, the same for every order of its numbers.
 
-    Raises `BadInput` for more than `most` stages and for options that pipelines do not have.
+    Raises `BadInput` for more than `most` stages, for options that pipelines do not have, and for
+    schedules that they do not have where devices are `of_kinds`, several.
     """
     wanted = ask.schedules or DEFAULT_SCHEDULES
+    if of_kinds:
+        check_of_kinds(wanted)
     return {"stages": _counts(ask, options, most), "schedules": ordered(wanted)}
 
 
-def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, Any]:
+def staged_beside(
+    ask: StagedRequest, options: Options, most: int, *, of_kinds: bool = False
+) -> dict[str, Any]:
     """Returns the members of a question whose answer has the strategies without a pipeline anyway:
     none where it asks for no pipeline, else as `staged`, but that 1 among the numbers is nothing.
 
@@ -60,20 +69,17 @@ def staged_beside(ask: StagedRequest, options: Options, most: int) -> dict[str, 
     _check_schedules(ask)
     if not is_staged(ask):
         return {}
-    members = staged(ask, options, most)
+    members = staged(ask, options, most, of_kinds=of_kinds)
     return {**members, "stages": _several(members["stages"])}
-
-
-def compared_beside(ask: CompareRequest, options: Options, most: int) -> dict[str, Any]:
-    """Returns the members of a comparison that say which pipelines are compared too: none where it
-    asks for no pipeline. Raises `BadInput` as `staged`."""
-    return {"stages": _several(_counts(ask, options, most))} if is_staged(ask) else {}
 
 
 def arguments_of(q: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the library's function for a question's document; none of one
     without stages."""
-    return {"stages": counts_of(q), "schedules": q["schedules"]} if "stages" in q else {}
+    if "stages" not in q:
+        return {}
+    # Comparisons of earlier releases have no schedules.
+    return {"stages": counts_of(q), "schedules": q.get("schedules", DEFAULT_SCHEDULES)}
 
 
 def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:
@@ -82,9 +88,7 @@ def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:
     return None if isinstance(stages, str) else stages
 
 
-def _counts(
-    ask: StagedRequest | CompareRequest, options: Options, most: int
-) -> list[int] | str | None:
+def _counts(ask: StagedRequest, options: Options, most: int) -> list[int] | str | None:
     """Returns the numbers of stages asked for, each once. Raises `BadInput` as `staged`."""
     check_replayed(check_pipelines, options)
     stages = ask.stages

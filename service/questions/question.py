@@ -24,7 +24,6 @@ from service.questions.offers import offers_from_csv
 from service.questions.pipelines import (
     arguments_of,
     check_staged,
-    compared_beside,
     counts_of,
     is_staged,
     pipelined,
@@ -36,7 +35,6 @@ from service.questions.trainers import check_pricing, check_space, planned, pric
 from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
 from shardwise.advise.curve import check_stages_of_curve, curve_takes_count
-from shardwise.advise.pipeline_points import check_one_kind
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds, require_steps
 from shardwise.cost.named_options import options_from_request
@@ -61,7 +59,7 @@ from shardwise.hardware import (
     hardware_from_document,
     parse_bundles,
 )
-from shardwise.pipeline.asked import FASTEST, check_asked
+from shardwise.peers.comparison import check_one_kind
 from shardwise.trainers.spaces import ANY
 
 KINDS = tuple(documents.QUESTIONS)
@@ -118,8 +116,7 @@ def frontier_question(
     """Raises BadInput with the field."""
     gpus = _devices(ask.gpus, hardware, limits)
     options = options_from_request(ask.options)
-    if more := staged_beside(ask, options, limits.max_gpus):
-        check_asked(gpus=gpus, objective=FASTEST[0], space=ANY)
+    more = staged_beside(ask, options, limits.max_gpus, of_kinds=isinstance(gpus, str))
     return _question("frontier", graph_id, hardware, options, ask.priority, gpus=gpus, **more)
 
 
@@ -132,14 +129,15 @@ def curve_question(
 ) -> Question:
     """Raises BadInput with the field; `options` replace the request's."""
     chosen = options_from_request(ask.options) if options is None else options
-    if more := staged_beside(ask, chosen, limits.max_gpus):
-        check_one_kind(hardware)
+    more = staged_beside(ask, chosen, limits.max_gpus, of_kinds=bool(hardware.groups))
     if not curve_takes_count(hardware, ask.max_gpus, ask.bundles):
         bundles = parse_bundles(ask.bundles, hardware)
         for bundle in bundles:
             _count(bundle.gpus, "bundles", limits.max_gpus)
+        if more:
+            check_stages_of_curve(counts_of(more), max(bundle.gpus for bundle in bundles))
         texts = [str(bundle) for bundle in bundles]
-        return _question("curve", graph_id, hardware, chosen, ask.priority, bundles=texts)
+        return _question("curve", graph_id, hardware, chosen, ask.priority, bundles=texts, **more)
     assert ask.max_gpus is not None
     _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
     if more:
@@ -160,12 +158,12 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
         )
     options = options_from_request(ask.options)
     picked: dict[str, Any] = {"objective": ask.objective}
-    check_staged(ask, gpus)
+    check_staged(ask)
     if ask.space != ANY:
         check_space(ask, hardware, options)
         picked["space"] = ask.space
     elif is_staged(ask):
-        picked |= staged(ask, options, limits.max_gpus)
+        picked |= staged(ask, options, limits.max_gpus, of_kinds=isinstance(gpus, str))
     elif ask.point is not None:
         if not _PLAN_ID.match(ask.point):
             raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
@@ -206,8 +204,8 @@ def quote_question(
     offers = offers_from_csv(ask.offers_csv)
     options = options_from_request(ask.options)
     several: dict[str, Any] = {"combine": ask.combine} if ask.combine > 1 else {}
-    if more := staged_beside(ask, options, limits.max_gpus):
-        check_one_kind(hardware, ask.combine)
+    kinds = hardware is not None or ask.combine > 1
+    more = staged_beside(ask, options, limits.max_gpus, of_kinds=kinds)
     if hardware is not None:
         require_prices(hardware, offers, ask.prices)
         several["prices"] = ask.prices
@@ -242,8 +240,8 @@ def compare_question(
     gpus = _devices(ask.gpus, hardware, limits)
     options = options_from_request(ask.options)
     check_comparison(gpus, hardware, options)
-    if more := compared_beside(ask, options, limits.max_gpus):
-        check_asked(gpus=gpus, objective=FASTEST[0], space=ANY)
+    if more := staged_beside(ask, options, limits.max_gpus):
+        check_one_kind(gpus)
     return _question(
         "compare", graph_id, hardware, options, ask.priority,
         gpus=gpus, proposals=ask.proposals, seed=ask.seed, **more,

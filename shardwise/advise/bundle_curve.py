@@ -15,9 +15,10 @@ from shardwise.advise.curve_points import (
     point_progress,
 )
 from shardwise.advise.frontier import confidence_of, confidence_of_bundle, peaks_of
+from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
-from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit
+from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit, fastest_s, fits
 from shardwise.errors import SolverError
 from shardwise.graph import Graph
 from shardwise.hardware import (
@@ -44,8 +45,10 @@ def bundle_curve(
     bundles: Sequence[str | Bundle],
     options: Options,
     progress: Progress,
+    asked: PipelinePoints | None = None,
 ) -> Curve:
-    """Returns one point per bundle, those of few devices first (`parse_bundles`).
+    """Returns one point per bundle, those of few devices first (`parse_bundles`), with the
+    pipelines that are `asked` for.
 
     The prices are those of the shipped offers. Raises `BadInput` as `parse_bundles` does.
     """
@@ -57,18 +60,18 @@ def bundle_curve(
     for place, bundle in enumerate(chosen):
         text = f"{bundle} ({place + 1} of {len(chosen)} bundles)"
         one = point_progress(progress, text, place, len(chosen))
-        point, search = bundle_point(subject, hardware, bundle, options, one)
+        point, search = bundle_point(subject, hardware, bundle, options, one, asked)
         searches.add(search)
         points.append(_priced(point, bundle, prices))
     return Curve(
         **searches.head,
         max_gpus=max(bundle.gpus for bundle in chosen),
         points=points,
-        search=CurveSearch(searches.seconds),
+        search=CurveSearch(searches.seconds + (0.0 if asked is None else asked.seconds)),
         does_not_fit=[
             does_not_fit(point, limit_of(hardware, bundle, options))
             for point, bundle in zip(points, chosen, strict=True)
-            if not point.feasible
+            if not fits(point)
         ],
         bundles=[str(bundle) for bundle in chosen],
     )
@@ -80,12 +83,32 @@ def bundle_point(
     bundle: Bundle,
     options: Options,
     progress: Progress = quiet,
+    asked: PipelinePoints | None = None,
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the shortest time on a bundle, or why there is none, and the search.
 
     As in a plan, it is that of one of its groups where the devices of that group alone are faster.
-    Where the time limit passed before any strategy was replayed, that is the reason.
+    Where the time limit passed before any strategy was replayed, that is the reason. The point has
+    a pipeline on all devices of the bundle where `asked` finds one that is faster, or where nothing
+    else fits.
     """
+    point, search = _of_strategies(subject, hardware, bundle, options, progress)
+    if asked is None:
+        return point, search
+    cutoff_s = fastest_s(point, options.overlap)
+    pipeline = asked.fastest(hardware, bundle, progress, cutoff_s)
+    if pipeline is not None:
+        return replace(point, pipeline=pipeline), search
+    if not point.feasible:
+        reason = f"{point.reason}; no pipeline that was asked for fits either"
+        return replace(point, reason=reason), search
+    return point, search
+
+
+def _of_strategies(
+    subject: Subject, hardware: Hardware, bundle: Bundle, options: Options, progress: Progress
+) -> tuple[CurvePoint, Search | None]:
+    """Returns the same without pipelines."""
     nodes = Blocks.of(hardware, bundle).nodes
     try:
         searches, alone = search_bundle(subject, hardware, bundle, options, progress)

@@ -27,9 +27,10 @@ from msgspec.structs import replace
 from shardwise.advise.bundle_curve import bundle_point
 from shardwise.advise.curve import curve_point
 from shardwise.advise.curve_points import point_progress
+from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.quote_rows import Terms, offer_part, rank_of, row_of
 from shardwise.cost.options import Progress, go_on
-from shardwise.documents.curve import CurvePoint
+from shardwise.documents.curve import CurvePoint, fits
 from shardwise.documents.quote import Combination, Combinations, OfferRow
 from shardwise.errors import NotFound
 from shardwise.hardware import (
@@ -61,6 +62,8 @@ class Known:
     """Points of single offers by the profile's id and the number of instances."""
 
     points: dict[tuple[str, int], CurvePoint]
+    asked: PipelinePoints | None = None
+    """The pipelines that are asked for, on one kind of instances and on several."""
 
     def point(self, subject: Subject, offer: Offer, instances: int, terms: Terms) -> CurvePoint:
         """Returns the point of this many instances of an offer."""
@@ -68,7 +71,9 @@ class Known:
         key = (hardware.id, instances)
         if key not in self.points:
             gpus = instances * offer.gpus_per_instance
-            self.points[key], _ = curve_point(subject, hardware, gpus, terms.options)
+            self.points[key], _ = curve_point(
+                subject, hardware, gpus, terms.options, asked=self.asked
+            )
         return self.points[key]
 
 
@@ -151,7 +156,7 @@ def combined_rows(
     tried: list[Combination] = []
     for place, together in enumerate(candidates[:MOST_TRIED]):
         one = point_progress(progress, str(together), place, MOST_TRIED)
-        row, outcome = _searched(subject, together, terms, one)
+        row, outcome = _searched(subject, together, terms, one, known.asked)
         go_on(one, "", 1.0)
         if row is not None and best is not None and rank_of(row, terms.options.overlap) >= best:
             row, outcome = None, f"{outcome}, not better than one kind"
@@ -204,7 +209,7 @@ def _may_be_better(
     rate, unknown = 0.0, False
     for offer, count in together.counts:
         point = known.point(subject, offer, count, terms)
-        if not point.feasible:
+        if not fits(point):
             unknown = True
             continue
         step_s = terms.ranking_s(point)
@@ -220,19 +225,23 @@ def _may_be_better(
 
 
 def _searched(
-    subject: Subject, together: _Together, terms: Terms, progress: Progress
+    subject: Subject,
+    together: _Together,
+    terms: Terms,
+    progress: Progress,
+    asked: PipelinePoints | None,
 ) -> tuple[OfferRow | None, str]:
     """Returns the row of a combination, None where it is not enough, and the outcome in words."""
     hardware, bundle = together.hardware(), together.bundle()
-    point, _ = bundle_point(subject, hardware, bundle, terms.options, progress)
-    if not point.feasible:
+    point, _ = bundle_point(subject, hardware, bundle, terms.options, progress, asked)
+    if not fits(point):
         return None, f"does not fit: {point.reason}"
     parts = [offer_part(offer, count) for offer, count in together.counts]
     old = any(stale(offer, terms.today) for offer, _ in together.counts)
     row = row_of(parts, point, terms, together.counts[0][0], stale=old)
     row = replace(row, parts=parts, combined=ASSUMPTION, hardware=hardware.name)
     step = f"{terms.ranking_s(point):.4g} s a step"
-    if point.alone is not UNSET:
+    if point.alone is not UNSET and point.pipeline is UNSET:
         return None, f"{step}, by {point.alone} alone"
     if row.meets_deadline is False:
         return None, f"{step}, too slow"

@@ -16,18 +16,19 @@ from shardwise.advise.curve_points import (
     point_progress,
 )
 from shardwise.advise.frontier import confidence
-from shardwise.advise.pipeline_points import PipelinePoints, check_one_kind
+from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, fastest_s, fits
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import USUAL, Bundle, Hardware, usual_bundles
+from shardwise.hardware import USUAL, Bundle, Hardware, parse_bundles, usual_bundles
 from shardwise.hardware.groups import groups_in_words
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
+from shardwise.search.pipelines.searched import check_of_kinds
 from shardwise.search.search import Infeasible, Search, Subject
 
 _PER_COUNT = ("gpus", "nodes", "mesh")
@@ -62,16 +63,18 @@ def curve(
 
     With numbers of pipeline `stages` (None: all that graph and devices allow) each count has the
     fastest pipeline of those that it allows, under some of the `schedules`, where it is faster than
-    every strategy without one or none of these fits. Then `BadInput` is raised for profiles with
-    groups too, for numbers above `max_gpus`, and as for
-    `shardwise.advise.pipelines.pipeline_or_plan`.
+    every strategy without one or none of these fits; so has each bundle, with stages of one group
+    each. Then `BadInput` is raised for numbers above `max_gpus` or the devices of every bundle too,
+    and as for `shardwise.advise.pipelines.pipeline_or_plan`.
     """
     options, progress = options or Options(), progress or quiet
     asked = PipelinePoints.asked(graph, options, stages, schedules)
-    if asked is not None:
-        check_one_kind(hardware)
     if not curve_takes_count(hardware, max_gpus, bundles):
-        return bundle_curve(graph, hardware, bundles, options, progress)
+        if asked is not None:
+            check_of_kinds(schedules)
+            most = max(bundle.gpus for bundle in parse_bundles(bundles, hardware))
+            check_stages_of_curve(stages, most)
+        return bundle_curve(graph, hardware, bundles, options, progress, asked)
     assert max_gpus is not None
     check_stages_of_curve(stages, max_gpus)
     subject = Subject.of(graph)

@@ -88,7 +88,11 @@ class PipelinePoints:
         return points
 
     def fastest(
-        self, hardware: Hardware, gpus: int, progress: Progress, cutoff_s: float | None = None
+        self,
+        hardware: Hardware,
+        gpus: int | Bundle,
+        progress: Progress,
+        cutoff_s: float | None = None,
     ) -> PipelinePoint | None:
         """Returns the fastest pipeline that fits, of the numbers of stages that these devices
         allow; None where none is faster than `cutoff_s`."""
@@ -130,25 +134,10 @@ def check_pipelines(options: Options) -> None:
         )
 
 
-def check_one_kind(hardware: Hardware | None, combine: int = 1) -> None:
-    """Raises `BadInput` for pipelines on devices of several kinds."""
-    if hardware is not None and hardware.groups:
-        raise BadInput(
-            f"pipelines are not searched on {hardware.name}, which has several kinds of devices",
-            field="stages",
-            expected="1 with a profile with groups",
-        )
-    if combine > 1:
-        raise BadInput(
-            "pipelines are not searched on several kinds of instances together",
-            field="combine",
-            expected="1 with stages",
-        )
-
-
 def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
     """Returns a pipeline as a point; no pipeline that was asked for takes less than `least_s`, of
     a frontier within its peak."""
+    kinds = pipeline.kinds
     labels, batch = StageLabels(pipeline), pipeline.search.subject.graph.batch_size
     return PipelinePoint(
         id=pipeline_id(pipeline),
@@ -166,6 +155,7 @@ def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
         first_units=[pipeline.units.names[first] for first in pipeline.bounds[:-1]],
         stages_per_rank=pipeline.stages_per_rank if pipeline.stages_per_rank > 1 else UNSET,
         gap=pipeline.step_s / least_s - 1.0 if least_s > 0 else None,
+        groups=UNSET if kinds is None else [kinds.groups[number] for number in kinds.of_rank],
     )
 
 

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from shardwise.advise.bundle_curve import bundle_point, does_not_fit, limit_of
 from shardwise.advise.curve_points import point_progress
+from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.quote_rows import Terms, over_budget, price_of, rank_of, row_of
 from shardwise.advise.ranges import range_reason
 from shardwise.cost.options import Progress, go_on
+from shardwise.documents.curve import fits
 from shardwise.documents.quote import NotOffered, OfferPart, OfferRow, Quote
 from shardwise.errors import BadInput
 from shardwise.hardware import Bundle, GroupPrice, Hardware, Offer, group_prices, parts_of, stale
@@ -30,8 +32,10 @@ def profile_quote(
     terms: Terms,
     budget_usd: float | None,
     progress: Progress,
+    asked: PipelinePoints | None = None,
 ) -> Quote:
-    """Returns the parts of a profile (`parts_of`) on which the job fits, cheapest first.
+    """Returns the parts of a profile (`parts_of`) on which the job fits, cheapest first, by the
+    pipelines that are `asked` for where they are faster.
 
     Raises `BadInput`, which names `prices.GROUP`, for a group without a price.
     """
@@ -41,9 +45,9 @@ def profile_quote(
     bundles = parts_of(hardware)
     for place, bundle in enumerate(bundles):
         one = point_progress(progress, str(bundle), place, len(bundles))
-        point, _ = bundle_point(subject, hardware, bundle, terms.options, one)
+        point, _ = bundle_point(subject, hardware, bundle, terms.options, one, asked)
         go_on(one, "", 1.0)
-        if not point.feasible:
+        if not fits(point):
             ranges = [does_not_fit(point, limit_of(hardware, bundle, terms.options))]
             reason = range_reason(ranges[0])
             left_out.append(NotOffered(hardware.name, str(bundle), "", reason, ranges))

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from shardwise.advise.combined_offers import Known, combined_rows
 from shardwise.advise.curve import curve_point, limit_bytes
 from shardwise.advise.curve_points import point_progress
-from shardwise.advise.pipeline_points import PipelinePoints, check_one_kind
+from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.profile_quote import profile_quote
 from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
@@ -25,6 +25,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Offer
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
+from shardwise.search.pipelines.searched import check_of_kinds
 from shardwise.search.search import Subject
 
 
@@ -60,9 +61,9 @@ def quote(
 
     With numbers of pipeline `stages` (None: all that graph and devices allow) each row is that of
     the fastest pipeline under some of the `schedules` where it is faster than every strategy
-    without one, or none of these fits; its `pipeline` says so. Then `BadInput` is raised for
-    `hardware` and for `combine` above 1 too, and as for
-    `shardwise.advise.pipelines.pipeline_or_plan`.
+    without one, or none of these fits; its `pipeline` says so. On several kinds of devices each
+    stage has devices of one. Then `BadInput` is raised as for
+    `shardwise.advise.pipelines.pipeline_or_plan` too.
     """
     options, progress = options or Options(), progress or quiet
     subject = Subject.of(graph)
@@ -70,10 +71,11 @@ def quote(
     terms = Terms(options, graph.batch_size, steps, deadline_s, today)
     check_kinds(combine, hardware, prices)
     asked = PipelinePoints.asked(graph, options, stages, schedules)
-    if asked is not None:
-        check_one_kind(hardware, combine)
+    if asked is not None and (hardware is not None or combine > 1):
+        check_of_kinds(schedules)
     if hardware is not None:
-        return profile_quote(subject, hardware, offers, prices or {}, terms, budget_usd, progress)
+        given = prices or {}
+        return profile_quote(subject, hardware, offers, given, terms, budget_usd, progress, asked)
     rows: list[OfferRow] = []
     left_out: list[NotOffered] = []
     known: dict[tuple[str, int], CurvePoint] = {}
@@ -92,7 +94,7 @@ def quote(
     combinations: Combinations | UnsetType = UNSET
     if combine > 1:
         combined, combinations = combined_rows(
-            subject, offers, rows, Known(known), terms, combine, max_instances, progress
+            subject, offers, rows, Known(known, asked), terms, combine, max_instances, progress
         )
         rows += combined
     if budget_usd is not None:

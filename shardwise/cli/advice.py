@@ -71,7 +71,7 @@ def frontier(
         check_suffix(plot)
         check_output(plot, "plot")
     asked = Stages.of(stages, schedules)
-    asked.check(gpus=gpus, objective=_objective(search), several_kinds=not server)
+    asked.check(objective=_objective(search))
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,
@@ -232,7 +232,7 @@ def curve(
         check_suffix(plot)
         check_output(plot, "plot")
     asked = Stages.of(stages, schedules)
-    asked.check(gpus=max_gpus or 1, objective=_objective(search))
+    asked.check(objective=_objective(search))
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -313,7 +313,7 @@ def quote(
 
     require_steps(steps, deadline, budget)
     asked = Stages.of(stages, schedules)
-    asked.check(gpus=1, objective=_objective(search))
+    asked.check(objective=_objective(search))
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,

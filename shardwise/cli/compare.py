@@ -18,7 +18,7 @@ from shardwise.cli.arguments import (
     search_options,
 )
 from shardwise.cli.output import emit, note, progress, say, table, warn
-from shardwise.cli.stages import Stages, stages_option
+from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
 from shardwise.documents.comparison import (
     RECIPE,
     ComparedMethod,
@@ -52,6 +52,7 @@ MOST_PEAKS = 4
     stages_option,
     text="Numbers of pipeline stages to compare too, such as 1,4,8, or auto (docs/compare.md).",
 )
+@partial(schedules_option, text=f"Of our pipelines. {SCHEDULES}")
 @search_options
 @question_options
 @json_option
@@ -66,6 +67,7 @@ def compare(
     key_file: str | None,
     priority: int,
     stages: str,
+    schedules: str,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -75,7 +77,7 @@ def compare(
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
-    asked = Stages.of(stages)
+    asked = Stages.of(stages, schedules)
     options = options_from(search)
     with (
         _comparer(server, key_file, priority) as run,
@@ -90,7 +92,7 @@ def compare(
             listener,
             proposals=proposals,
             seed=seed,
-            stages=asked.counts,
+            **asked.arguments,
         )
     if plot:
         compare_picture(document).write(plot)

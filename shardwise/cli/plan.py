@@ -102,12 +102,7 @@ def plan(
     asked_stages = Stages.of(stages, schedules)
     piped = asked_stages.piped
     asked_stages.check(
-        gpus=gpus,
-        objective=objective,
-        space=space if server else ANY,
-        order=order,
-        point=point,
-        several_kinds=not server,
+        objective=objective, space=space if server else ANY, order=order, point=point
     )
     if server and order is not None:
         raise BadInput(

@@ -15,7 +15,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 SCHEDULES = (
     "How stages run micro-batches: some of 1f1b, 1f1b-eager, gpipe, zb-h1, interleaved:2 (two "
-    "stages on each of --stages groups of devices) to interleaved:8, zbv and dualpipev (two too)."
+    "stages on each of --stages groups of devices) to interleaved:8, zb-h1:2 to zb-h1:8, zbv and "
+    "dualpipev (two too)."
 )
 
 
@@ -66,21 +67,17 @@ class Stages:
     def check(
         self,
         *,
-        gpus: int | str,
         objective: str,
         space: str = ANY,
         order: str | None = None,
         point: str | None = None,
-        several_kinds: bool = False,
     ) -> None:
         """Raises `BadInput` as `check_asked` does, where anything was asked of pipelines."""
         if self.piped:
             check_asked(
-                gpus=gpus,
                 objective=objective,
                 space=space,
                 order=order,
                 point=point,
-                several_kinds=several_kinds,
                 called="--{}".format,
             )

@@ -89,32 +89,46 @@ def _pipeline_text(of: CurvePoint | OfferRow) -> str:
 
 def _bundles_table(document: Curve, fitting: Sequence[CurvePoint], recompute: str) -> None:
     ranges_table(document.does_not_fit, recompute)
-    rows = [
-        (
-            point.bundle,
-            point.gpus,
-            seconds(point.replayed_time_s),
-            "-" if point.samples_per_s is None else f"{point.samples_per_s:,.1f}",
-            peaks_text(point),
-            gap_text(point.gap),
-            "-" if point.usd_per_hour is UNSET else f"{point.usd_per_hour:.2f}",
-            "" if point.alone is UNSET else f"{point.alone} alone",
+    rows, piped = [], any(point.pipeline is not UNSET for point in fitting)
+    for point in fitting:
+        rate, alone = fastest_samples_per_s(point), point.pipeline is UNSET and point.alone
+        rows.append(
+            (
+                point.bundle,
+                point.gpus,
+                seconds(fastest_s(point, overlap=True)),
+                "-" if rate is None else f"{rate:,.1f}",
+                peaks_text(point),
+                gap_text(point.gap if point.pipeline is UNSET else None),
+                "-" if point.usd_per_hour is UNSET else f"{point.usd_per_hour:.2f}",
+                *((_pipeline_text(point),) if piped else ()),
+                f"{alone} alone" if alone else "",
+            )
         )
-        for point in fitting
-    ]
     if rows:
         table(
             f"{document.graph_name} on {document.hardware}",
-            ("bundle", "GPUs", "step", "samples/s", "peak GiB", "gap", "USD/h", "faster"),
+            (
+                "bundle",
+                "GPUs",
+                "step",
+                "samples/s",
+                "peak GiB",
+                "gap",
+                "USD/h",
+                *(("pipeline, micro-batches",) if piped else ()),
+                "faster",
+            ),
             rows,
         )
-        say(compute_basis(fitting))
+        _compute_line([point for point in fitting if point.feasible])
 
 
 def peaks_text(point: CurvePoint) -> str:
-    """Returns the peak of every place in GiB, where there are several; else that of one GPU."""
-    if point.places is UNSET:
-        return gib(point.peak_bytes)
+    """Returns the peak of every place in GiB, where there are several; else that of one GPU, or of
+    the pipeline that is faster."""
+    if point.places is UNSET or point.pipeline is not UNSET:
+        return gib(fastest_peak_bytes(point))
     return ", ".join(f"{place.place} {gib(place.peak_bytes)}" for place in point.places)
 
 

@@ -164,7 +164,7 @@ class Calls:
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str,
         stages: Sequence[int] | None,
         schedules: Sequence[str],
         options: Options | None,

@@ -72,15 +72,10 @@ def devices_text(gpus: int | str | Bundle) -> int | str:
 def staged(stages: Sequence[int] | None, schedules: Sequence[str]) -> dict[str, Any]:
     """Returns the members of a question that asks for these numbers of pipeline stages, None for
     all of them; none where it asks for no pipeline."""
-    counts = numbers_of_stages(stages)
-    return {**counts, "schedules": list(schedules)} if counts else {}
-
-
-def numbers_of_stages(stages: Sequence[int] | None) -> dict[str, Any]:
-    """Returns the member `stages` alone, as in `staged`."""
     if stages is not None and set(stages) == set(NO_STAGES):
         return {}
-    return {"stages": AUTO if stages is None else sorted(set(stages))}
+    counts = AUTO if stages is None else sorted(set(stages))
+    return {"stages": counts, "schedules": list(schedules)}
 
 
 def question(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -16,7 +19,9 @@ class PipelinePoint(msgspec.Struct, frozen=True):
     groups of devices the r-th has the stages r, r + p, r + 2p, …, or r and 2p - 1 - r under `zbv`
     and `dualpipev`. `gap` says how much faster another
     pipeline of what was asked for could be at most, relative: of a frontier one whose peak is no
-    more, else any; null without a proof, left out in answers of earlier versions.
+    more, else any; null without a proof, left out in answers of earlier versions. `groups` are
+    there where devices are of several kinds: the group that each stage has devices of, and the peak
+    is then one of the devices with the least memory which would be as much of its limit.
     """
 
     id: str
@@ -31,6 +36,7 @@ class PipelinePoint(msgspec.Struct, frozen=True):
     first_units: list[str]
     stages_per_rank: int | UnsetType = UNSET
     gap: float | UnsetType | None = UNSET
+    groups: list[str] | UnsetType = UNSET
 
     @property
     def ranks(self) -> int:
@@ -39,7 +45,15 @@ class PipelinePoint(msgspec.Struct, frozen=True):
 
 
 def pipeline_text(point: PipelinePoint) -> str:
-    """Returns text such as `2 stages, 1f1b, 16`, or `8 stages on 4 ranks, interleaved, 16`: stages,
-    schedule, micro-batches."""
+    """Returns text such as `2 stages, 1f1b, 16`, `8 stages on 4 ranks, interleaved, 16` or, of
+    several kinds of devices, `4 stages (3 h100, 1 a100), 1f1b, 16`: stages, schedule,
+    micro-batches."""
     ranks = f" on {point.ranks} ranks" if point.stages_per_rank else ""
-    return f"{point.stages} stages{ranks}, {point.schedule}, {point.micro_batches}"
+    placed = f"{ranks}{groups_text(point.groups or ())}"
+    return f"{point.stages} stages{placed}, {point.schedule}, {point.micro_batches}"
+
+
+def groups_text(groups: Sequence[str]) -> str:
+    """Returns the groups of stages in their order, such as ` (3 h100, 1 a100)`; empty of none."""
+    runs = [f"{len(list(run))} {name}" for name, run in groupby(groups)]
+    return f" ({', '.join(runs)})" if runs else ""

@@ -87,8 +87,8 @@ Schedules: TypeAlias = Annotated[
     msgspec.Meta(
         max_length=MOST_COUNTS,
         description="How stages may run micro-batches, some of `1f1b`, `1f1b-eager`, `gpipe`, "
-        "`zb-h1`, `interleaved:2` to `interleaved:8`, `zbv`, `dualpipev`; the "
-        "first two where they are left out.",
+        "`zb-h1`, `interleaved:2` to `interleaved:8`, `zb-h1:2` to `zb-h1:8`, `zbv`, "
+        "`dualpipev`; the first two where they are left out.",
     ),
 ]
 """How the stages of a pipeline may run micro-batches."""
@@ -192,7 +192,8 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/comparisons`: what practitioners and other systems use, beside our answer.
 
     `proposals` and `seed` are those of FlexFlow's random search; without `proposals` it makes
-    50,000, on devices of several kinds 5,000. With `stages` pipelines are compared too.
+    50,000, on devices of several kinds 5,000. With `stages` pipelines are compared too, ours under
+    some of the `schedules`.
     """
 
     graph: str
@@ -203,6 +204,7 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     options: SearchOptions = {}
     priority: int = 0
     stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 QUESTIONS: Mapping[str, type[msgspec.Struct]] = {

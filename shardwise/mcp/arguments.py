@@ -215,6 +215,7 @@ class CompareArguments(JobArguments, frozen=True):
     ] = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)] = 0
     stages: StagesBeside | None = None
+    schedules: Schedules = []
 
 
 class ExplainArguments(Arguments, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -118,7 +118,7 @@ def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Fro
     devices = devices_of(ask.gpus, hardware)
     staged = _staged(ask, options)
     if staged:
-        check_asked(gpus=ask.gpus, objective=FASTEST[0], space=ANY)
+        check_asked(objective=FASTEST[0], space=ANY)
     return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
 
 
@@ -128,10 +128,10 @@ def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | 
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
     if staged := _staged(ask, options):
-        check_asked(gpus=ask.gpus, objective=ask.objective, space=ask.space, point=ask.point)
+        check_asked(objective=ask.objective, space=ask.space, point=ask.point)
         graph = load_graph(ask.graph)
         pipeline = advise.pipeline_or_plan(
-            graph, hardware, int(ask.gpus), options=options, progress=progress, **staged
+            graph, hardware, devices, options=options, progress=progress, **staged
         )
         desk.keep(pipeline)
         return pipeline
@@ -154,7 +154,8 @@ def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | 
 
 
 def _staged(
-    ask: FrontierArguments | PlanArguments | CurveArguments | QuoteArguments, options: Options
+    ask: FrontierArguments | PlanArguments | CurveArguments | QuoteArguments | CompareArguments,
+    options: Options,
 ) -> dict[str, Any]:
     """Returns the arguments of a question about pipelines, none of one that asks for none.
 
@@ -165,16 +166,11 @@ def _staged(
         check_schedules(ask.schedules)
         if ask.stages is None:
             raise BadInput("of no pipeline", field="schedules", expected="none without stages")
-    counts = _numbers_of_stages(ask.stages, options)
-    return {**counts, "schedules": ask.schedules or DEFAULT_SCHEDULES} if counts else {}
-
-
-def _numbers_of_stages(stages: Sequence[int] | str | None, options: Options) -> dict[str, Any]:
-    """Returns the argument `stages` alone, as in `_staged`."""
-    if not asks_for_stages(stages):
+    if not asks_for_stages(ask.stages):
         return {}
     check_replayed(check_pipelines, options)
-    return {"stages": None if isinstance(stages, str) else stages}
+    counts = None if isinstance(ask.stages, str) else ask.stages
+    return {"stages": counts, "schedules": ask.schedules or DEFAULT_SCHEDULES}
 
 
 def price_given(desk: Desk, ask: PricingArguments, progress: Progress) -> Pricing:
@@ -247,7 +243,7 @@ def compare_systems(desk: Desk, ask: CompareArguments, progress: Progress) -> Co
         progress,
         proposals=ask.proposals,
         seed=ask.seed,
-        **_numbers_of_stages(ask.stages, options),
+        **_staged(ask, options),
     )
 
 

@@ -25,7 +25,9 @@ from shardwise.peers.evaluate import points_of, with_steps
 from shardwise.peers.mixed.comparison import compare_mixed
 from shardwise.peers.papers import Peer, papers
 from shardwise.peers.replayed import compare_replayed
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.search.fitting import of_one_kind
+from shardwise.search.pipelines.searched import check_schedules
 from shardwise.search.search import Search, Subject, search
 from shardwise.sharding.names import named_dimensions
 
@@ -40,6 +42,7 @@ def compare(
     proposals: int | None = None,
     seed: int = 0,
     stages: Sequence[int] | None = (1,),
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> Comparison:
     """Returns all peers and this system on one cost model.
 
@@ -48,9 +51,11 @@ def compare(
     devices, or of a profile with groups a bundle such as `v100=2,1080ti=4` (by replayed steps
     only). `proposals` (None: 50,000, of several kinds 5,000) and `seed` are for FlexFlow's random
     search. With `stages` other than 1 (None: all that are possible) there are pipelines of these
-    numbers of stages too, by replayed steps on devices of one kind only. Raises `BadInput` for
-    options that a comparison cannot have (pins, method `tofu`, by sums several numbers of
-    micro-batches), numbers of stages as `PipelineSearch.fastest`, and what `search` raises.
+    numbers of stages too, ours under some of the `schedules`, by replayed steps on devices of one
+    kind only; with schedules that split backward also those of systems which have them. Raises
+    `BadInput` for options that a comparison cannot have (pins, method `tofu`, by sums several
+    numbers of micro-batches), numbers of stages as `PipelineSearch.fastest`, and what `search`
+    raises.
     """
     options, progress = options or Options(), progress or quiet
     check_options(options)
@@ -60,10 +65,12 @@ def compare(
     subject = Subject.of(graph)
     piped = stages is None or bool(set(stages) - {1})
     if piped:
-        _check_pipelines(options, devices)
+        check_one_kind(devices)
+        check_pipelines(options)
+        check_schedules(schedules)
     if isinstance(devices, Bundle) and options.overlap:
         return compare_mixed(subject, hardware, devices, options, progress, proposals, seed)
-    replayed = partial(compare_replayed, stages=stages) if piped else compare_replayed
+    replayed = partial(compare_replayed, stages=stages, schedules=schedules)
     compared = replayed if options.overlap else _compare_sums
     count = flexflow.PROPOSALS if proposals is None else proposals
     return compared(subject, hardware, of_one_kind(devices), options, progress, count, seed)
@@ -109,13 +116,14 @@ def check_options(options: Options) -> None:
         )
 
 
-def _check_pipelines(options: Options, devices: int | Bundle) -> None:
-    """Raises `BadInput` for what pipelines are not compared with."""
-    if isinstance(devices, Bundle):
+def check_one_kind(gpus: int | str | Bundle) -> None:
+    """Raises `BadInput` for pipelines that are compared on devices of several kinds."""
+    if not isinstance(gpus, int):
         raise BadInput(
-            "pipelines are of devices of one kind", field="gpus", expected="a number with stages"
+            "pipelines are compared on devices of one kind",
+            field="gpus",
+            expected="a number with stages; plan and frontier take devices of several kinds",
         )
-    check_pipelines(options)
 
 
 def _ours(

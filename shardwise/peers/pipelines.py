@@ -7,11 +7,16 @@
                   (Narayanan et al. 2021, §2.2 and §3)
     gpipe         samples over the devices of the stage, all its     GPipe
                   parameters on each (Huang et al. 2019, §2.2)
+    zero-bubble   those of megatron-3d, in whose fork the schedules  ZB-H1, ZB-V
+                  were published (Qi et al. 2024, §4)
+    dualpipe      samples alone, with ZeRO-1 (DeepSeek-V3 report,    DualPipeV
+                  §3.2)
 
 each with every number of stages that divides layers and devices, every number of micro-batches from
-the number of stages on, and the recomputations that the options allow. Interleaved, a device has
-every number of stages that divides its layers, where the micro-batches divide into rounds
-(`pipeline/schedules.py`). Strategies are those of
+the number of stages on, and the recomputations that the options allow. Where a schedule lets a
+device have any number of stages, it has every number that divides its layers and that the
+micro-batches allow (`pipeline/schedules.py`). The last two split backward, and are there where a
+question names one of their schedules. Strategies are those of
 `practitioners.py` on the devices of one stage, all stages alike. Their step is that of a pipeline
 that is searched: each stage replayed, the schedule simulated (`search/pipelines/uniform.py`).
 """
@@ -34,13 +39,16 @@ from shardwise.peers.evaluate import Breakdown, Piped, Point, Step
 from shardwise.peers.methods import STAGE
 from shardwise.peers.practices import Allowed
 from shardwise.peers.practitioners import Practice, practitioners
-from shardwise.pipeline.schedules import allows
+from shardwise.pipeline.placement import Placement
+from shardwise.pipeline.schedules import SCHEDULES, allows
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import HOPELESS
+from shardwise.search.pipelines.searched import Searched
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MEGATRON_3D, GPIPE = "megatron-3d", "gpipe"
+ZERO_BUBBLE, DUAL_PIPE = "zero-bubble", "dualpipe"
 INTERLEAVED = "interleaved"
 SCATTERING = ("megatron",)
 """Trainers in which devices with the same of a tensor send a part of it each to the next stage, and
@@ -53,6 +61,10 @@ def _is_megatron(one: Parallelism) -> bool:
 
 def _is_gpipe(one: Parallelism) -> bool:
     return one.tensor == 1 and one.zero == 0
+
+
+def _is_deepseek(one: Parallelism) -> bool:
+    return one.tensor == 1 and _is_megatron(one)
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,34 @@ METHODS = {
         ("gpipe",),
         _is_gpipe,
     ),
+    ZERO_BUBBLE: _Method(
+        "Zero Bubble",
+        "stages of equal layers under schedules that split backward, one on a device or several, "
+        "with the strategies of Megatron-style 3D",
+        ("zb-h1", "zbv"),
+        _is_megatron,
+        scattered=True,
+    ),
+    DUAL_PIPE: _Method(
+        "DualPipe-style",
+        "stages of equal layers in a V under DualPipeV, in each samples over its devices with the "
+        "distributed optimizer",
+        ("dualpipev",),
+        _is_deepseek,
+    ),
 }
+
+
+def methods_for(schedules: Sequence[str]) -> dict[str, _Method]:
+    """Returns the methods that are compared where a question names some schedules, as
+    `Searched.of` reads them: those that split backward with the schedules that are named."""
+    named = {Searched.of(name).name for name in schedules}
+    chosen = {}
+    for name, method in METHODS.items():
+        own = [s for s in method.schedules if not SCHEDULES[s].splits or s in named]
+        if own:
+            chosen[name] = replace(method, schedules=tuple(own))
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -119,15 +158,15 @@ def piped_practices(
 def cut_for(
     model: UniformModel, costed: UniformStages, schedules: Sequence[str]
 ) -> Iterator[tuple[str, UniformStages]]:
-    """Yields each schedule with the stages that it can run: as many on each rank as there are, and
-    of interleaved ones every number above 1 that layers and micro-batches allow."""
-    batches = costed.search.micro_batches
+    """Yields each schedule with the stages that it can run: as many on each rank as there are, or
+    where it leaves that open every number that layers and micro-batches allow, of interleaved ones
+    above 1."""
+    sizes = {"ranks": costed.ranks, "micro_batches": costed.search.micro_batches}
     for schedule in schedules:
-        if schedule != INTERLEAVED:
-            yield schedule, model.recut(costed, 1)
-            continue
-        for each in model.stages_per_rank(costed.ranks)[1:]:
-            if allows(schedule, ranks=costed.ranks, micro_batches=batches, stages_per_rank=each):
+        only = SCHEDULES[schedule].stages_per_rank
+        for each in model.stages_per_rank(costed.ranks):
+            wanted = each == only if only is not None else each > 1 or schedule != INTERLEAVED
+            if wanted and allows(schedule, **sizes, stages_per_rank=each):
                 yield schedule, model.recut(costed, each)
 
 
@@ -144,10 +183,12 @@ def pipeline_answers(
     model: UniformModel,
     options: Options,
     stages: Sequence[int] | None,
+    schedules: Sequence[str],
     progress: Progress,
 ) -> Iterator[Answer]:
-    """Yields both methods, with the best of each number of stages (None: all that are possible)."""
-    for name, method in METHODS.items():
+    """Yields the methods for some schedules, each with the best of each number of stages (None: all
+    that are possible)."""
+    for name, method in methods_for(schedules).items():
         started = monotonic()
         points: list[Point] = []
         notes: list[str] = []
@@ -270,9 +311,11 @@ def _together(stages: Sequence[Breakdown], incoming_bytes: float, fixed_s: float
 def _summed_s(stages: UniformStages, schedule: str, practice: Practice) -> float:
     """Returns the step by sums: that of `cuts.py`, without hops.
 
-    With v stages on each rank, filling and draining takes a v-th of the time.
+    With v stages on each rank, filling and draining takes a v-th of the time; the backward of
+    weights may fill it.
     """
     batches, ranks, each = stages.search.micro_batches, stages.ranks, stages.stages_per_rank
+    placement = Placement(ranks, each, SCHEDULES[schedule].shape)
     of_stages = stage_sums(
         stages.search.problem,
         stages.units.of_group,
@@ -282,8 +325,9 @@ def _summed_s(stages: UniformStages, schedule: str, practice: Practice) -> float
         [1] * (ranks * each),
     )
     times = [one.time_s / batches for one in of_stages]
-    of_ranks = [sum(times[rank::ranks]) for rank in range(ranks)]
-    return batches * max(of_ranks) + (sum(of_ranks) - max(of_ranks)) / each
+    of_ranks = [sum(times[stage] for stage in placement.stages_of(rank)) for rank in range(ranks)]
+    waits = 0.0 if SCHEDULES[schedule].splits else (sum(of_ranks) - max(of_ranks)) / each
+    return batches * max(of_ranks) + waits
 
 
 def stage_sums(

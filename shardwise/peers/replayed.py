@@ -29,6 +29,7 @@ from shardwise.documents import Comparison
 from shardwise.errors import Cancelled, SolverError
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
+from shardwise.peers.alpa import alpa_answer
 from shardwise.peers.answer import Answer, pareto, proven
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.document import ALL, OUR_PIPELINES, OURS, SPLITS, replayed_document
@@ -40,6 +41,7 @@ from shardwise.peers.practices import is_offered
 from shardwise.peers.practitioners import Practised, best_of_counts
 from shardwise.peers.recipes import recipe_answers
 from shardwise.peers.restrict import solve
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen, fastest, lowest_peak, time_gap
 from shardwise.search.fitting import search_fitting
@@ -60,6 +62,7 @@ def compare_replayed(
     proposals: int,
     seed: int,
     stages: Sequence[int] | None = (1,),
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> Comparison:
     """Returns the comparison by replayed steps; raises as `compare`."""
     ours = search_fitting(subject, hardware, gpus, options, progress)
@@ -77,8 +80,11 @@ def compare_replayed(
         answers += [(SPLITS, answer) for answer in papers.answers()]
     if stages is None or set(stages) - {1}:
         model = UniformModel(subject.graph, hardware, gpus)
-        answers += [(space, a) for a in pipeline_answers(model, options, stages, progress)]
-        own = _own_pipelines(subject.graph, hardware, gpus, options, progress, stages)
+        peers = pipeline_answers(model, options, stages, schedules, progress)
+        answers += [(space, answer) for answer in peers]
+        graph = subject.graph
+        answers.append((space, alpa_answer(graph, hardware, gpus, options, stages, progress)))
+        own = _own_pipelines(graph, hardware, gpus, options, progress, stages, schedules)
         answers.append((space, own))
     return replayed_document(ours, [*answers, (space, _own_answer(ours))])
 
@@ -261,17 +267,20 @@ def _own_pipelines(
     options: Options,
     progress: Progress,
     stages: Sequence[int] | None,
+    schedules: Sequence[str],
 ) -> Answer:
-    """Returns our pipelines: the fastest that fits of these numbers of stages (None: all)."""
+    """Returns our pipelines: the fastest that fits of these numbers of stages (None: all), under
+    some of the schedules."""
     started = monotonic()
-    search = PipelineSearch(graph, hardware, gpus, options, progress)
+    search = PipelineSearch(graph, hardware, gpus, options, progress, schedules)
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     fastest = search.fastest(asked)
     best, title = fastest.pipeline, "This system, pipelines"
     if best is None:
         reason = f"no pipeline of {' or '.join(map(str, asked)) or 'any number of'} stages fits"
         return Answer(OUR_PIPELINES, title, "", reason=reason)
-    label = f"pp{best.stages}·{best.schedule}"
+    each = f"·vpp{best.stages_per_rank}" if best.stages_per_rank > 1 else ""
+    label = f"pp{best.ranks}{each}·{best.schedule}"
     return Answer(
         OUR_PIPELINES,
         title,

@@ -97,14 +97,24 @@ def label(x: float, y: float, text: str, anchor: str = "start") -> str:
     )
 
 
-def bar_mark(x_of: Callable[[float], float], lane: Lane, bar: Bar, y: float) -> str:
-    """Returns a bar whose upper edge is at `y`, the paler the less of it is busy."""
+def bar_mark(
+    x_of: Callable[[float], float],
+    lane: Lane,
+    bar: Bar,
+    y: float,
+    height: float = BAR,
+    opacity: float = 1.0,
+    text: str | None = None,
+) -> str:
+    """Returns a bar whose upper edge is at `y`, the paler the less of it is busy; `text` is what it
+    says in place of `bar_text`."""
     x, end = x_of(bar.start_s), x_of(bar.end_s)
-    opacity = FAINTEST + (1.0 - FAINTEST) * busy_share(bar)
+    opaque = opacity * (FAINTEST + (1.0 - FAINTEST) * busy_share(bar))
+    words = bar_text(lane, bar) if text is None else text
     return (
         f'<rect class="{lane.kind}" x="{x:.2f}" y="{y:.1f}" width="{max(end - x, 0.6):.2f}" '
-        f'height="{BAR}" fill="{COLOURS[lane.kind]}" fill-opacity="{opacity:.2f}">'
-        f"<title>{escape(bar_text(lane, bar))}</title></rect>"
+        f'height="{height:g}" fill="{COLOURS[lane.kind]}" fill-opacity="{opaque:.2f}">'
+        f"<title>{escape(words)}</title></rect>"
     )
 
 
@@ -113,9 +123,10 @@ def _lane_name(timeline: Timeline, lane: Lane) -> str:
     return f"{lane.name}, {share:.0%}"
 
 
-def bar_text(lane: Lane, bar: Bar) -> str:
-    """Returns what a bar is: when it is, and how much of it is busy where that is not all."""
-    text = f"{lane.name}: {seconds(bar.start_s)} to {seconds(bar.end_s)}"
+def bar_text(lane: Lane, bar: Bar, of: str = "") -> str:
+    """Returns what a bar is, and `of` what: when it is, and how much of it is busy where that is
+    not all."""
+    text = f"{lane.name}{of}: {seconds(bar.start_s)} to {seconds(bar.end_s)}"
     return text if busy_share(bar) > 0.995 else f"{text}, {busy_share(bar):.0%} of it busy"
 
 

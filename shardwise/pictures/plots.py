@@ -150,17 +150,22 @@ def _bundles_picture(document: Curve) -> Picture:
     )
     names = [_words(point) for point in points]
     places = range(len(points))
-    fitting = [(i, point) for i, point in enumerate(points) if point.feasible]
-    times = [(i, point.replayed_time_s or 0.0) for i, point in fitting]
-    rates = [(i, p.samples_per_s) for i, p in fitting if p.samples_per_s is not None]
-    failing = [i for i, point in enumerate(points) if not point.feasible]
+    fitting = [(i, point) for i, point in enumerate(points) if fits(point)]
+    times = [(i, fastest_s(point, overlap=True) or 0.0) for i, point in fitting]
+    of_all = [(i, fastest_samples_per_s(point)) for i, point in fitting]
+    rates = [(i, rate) for i, rate in of_all if rate is not None]
+    failing = [i for i, point in enumerate(points) if not fits(point)]
+    piped = {i for i, point in fitting if point.pipeline is not UNSET}
     axes[0].bar([i for i, _ in times], [t for _, t in times], color=BLUE, label="time of a step")
+    if piped:
+        of_pipelines = [(i, t) for i, t in times if i in piped]
+        axes[0].bar(*zip(*of_pipelines, strict=True), color=PURPLE, label="by a pipeline")
     axes[0].plot(failing, [0] * len(failing), "x", color=RED, label="does not fit")
     axes[0].set_ylabel("time of a step (s)")
     axes[0].set_title(picture.title, fontsize=10)
     axes[1].bar([i for i, _ in rates], [rate for _, rate in rates], color=GREEN)
     axes[1].set_ylabel("samples per second")
-    if failing:
+    if failing or piped:
         axes[0].legend(frameon=False)
     for panel in axes:
         panel.set_ylim(bottom=0)

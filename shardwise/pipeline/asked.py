@@ -40,26 +40,19 @@ def stages_from(text: str, field: str = "stages") -> list[int] | None:
 
 def check_asked(
     *,
-    gpus: int | str,
     objective: str,
     space: str,
     order: str | None = None,
     point: str | None = None,
-    several_kinds: bool = False,
     called: Callable[[str], str] = str,
 ) -> None:
-    """Raises `BadInput` for questions that are not asked about pipelines.
-
-    `gpus` is a number, or a text that may be one, and with `several_kinds` a bundle; `called` is
-    how a member is named.
-    """
+    """Raises `BadInput` for questions that are not asked about pipelines; `called` is how a member
+    is named."""
     stages = called("stages")
-    number = several_kinds or isinstance(gpus, int) or gpus.isdecimal()
     for name, given, allowed in (
         ("order", order is not None, f"no {called('order')} with {stages}"),
         ("space", space != "any", f"any with {stages}"),
         ("objective", objective not in FASTEST, f"mini-time with {stages}"),
-        ("gpus", not number, f"a number with {stages}"),
     ):
         if given:
             raise BadInput(

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
+from shardwise.pipeline.schedules import SCHEDULES
 from shardwise.trainers.models import MODELS, Model
 
 FIELD = "trainer.parallelism"
@@ -192,11 +193,12 @@ def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
             field="schedule",
             expected=_listed(limits.schedules),
         )
-    if (plan.schedule == "interleaved") != (plan.ranks < len(plan.stages)):
+    several = SCHEDULES[plan.schedule].stages_per_rank != 1
+    if several != (plan.ranks < len(plan.stages)):
         raise BadInput(
             f"{plan.schedule} of {len(plan.stages)} stages on {plan.ranks} ranks",
             field="stages_per_rank",
-            expected="above 1 with interleaved stages alone",
+            expected="above 1" if several else "1",
         )
 
 

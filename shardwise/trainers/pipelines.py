@@ -23,6 +23,7 @@ from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
 from shardwise.peers.practices import Allowed
+from shardwise.pipeline import schedules as published
 from shardwise.pipeline.keeping import moments_of
 from shardwise.pipeline.schedules import allows
 from shardwise.replay.stages import FEWEST
@@ -36,9 +37,12 @@ from shardwise.trainers.spaces import space_of
 
 SCHEDULES = {
     "megatron": ("1f1b", INTERLEAVED),
-    "torchtitan": ("1f1b", "gpipe", INTERLEAVED),
+    "torchtitan": ("1f1b", "gpipe", INTERLEAVED, "zb-h1", "zbv", "dualpipev"),
 }
 """Of trainers whose pipelines are priced, the schedules."""
+
+LOOPED = (INTERLEAVED, "zb-h1")
+"""Schedules that trainers run with several stages on each rank alone, as many as wanted."""
 
 STAGES, SCHEDULE, STAGES_PER_RANK = "stages", "schedule", "stages per rank"
 
@@ -80,6 +84,7 @@ def price_pipeline(
     model = UniformModel(graph, hardware, devices, scattered=scattered)
     each = _stages_per_rank(model, configuration, file)
     schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
+    _check_number(schedule, each, file)
     given = _Key(configuration.stages, schedule, each, configuration.parallelism)
     zero = tuple(sorted({*options.zero, given.parallelism.zero}))
     options = with_fields(options, zero=zero, recompute=AUTO)
@@ -117,14 +122,35 @@ def price_pipeline(
 def _of_one_stage(configuration: Configuration, file: str) -> str:
     """Returns the schedule of ranks with one stage each, which Megatron-LM does not interleave and
     torchtitan refuses to."""
-    if configuration.schedule == INTERLEAVED and configuration.trainer != "megatron":
+    if configuration.schedule in LOOPED and configuration.trainer != "megatron":
         raise BadInput(
-            "interleaved stages, one on each rank",
+            f"{configuration.schedule} with one stage on each rank",
             file=file,
             field="stages per rank",
             expected="at least 2",
         )
     return "1f1b" if configuration.schedule == INTERLEAVED else configuration.schedule
+
+
+def _check_number(schedule: str, each: int, file: str) -> None:
+    """Raises `BadInput` for another number of stages on each rank than the schedule has."""
+    only = published.SCHEDULES[schedule].stages_per_rank
+    if only is not None and each != only:
+        raise BadInput(
+            f"{schedule} with {each} stages on each rank",
+            file=file,
+            field="stages per rank",
+            expected=f"{only}",
+        )
+
+
+def trainer_stages(
+    model: UniformModel, costed: UniformStages, trainer: str
+) -> Iterator[tuple[str, UniformStages]]:
+    """Yields the schedules of a trainer, each with the stages that it can run."""
+    for schedule, cut in cut_for(model, costed, SCHEDULES[trainer]):
+        if cut.stages_per_rank > 1 or schedule not in LOOPED:
+            yield schedule, cut
 
 
 def _stages_per_rank(model: UniformModel, configuration: Configuration, file: str) -> int:
@@ -193,19 +219,22 @@ def _priced(
     trainer: str,
     progress: Progress,
 ) -> Iterator[tuple[_Key, Pipeline]]:
-    """Yields the allowed strategies with as many stages on each rank as given, under the trainer's
-    schedules for that number; and with other numbers the given strategy alone."""
-    each, schedules = given.stages_per_rank, SCHEDULES[trainer]
-    alike = [name for name in schedules if (name == INTERLEAVED) == (each > 1)]
-    for one in piped_practices(model.recut(costed, each), given.schedule, allowed, progress):
+    """Yields the allowed strategies with stages that are placed as given, under the trainer's
+    schedules for those; and with others, or another backward, the given strategy alone."""
+    own = published.SCHEDULES[given.schedule]
+    alike: list[str] = []
+    for schedule, cut in trainer_stages(model, costed, trainer):
+        rule, each = published.SCHEDULES[schedule], cut.stages_per_rank
+        if (rule.splits, rule.shape, each) == (own.splits, own.shape, given.stages_per_rank):
+            alike.append(schedule)
+            continue
+        for one in piped_practices(cut, schedule, given.parallelism.__eq__, progress):
+            yield _Key(cut.ranks, schedule, each, one.practice.parallelism), one.pipeline
+    cut = model.recut(costed, given.stages_per_rank)
+    for one in piped_practices(cut, given.schedule, allowed, progress):
         for name in alike:
-            key = _Key(costed.ranks, name, each, one.practice.parallelism)
+            key = _Key(cut.ranks, name, cut.stages_per_rank, one.practice.parallelism)
             yield key, with_fields(one.pipeline, schedule=name)
-    for schedule, cut in cut_for(model, costed, schedules):
-        if cut.stages_per_rank != each:
-            for one in piped_practices(cut, schedule, given.parallelism.__eq__, progress):
-                key = _Key(cut.ranks, schedule, cut.stages_per_rank, one.practice.parallelism)
-                yield key, one.pipeline
 
 
 def _alternative(given: _Key, own: Pipeline, key: _Key, other: Pipeline) -> PipelineAlternative:

@@ -18,11 +18,11 @@ from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
-from shardwise.peers.pipelines import SCATTERING, PipedPractice, cut_for, piped_practices
+from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
-from shardwise.trainers.pipelines import SCHEDULES
+from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.spaces import space_of
 
@@ -67,7 +67,7 @@ def pipeline_for(
     for place, (count, batches) in enumerate(questions):
         go_on(progress, STAGE, place / len(questions))
         costed = model.costed(count, batches, options, progress)
-        for schedule, cut in cut_for(model, costed, SCHEDULES[trainer]):
+        for schedule, cut in trainer_stages(model, costed, trainer):
             cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
             for one in piped_practices(cut, schedule, space.allows, progress, cutoff_s):
                 if best is None or one.pipeline.rank < best.pipeline.rank:

@@ -19,7 +19,7 @@ LIMITS = Limits(
     hybrid=(2, 3),
     sequence=(True,),
     recompute=("none", "selective", "full"),
-    schedules=("1f1b", "gpipe", "interleaved"),
+    schedules=("1f1b", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev"),
 )
 
 _RESHARD = {2: "never", 3: "always"}
@@ -57,14 +57,21 @@ KEYS = (
 )
 """What the section `parallelism` may have."""
 
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+SCHEDULES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "zb-h1": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
 """By our name what torchtitan calls them."""
 
 STAGES_PER_RANK = 2
 """Stages of each device under schedules with several, unless the layers of a stage are given."""
 
-_SPLIT = ("interleavedzerobubble", "zbvzerobubble", "dualpipev")
-"""Schedules that split backward."""
+_SEVERAL = ("interleaved", "zb-h1", "zbv", "dualpipev")
+"""Schedules of several stages on each device."""
 
 _OWN_STAGES = (
     "pipeline_parallel_split_points",
@@ -136,7 +143,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         unread=[*notes, *job.unread(), *(path for part in sections for path in part.unread())],
         stages=stages,
         schedule=schedule,
-        stages_per_rank=STAGES_PER_RANK if schedule == "interleaved" and layers is None else 1,
+        stages_per_rank=STAGES_PER_RANK if schedule in _SEVERAL and layers is None else 1,
         layers_per_stage=layers,
     )
 
@@ -154,9 +161,8 @@ def _schedule(
         (own for own, theirs in SCHEDULES.items() if theirs.lower() == name.lower()), ""
     )
     if not schedule:
-        why = ", which splits backward," if name.lower() in _SPLIT else ", which"
         raise BadInput(
-            f"got {name[:40]!r}{why} is not priced",
+            f"got {name[:40]!r}, which is not priced",
             field="parallelism.pipeline_parallel_schedule",
             expected=" or ".join(SCHEDULES.values()),
         )
@@ -165,7 +171,7 @@ def _schedule(
     size = parallelism.count("pipeline_parallel_microbatch_size", 1)
     pieces = divided(samples, size, "samples", "parallelism.pipeline_parallel_microbatch_size")
     layers = 0
-    if schedule == "interleaved":
+    if schedule in _SEVERAL:
         layers = parallelism.count("pipeline_parallel_layers_per_stage", 0, least=0)
     return schedule, pieces, layers or None
 

@@ -108,7 +108,7 @@ def test_input_schemas_take_what_the_tools_take_and_no_more(tools: dict[str, Too
     assert check.is_valid({**VGG, "gpus": "v100=2,1080ti=4", "objective": "mini-memory"})
     assert check.is_valid({**VGG, "stages": [1, 2], "schedules": ["gpipe"]})
     compared = tools["compare"].input_schema["properties"]
-    assert "stages" in compared and "schedules" not in compared
+    assert "stages" in compared and "schedules" in compared
     for wrong in (
         {"gpus": 0},
         {"gpus": 2**40},
@@ -123,6 +123,10 @@ def test_input_schemas_take_what_the_tools_take_and_no_more(tools: dict[str, Too
         assert not check.is_valid({**VGG, **wrong}), wrong
 
 
+KINDS = {
+    "graph": "shipped:gpt2", "hardware": "heterog-8", "gpus": "v100=2,p100=2",
+    "options": {"micro_batches": [8]},
+}  # fmt: skip
 PIPED = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
 
 
@@ -141,9 +145,16 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
                 ("plan", {**plan, "schedules": ["gpipe"]}),
                 ("plan", {**plan, "stages": [2], "schedules": ["dualpipe"]}),
                 ("frontier", {**plan, "stages": [2], "options": {"overlap": False}}),
-                ("quote", {"graph": "shipped:gpt2", "stages": [2], "combine": 2}),
+                ("compare", {**plan, "stages": [2], "schedules": ["zb-h2"]}),
+                ("plan", {**KINDS, "stages": [2], "schedules": ["zbv"]}),
             )
         ]
+        of_kinds = await document_of(client, "plan", **KINDS, stages=[2])
+        assert [stage["group"] for stage in of_kinds["stages"]] in (
+            ["v100", "p100"],
+            ["p100", "v100"],
+        )
+        assert of_kinds["bundle"] == "v100=2,p100=2"
         by_id = await document_of(client, "explain", plan=pipeline["id"])
         by_document = await document_of(client, "explain", plan=pipeline)
         sbatch = await document_of(client, "export", plan=pipeline["id"], format="sbatch")
@@ -168,7 +179,8 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
         "schedules",
         "dualpipe",
         "options.overlap",
-        "combine",
+        "zb-h2",
+        "zbv on devices of several kinds",
     )
     for result, part in zip(refused, parts, strict=True):
         assert result.is_error and part in text_of(result), text_of(result)

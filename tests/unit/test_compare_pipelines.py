@@ -32,11 +32,13 @@ from shardwise.peers.pipelines import (
     METHODS,
     PipedPractice,
     cut_for,
+    methods_for,
     piped_point,
     piped_practices,
     stage_sums,
 )
 from shardwise.pipeline.actions import Kind
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
@@ -46,6 +48,8 @@ from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
 COUNTS = (2, 4, 8)
 OPTIONS = Options(micro_batches=COUNTS)
+WHOLE = methods_for(DEFAULT_SCHEDULES)
+"""The methods whose backward is whole (those of others: test_compare_split.py)."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def document(gpt2: Graph) -> Comparison:
 
 
 def practices(stages: UniformStages, name: str) -> list[PipedPractice]:
-    method = METHODS[name]
+    method = WHOLE[name]
     return list(piped_practices(stages, method.schedules[0], method.allowed, quiet))
 
 
@@ -110,7 +114,7 @@ def test_few_micro_batches_are_refused(model: UniformModel) -> None:
 
 def test_a_model_without_layers_says_so() -> None:
     document = compare(mlp(), MACHINE, 4, Options(micro_batches=(4,)), proposals=10, stages=None)
-    for name in METHODS:
+    for name in WHOLE:
         method = method_of(document, name)
         assert not method.points and "0 layers" in (method.reason or "")
 
@@ -139,11 +143,11 @@ def test_megatron_shards_states_and_gpipe_nothing(stages: UniformStages) -> None
 def test_their_price_is_that_of_replayed_stages(stages: UniformStages) -> None:
     """Step and peaks from the stages' replay and the simulated schedule, put together here."""
     replayer = StageReplayer(stages.search.own_replayer, stages.units.of_group)
-    for name in METHODS:
+    for name in WHOLE:
         for one in practices(stages, name)[:4]:
             pipeline, practice = one.pipeline, one.practice
             replayed = replayer.replay(practice.choices, practice.edge_choices, (0, 4, 7, 10, 14))
-            made = schedule(METHODS[name].schedules[0], ranks=4, micro_batches=8)
+            made = schedule(WHOLE[name].schedules[0], ranks=4, micro_batches=8)
             times = [
                 StageTimes(float(f), float(b), 0.0)
                 for f, b in zip(replayed.forward_s, replayed.backward_s, strict=True)
@@ -174,7 +178,7 @@ def test_interleaved_stages_are_priced_by_their_lists(interleaved: UniformStages
     """Step and peaks put together here: action by action of each rank's list."""
     ranks, each, bounds = interleaved.ranks, interleaved.stages_per_rank, interleaved.bounds
     replayer = interleaved.replayer_of()
-    methods = METHODS[MEGATRON_3D]
+    methods = WHOLE[MEGATRON_3D]
     for one in list(piped_practices(interleaved, INTERLEAVED, methods.allowed, quiet))[:3]:
         pipeline = one.pipeline
         chosen = one.practice.choices, one.practice.edge_choices
@@ -320,10 +324,10 @@ def test_sums_of_stages_are_those_of_the_whole(stages: UniformStages) -> None:
         )
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", list(WHOLE))
 def test_sums_leave_out_none_that_is_faster(stages: UniformStages, name: str) -> None:
     """With the time of the second as what is to be beaten, the fastest is still found."""
-    method, steps = METHODS[name], {one.pipeline.step_s for one in practices(stages, name)}
+    method, steps = WHOLE[name], {one.pipeline.step_s for one in practices(stages, name)}
     first, second, *_ = sorted(steps)
     again = piped_practices(stages, method.schedules[0], method.allowed, quiet, second)
     assert min(one.pipeline.step_s for one in again) == first
@@ -333,7 +337,7 @@ def test_sums_leave_out_none_that_is_faster(stages: UniformStages, name: str) ->
 
 
 def every(model: UniformModel, name: str, count: int) -> Iterator[PipedPractice]:
-    method = METHODS[name]
+    method = WHOLE[name]
     for batches in (4, 8):
         costed = model.costed(count, batches, OPTIONS, quiet)
         costed = replace(costed, scattered=method.scattered)
@@ -341,7 +345,7 @@ def every(model: UniformModel, name: str, count: int) -> Iterator[PipedPractice]
             yield from piped_practices(cut, order, method.allowed, quiet)
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", list(WHOLE))
 def test_points_are_the_best_of_each_number_of_stages(
     model: UniformModel, document: Comparison, name: str
 ) -> None:
@@ -380,7 +384,7 @@ def test_ours_is_the_plan_with_stages(gpt2: Graph, document: Comparison) -> None
 def test_without_stages_all_is_as_it_was(gpt2: Graph, document: Comparison) -> None:
     plain = compare(gpt2, MACHINE, 8, OPTIONS, proposals=100)
     names = [method.method for method in plain.methods]
-    assert set(names).isdisjoint({*METHODS, "shardwise-pipelines"})
+    assert set(names).isdisjoint({*METHODS, "alpa", "shardwise-pipelines"})
     assert [m.method for m in document.methods if m.method in names] == names
     assert plain.certificate and document.certificate
     assert plain.certificate.time_lower_bound_s == document.certificate.time_lower_bound_s
@@ -393,7 +397,7 @@ def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
     limit = 10**9
     options = Options(micro_batches=(4,), memory_limit_bytes=limit)
     document = compare(gpt2, MACHINE, 8, options, proposals=10, stages=(2,))
-    for name in METHODS:
+    for name in WHOLE:
         (point,) = method_of(document, name).points
         assert point.pipeline and max(point.pipeline.peak_bytes) > limit and not point.feasible
         assert method_of(document, name).best is None

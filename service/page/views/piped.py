@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.documents.pipeline_point import groups_text
+from shardwise.search.pipelines.searched import Searched
+
 
 def piped(point: dict[str, Any], time: str) -> dict[str, Any]:
     """Returns a point with the figures of its faster step: where it has a pipeline those of that,
@@ -11,8 +14,10 @@ def piped(point: dict[str, Any], time: str) -> dict[str, Any]:
     pipeline = point.get("pipeline")
     if pipeline is None:
         return point
+    # Of strategies without a pipeline, on several kinds of devices.
+    shared = {name: value for name, value in point.items() if name not in ("places", "alone")}
     return {
-        **point,
+        **shared,
         **figures(pipeline),
         "feasible": True,
         time: pipeline["step_s"],
@@ -37,9 +42,10 @@ def words(pipeline: dict[str, Any]) -> str:
 
 
 def _stages(pipeline: dict[str, Any]) -> str:
-    """Returns text such as `2 stages`, or `8 stages on 4 ranks`."""
+    """Returns text such as `2 stages`, `8 stages on 4 ranks` or `4 stages (3 h100, 1 a100)`."""
     stages, each = pipeline["stages"], pipeline.get("stages_per_rank", 1)
-    return f"{stages} stages" + (f" on {stages // each} ranks" if each > 1 else "")
+    ranks = f" on {stages // each} ranks" if each > 1 else ""
+    return f"{stages} stages{ranks}{groups_text(pipeline.get('groups', ()))}"
 
 
 def questions(
@@ -54,5 +60,5 @@ def questions(
     return {
         "options": again,
         "stages": [pipeline["stages"] // each],
-        "schedules": [pipeline["schedule"] + (f":{each}" if each > 1 else "")],
+        "schedules": [str(Searched(pipeline["schedule"], each))],
     }

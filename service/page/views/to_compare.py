@@ -61,15 +61,21 @@ def _question(context: RequestContext, job: Job) -> Question:
         raise not_found("comparison", job.id)
     options = comparable(asked["options"])
     stages = _stages(asked.get("stages"), gpus)
-    ask = CompareRequest(job.graph_id, "", gpus, options=options, stages=stages)
+    schedules = asked.get("schedules", []) if stages else []
+    ask = CompareRequest(
+        job.graph_id, "", gpus, options=options, stages=stages, schedules=schedules
+    )
     return compare_question(ask, job.graph_id, hardware, limits_of(context))
 
 
 def _stages(stages: list[int] | Literal["auto"] | None, gpus: int | str) -> Any:
-    """Returns the numbers of stages of a question that these devices have too; None for none."""
+    """Returns the numbers of stages of a question that these devices have too; None for none, and
+    on devices of several kinds, where pipelines are not compared."""
+    if not isinstance(gpus, int):
+        return None
     if not isinstance(stages, list):
         return stages
-    return [count for count in stages if isinstance(gpus, int) and gpus % count == 0] or None
+    return [count for count in stages if gpus % count == 0] or None
 
 
 def _stands(kind: str, result: dict[str, Any]) -> dict[str, Any] | None:

@@ -34,7 +34,6 @@ from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import (
     devices_text,
-    numbers_of_stages,
     offers_csv,
     staged,
 )
@@ -256,7 +255,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str | Bundle,
         *,
         stages: Sequence[int] | None = None,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -266,11 +265,18 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
 
-        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md).
+        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md); `gpus` is as in `frontier`.
         """
         return await self._run(
             self._calls.pipeline_or_plan(
-                graph, hardware, gpus, stages, schedules, options, progress, timeout_s
+                graph,
+                hardware,
+                devices_text(gpus),
+                stages,
+                schedules,
+                options,
+                progress,
+                timeout_s,
             )
         )
 
@@ -362,19 +368,21 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         proposals: int | None = None,
         seed: int = 0,
         stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Comparison:
         """Returns what practitioners and other systems use beside our answer,
         `shardwise.compare/1`, as `shardwise.peers.compare` gives it.
 
         `gpus` is as in `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
-        With numbers of `stages` (None: all that are possible) pipelines are compared too.
+        With numbers of `stages` (None: all that are possible) pipelines are compared too, ours
+        under some of the `schedules`.
         """
         return await self._run(
             self._calls.answer(
                 Comparison, graph, hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
-                **numbers_of_stages(stages),
+                **staged(stages, schedules),
             )
         )  # fmt: skip
 

@@ -35,7 +35,6 @@ from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import (
     devices_text,
-    numbers_of_stages,
     offers_csv,
     staged,
 )
@@ -257,7 +256,7 @@ class Client(LaunchMethods, AdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int,
+        gpus: int | str | Bundle,
         *,
         stages: Sequence[int] | None = None,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -267,11 +266,18 @@ class Client(LaunchMethods, AdministrationMethods):
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
 
-        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md).
+        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md); `gpus` is as in `frontier`.
         """
         return self._run(
             self._calls.pipeline_or_plan(
-                graph, hardware, gpus, stages, schedules, options, progress, timeout_s
+                graph,
+                hardware,
+                devices_text(gpus),
+                stages,
+                schedules,
+                options,
+                progress,
+                timeout_s,
             )
         )
 
@@ -363,19 +369,21 @@ class Client(LaunchMethods, AdministrationMethods):
         proposals: int | None = None,
         seed: int = 0,
         stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Comparison:
         """Returns what practitioners and other systems use beside our answer,
         `shardwise.compare/1`, as `shardwise.peers.compare` gives it.
 
         `gpus` is as in `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
-        With numbers of `stages` (None: all that are possible) pipelines are compared too.
+        With numbers of `stages` (None: all that are possible) pipelines are compared too, ours
+        under some of the `schedules`.
         """
         return self._run(
             self._calls.answer(
                 Comparison, graph, hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
-                **numbers_of_stages(stages),
+                **staged(stages, schedules),
             )
         )  # fmt: skip
 

@@ -149,7 +149,9 @@ class Pipeline:
             return tuple(self._hop_s(stage, share) for stage, share in enumerate(shares))
         problem = self.search.problem
         return tuple(
-            self.axes.scattered_s(
+            0.0
+            if self.rank_of[n] == self.rank_of[n + 1]
+            else self.axes.scattered_s(
                 self._sender(n),
                 problem.context.mesh,
                 incoming_shares(problem, self.units, self.choices, cut),

@@ -27,7 +27,14 @@ from shardwise.search.pipelines.kinds import StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.rules import divided, rules_of
-from shardwise.search.pipelines.searched import SCHEDULES, Kind, Run, Searched, ordered
+from shardwise.search.pipelines.searched import (
+    SCHEDULES,
+    Kind,
+    Run,
+    Searched,
+    check_of_kinds,
+    ordered,
+)
 from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
@@ -147,13 +154,8 @@ class PipelineSearch:
         """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
         hold, and `Infeasible` as `mesh_of`."""
         self._schedules = [Searched.of(name) for name in ordered(self.schedules)]
-        several = [str(of) for of in self._schedules if of.stages_per_rank > 1 or of.splits]
-        if several and isinstance(self.gpus, Bundle):
-            raise BadInput(
-                f"{several[0]} on devices of several kinds",
-                field="schedules",
-                expected=f"some of {', '.join(SCHEDULES)}",
-            )
+        if isinstance(self.gpus, Bundle):
+            check_of_kinds(self.schedules)
         self._devices = devices_for(self.hardware, self.gpus)
         self._staged = self.staged or StagedSubject.of(self.graph)
         pins, others = divided(self.options.pins)

@@ -1,9 +1,9 @@
 """The schedules that are searched, by the names that a question has for them.
 
 `1f1b`, `1f1b-eager` and `gpipe` have one stage on each rank, and so has `zb-h1`, whose backward is
-split; `interleaved:2` is `interleaved` with two. `zbv` and `dualpipev`, split as well, always have
-two. A name and numbers of ranks and micro-batches make a `Run`: how many stages there are, how many
-micro-batches each keeps, and in which order they run.
+split; `interleaved:2` is `interleaved` with two, `zb-h1:2` is `zb-h1` with two. `zbv` and
+`dualpipev`, split as well, always have two. A name and numbers of ranks and micro-batches make a
+`Run`: how many stages there are, how many micro-batches each keeps, and in which order they run.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from shardwise.pipeline.split_keeping import split_moments
 SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
 """The schedules of one stage on each rank, each with a whole backward."""
 
-INTERLEAVED = "interleaved"
+INTERLEAVED, ZB_H1 = "interleaved", "zb-h1"
+LOOPED = (INTERLEAVED, ZB_H1)
+"""The schedules that may have any number of stages on each rank, in a loop."""
 
-SPLIT = ("zb-h1", "zbv", "dualpipev")
-"""The schedules that split backward, each with one number of stages on each rank."""
+SPLIT = (ZB_H1, "zbv", "dualpipev")
+"""The schedules that split backward."""
 
 MOST_EACH = 8
 """The most stages that a rank is asked to have."""
@@ -49,7 +51,7 @@ class Searched:
 
     @classmethod
     def of(cls, text: str) -> Searched:
-        """Returns what a text such as `1f1b` or `interleaved:2` names.
+        """Returns what a text such as `1f1b`, `interleaved:2` or `zb-h1:2` names.
 
         Raises `BadInput` for what is not searched.
         """
@@ -58,17 +60,19 @@ class Searched:
         if text in SPLIT:
             return cls(text, RULES[text].stages_per_rank or 1)
         name, _, each = text.partition(":")
-        if name == INTERLEAVED and each in map(str, range(2, MOST_EACH + 1)):
+        if name in LOOPED and each in map(str, range(2, MOST_EACH + 1)):
             return cls(name, int(each))
         raise BadInput(
             f"no schedule {text[:80]!r} is searched",
             field="schedules",
-            expected=f"{', '.join((*SCHEDULES, *SPLIT))}, {INTERLEAVED}:2 to "
-            f"{INTERLEAVED}:{MOST_EACH}",
+            expected=", ".join(
+                (*SCHEDULES, *SPLIT, *(f"{n}:2 to {n}:{MOST_EACH}" for n in LOOPED))
+            ),
         )
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.stages_per_rank}" if self.name == INTERLEAVED else self.name
+        several = self.name in LOOPED and self.stages_per_rank > 1
+        return f"{self.name}:{self.stages_per_rank}" if several else self.name
 
     @property
     def kind(self) -> Kind:
@@ -98,6 +102,17 @@ def check_schedules(names: Sequence[str]) -> None:
     """Raises `BadInput` for schedules that are not searched, or none."""
     for name in names or ("",):
         Searched.of(name)
+
+
+def check_of_kinds(names: Sequence[str]) -> None:
+    """Raises `BadInput` for schedules that stages on devices of several kinds do not have."""
+    for of in map(Searched.of, ordered(names)):
+        if of.stages_per_rank > 1 or of.splits:
+            raise BadInput(
+                f"{of} on devices of several kinds",
+                field="schedules",
+                expected=f"some of {', '.join(SCHEDULES)}",
+            )
 
 
 def ordered(names: Sequence[str]) -> list[str]:

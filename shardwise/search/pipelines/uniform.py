@@ -66,6 +66,7 @@ class UniformStages:
         """
         order = moments_of(schedule, self.ranks, self.search.micro_batches, self.stages_per_rank)[0]
         placed = [order.placement.stages_of(rank) for rank in range(self.ranks)]
+        copies = [one.copies for one in self.tied]
         replayer = self._split_replayer if SCHEDULES[schedule].splits else self.replayer_of()
         return Pipeline(
             self.search,
@@ -77,7 +78,7 @@ class UniformStages:
             self.bounds,
             choices,
             edge_choices,
-            replayer.replay(choices, edge_choices, self.bounds, placed),
+            replayer.replay(choices, edge_choices, self.bounds, placed, copies),
             self.stages_per_rank,
             self.scattered,
         )

@@ -83,6 +83,39 @@ def test_pipelines_are_compared_where_they_are_asked_for(system: System) -> None
     assert len(ids) == 1 and job["id"] not in ids, "one stage is no pipeline"
 
 
+def test_comparisons_take_schedules_that_split_backward(system: System, tmp_path: Path) -> None:
+    """As the library, by the client and by the command; they are part of the question."""
+    eight = Options(micro_batches=(8,))
+    asked: dict[str, Any] = {"stages": [2], "schedules": ["zbv"]}
+    with Client(system.service.url) as client:
+        there = client.compare("shipped:gpt2", "l4", 2, eight, proposals=50, **asked)
+    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("l4")
+    here = compare(graph, hardware, 2, eight, proposals=50, **asked)
+    assert timeless(there) == timeless(here)
+    schedules = {
+        method.method: point.pipeline.schedule
+        for method in there.methods
+        for point in method.points
+        if point.pipeline
+    }
+    assert schedules["zero-bubble"] == schedules["shardwise-pipelines"] == "zbv"
+    assert schedules["alpa"] == "1f1b" and "dualpipe" not in schedules
+    (job, *_) = system.client.get("/v1/comparisons").json()["items"]
+    body: dict[str, Any] = {"graph": "shipped:gpt2", "hardware": "l4", "gpus": 2, "proposals": 50}
+    ask = partial(system.client.post, "/v1/comparisons")
+    again = ask(json={**body, "options": {"micro_batches": [8]}, **asked})
+    assert again.status_code == 200 and again.json()["id"] == job["id"]
+    for more in ({"stages": [2], "schedules": ["zb-h2"]}, {"schedules": ["zbv"]}):
+        problem = check(ask(json={**body, **more}), 422, "invalid")
+        assert problem["field"] == "schedules"
+    arguments = ["compare", "shipped:gpt2", "--hardware", "l4", "--gpus", "2", "--quiet"]
+    arguments += ["--micro-batches", "8", "--proposals", "50", "--stages", "2"]
+    arguments += ["--schedules", "zbv", "--server", system.service.url, "--json"]
+    printed = shardwise(*arguments, cwd=tmp_path, env=dict(os.environ))
+    assert printed.returncode == 0, printed.stderr
+    assert json.loads(printed.stdout)["ranking"] == there.ranking
+
+
 def test_a_known_comparison_is_not_computed_again(system: System) -> None:
     body = {"graph": upload(system.service, GRAPH), "hardware": HARDWARE, "gpus": 2, "options": FEW}
     made = system.client.post("/v1/comparisons", json=body)
@@ -136,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**ASK, "stages": []}, "stages"),
     ({**ASK, "stages": "all"}, "stages"),
     ({**ASK, "stages": [100_000]}, "stages"),
-    ({**ASK, "stages": [2], "schedules": ["1f1b"]}, "schedules"),
+    ({**ASK, "stages": [2], "schedules": ["zb-h2"]}, "schedules"),
     ({**ASK, "stages": [2], "options": {"overlap": False}}, "options.overlap"),
     ({**MIXED, "stages": [2]}, "gpus"),
 ]

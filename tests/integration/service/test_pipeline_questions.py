@@ -30,6 +30,10 @@ ASK: dict[str, Any] = {
 COMMAND = ("plan", GRAPH, "--hardware", "l4", "--gpus", "4", "--micro-batches", "8")
 
 
+KINDS: dict[str, Any] = {"hardware": "heterog-8", "gpus": "v100=2,p100=2"}
+"""Devices of several kinds."""
+
+
 def timeless(answer: Pipeline | Plan) -> dict[str, Any]:
     """Returns an answer's document without what its search took."""
     whole = document(answer)
@@ -61,6 +65,32 @@ def test_the_answers_are_the_librarys(system: System) -> None:
             return await client.pipeline_or_plan(GRAPH, "l4", 4, stages=[2, 2], options=EIGHT)
 
     assert asyncio.run(ask()) == pipeline
+
+
+def test_stages_on_several_kinds_of_devices(system: System, tmp_path: Path) -> None:
+    """Planned, explained, read again and asked by the command, as the library does."""
+    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("heterog-8")
+    asked: dict[str, Any] = {"stages": [2], "options": EIGHT}
+    with Client(system.service.url) as client:
+        there = client.pipeline_or_plan(GRAPH, "heterog-8", KINDS["gpus"], **asked)
+        assert isinstance(there, Pipeline) and there.bundle == KINDS["gpus"]
+        here = pipeline_or_plan(graph, hardware, KINDS["gpus"], **asked)
+        assert timeless(there) == timeless(here)
+        assert {stage.group for stage in there.stages} == {"v100", "p100"}
+        assert client.pipeline_or_plan_of(there.id) == there
+    again = system.client.post("/v1/plans", json={**ASK, **KINDS, "stages": [2]})
+    assert again.status_code == 200 and again.json()["result"]["id"] == there.id
+    other = system.client.post(
+        "/v1/plans", json={**ASK, **KINDS, "gpus": "p100=2,v100=2", "stages": [2]}
+    )
+    assert other.json()["id"] == again.json()["id"], "groups come in any order"
+    arguments = ("plan", GRAPH, "--hardware", "heterog-8", "--gpus", KINDS["gpus"])
+    printed = shardwise(
+        *arguments, "--micro-batches", "8", "--stages", "2", "--json",
+        "--server", system.service.url, cwd=tmp_path, env=dict(os.environ),
+    )  # fmt: skip
+    assert printed.returncode == 0, printed.stderr
+    assert json.loads(printed.stdout)["id"] == there.id
 
 
 def test_stages_and_schedules_are_part_of_the_question(system: System) -> None:
@@ -109,7 +139,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stages": [2], "space": "megatron"}, "space"),
     ({"stages": "auto", "objective": "mini-memory"}, "objective"),
     ({"stages": [2], "point": "sha256:" + "0" * 64}, "point"),
-    ({"stages": [2], "hardware": "heterog-8", "gpus": "v100=2,p100=2"}, "gpus"),
+    ({"stages": [2], "schedules": ["zbv"], **KINDS}, "schedules"),
+    ({"stages": [2], "gpus": "v100=2,p100=2"}, "gpus"),
     ({"stages": [2], "options": {"overlap": False}}, "options.overlap"),
 ]
 

@@ -23,7 +23,7 @@ from shardwise.client import AsyncClient, Client
 from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.graph import write_graph
-from shardwise.hardware import Offer, load_hardware
+from shardwise.hardware import Offer, load_hardware, read_offers
 
 L4 = load_hardware("l4")
 CHAIN = layers(10, 64, 2048)
@@ -44,6 +44,10 @@ OFFERS_CSV = (
     "cloud,five,L4,5,5.0,here,l4\n"
 )
 COLLECTIONS = ("frontiers", "curves", "quotes")
+SPLIT: dict[str, Any] = {"stages": [2], "schedules": ["1f1b", "zbv"]}
+BUNDLES: dict[str, Any] = {
+    "hardware": "heterog-8", "max_gpus": None, "bundles": ["v100=2,p100=2", "v100=1"],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -112,6 +116,40 @@ def test_the_answers_are_the_librarys(system: System, client: Client) -> None:
     assert asyncio.run(ask()) == (frontier, curve, quote)
 
 
+def test_stages_on_several_kinds_of_devices(system: System, client: Client) -> None:
+    """Frontiers, curves over bundles and quotes of a profile's parts, as of the library."""
+    hardware, gpus = load_hardware("heterog-8"), "v100=2,p100=2"
+    asked: dict[str, Any] = {"stages": [4], "options": OPTIONS}
+    frontier = client.frontier(CHAIN, hardware, gpus, **asked)
+    assert timeless(frontier) == timeless(advise.frontier(CHAIN, hardware, gpus, **asked))
+    assert frontier.pipelines
+    for point in frontier.pipelines:
+        assert sorted(point.groups or ()) == ["p100", "p100", "v100", "v100"]
+    bundles = BUNDLES["bundles"]
+    curve = client.curve(CHAIN, hardware, None, bundles=bundles, **asked)
+    assert timeless(curve) == timeless(
+        advise.curve(CHAIN, hardware, None, bundles=bundles, **asked)
+    )
+    one, four = curve.points
+    assert one.pipeline is UNSET and not one.feasible
+    assert four.pipeline is not UNSET and four.pipeline.groups is not UNSET
+    assert sorted(four.pipeline.groups) == ["p100", "p100", "v100", "v100"]
+    query = {
+        "graph": chain_id(), "hardware": "heterog-8", "bundles": bundles, "stages": "4",
+        "micro_batches": "8", "zero": "0", "memory_limit_bytes": 2.0**28,
+        "pins": ["inside!=out", "inside!=in"],
+    }  # fmt: skip
+    got = system.client.get("/v1/curves", params=query)
+    assert got.status_code == 200 and got.json()["points"][1]["pipeline"]["stages"] == 4
+    two = load_hardware("l40s-4+a100-4")
+    prices = {group.name: 2.0 for group in two.groups}
+    quoted: dict[str, Any] = {**asked, "hardware": two, "prices": prices}
+    quote = client.quote(CHAIN, None, **quoted)
+    assert timeless(quote) == timeless(advise.quote(CHAIN, read_offers(), **quoted))
+    (first, *_) = (row for row in quote.offers if row.pipeline is not UNSET)
+    assert first.plan_id == first.pipeline.id and first.time_s == first.pipeline.step_s
+
+
 @pytest.mark.parametrize("collection", COLLECTIONS)
 def test_stages_and_schedules_are_part_of_the_question(
     system: System, client: Client, collection: str
@@ -167,15 +205,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ({"stages": "auto", "options": {"overlap": False}}, "options.overlap"),
         ({"stages": "auto", "options": {"gradients_applied_at_once": True}}, "stages"),
     )),
-    ("frontiers", {"stages": [2], "hardware": "heterog-8", "gpus": "v100=2,p100=2"}, "gpus"),
+    ("frontiers", {**SPLIT, "hardware": "heterog-8", "gpus": "v100=2,p100=2"}, "schedules"),
     ("curves", {"stages": [6]}, "stages"),
-    (
-        "curves",
-        {"stages": [2], "hardware": "heterog-8", "max_gpus": None, "bundles": ["usual"]},
-        "stages",
-    ),
-    ("quotes", {"stages": [2], "combine": 2}, "combine"),
-    ("quotes", {"stages": [2], "hardware": "heterog-8", "offers_csv": None}, "stages"),
+    ("curves", {**SPLIT, **BUNDLES}, "schedules"),
+    ("curves", {"stages": [5], **BUNDLES}, "stages"),
+    ("quotes", {**SPLIT, "combine": 2}, "schedules"),
+    ("quotes", {**SPLIT, "hardware": "heterog-8", "offers_csv": None}, "schedules"),
 ]  # fmt: skip
 
 

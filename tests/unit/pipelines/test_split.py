@@ -16,6 +16,7 @@ from shardwise.advise import Options
 from shardwise.advise.explain_pipeline import explain_pipeline
 from shardwise.advise.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
+from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.pictures.pipeline import pipeline_svg
@@ -34,6 +35,7 @@ from shardwise.search.pipelines.searched import SPLIT, Searched
 
 L4 = load_hardware("l4")
 OPTIONS = Options(micro_batches=(8,))
+EVERY = (*SPLIT, "zb-h1:2")
 WIDTH, SAMPLES = 2048, 8
 CHAIN = layers(10, 8 * SAMPLES, WIDTH)
 TENSOR = SAMPLES * WIDTH * 4
@@ -68,23 +70,32 @@ def _replayers(pipeline: Pipeline) -> tuple[StageReplayer, StageReplayer]:
 # Names
 
 
-@pytest.mark.parametrize(("name", "each"), [("zb-h1", 1), ("zbv", 2), ("dualpipev", 2)])
+@pytest.mark.parametrize(
+    ("name", "each"), [("zb-h1", 1), ("zb-h1:2", 2), ("zb-h1:8", 8), ("zbv", 2), ("dualpipev", 2)]
+)
 def test_names_have_their_number_of_stages(name: str, each: int) -> None:
     searched = Searched.of(name)
     assert (str(searched), searched.stages_per_rank, searched.splits) == (name, each, True)
     assert not Searched.of("1f1b").splits
 
 
+@pytest.mark.parametrize("name", ["zb-h1:1", "zb-h1:9", "zbv:2", "dualpipev:2", "1f1b:2", "zb-h1:"])
+def test_other_numbers_of_stages_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="no schedule") as error:
+        Searched.of(name)
+    assert "zb-h1:2 to zb-h1:8" in (error.value.expected or "")
+
+
 # Moments
 
 
-@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("name", EVERY)
 def test_moments_are_those_of_the_simulated_step(name: str) -> None:
     """Kept and waiting micro-batches of a rank are at most what the simulation counts."""
-    each = Searched.of(name).stages_per_rank
-    made = schedule(name, ranks=4, micro_batches=8)
+    of, each = Searched.of(name), Searched.of(name).stages_per_rank
+    made = schedule(of.name, ranks=4, micro_batches=8, stages_per_rank=each)
     step = simulate(made, [StageTimes(1.0, 1.2, 0.7)] * made.stages)
-    for rank, moments in enumerate(split_moments(name, 4, 8, each)):
+    for rank, moments in enumerate(split_moments(of.name, 4, 8, each)):
         held = (moments.kept + moments.waiting).sum(axis=1)
         assert held.max() == step.rank_peaks[rank]
         parts = sum(2 if a.kind is Kind.BACKWARD else 1 for a in made.ranks[rank])
@@ -155,10 +166,10 @@ def test_a_rank_of_a_v_has_a_tied_parameter_once(gpt2: Graph) -> None:
 def test_no_split_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
     """Of random units: every cut, run with the seconds of its stages."""
     random = Random(seed)
-    name = random.choice(SPLIT)
-    each = Searched.of(name).stages_per_rank
+    of = Searched.of(random.choice(EVERY))
+    each = of.stages_per_rank
     ranks, batches = random.choice([(2, 4), (2, 6), (3, 6)])
-    made = schedule(name, ranks=ranks, micro_batches=batches)
+    made = schedule(of.name, ranks=ranks, micro_batches=batches, stages_per_rank=each)
     units = made.stages + random.randint(0, 2)
     forward, inputs, weights, update = (
         np.array([random.uniform(0.1, most) for _ in range(units)]) for most in (2, 2, 2, 1)
@@ -187,7 +198,7 @@ def test_no_split_pipeline_is_below_the_bound_by_paths(seed: int) -> None:
     assert bound >= 0.6 * min(steps) and each == made.placement.stages_per_rank
 
 
-@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("name", EVERY)
 def test_no_strategy_is_below_what_is_proven(name: str) -> None:
     """Of a small chain on four devices: strategies and cuts drawn at random, with all memory and
     with what a third of them need."""
@@ -217,11 +228,27 @@ def test_no_strategy_is_below_what_is_proven(name: str) -> None:
     tight = float(np.quantile(peaks, 1 / 3))
     little = _fastest(CHAIN, 4, name, replace(OPTIONS, memory_limit_bytes=tight))
     assert little.least_s >= fastest.least_s * 0.999
-    assert fastest.least_s <= steps.min() < 1.6 * fastest.least_s
+    # In four stages of ten layers the bound lets stages have parts of layers.
+    assert fastest.least_s <= steps.min() < 1.7 * fastest.least_s
     assert steps[peaks <= tight].min() >= little.least_s
 
 
 # What is found
+
+
+def test_zb_h1_has_several_stages_on_a_rank(gpt2: Graph) -> None:
+    """In a loop: faster than with one, and than interleaved stages whose backward is whole."""
+    found = _found(_fastest(gpt2, 4, "zb-h1:2"))
+    assert (found.schedule, found.stages_per_rank, found.ranks) == ("zb-h1", 2, 2)
+    assert found.rank_of.tolist() == [0, 1, 0, 1] and found.fits
+    for name in ("zb-h1", "interleaved:2"):
+        assert found.step_s < _found(_fastest(gpt2, 4, name)).step_s
+    answer = pipeline_or_plan(
+        gpt2, L4, 4, stages=[2], schedules=["zb-h1", "zb-h1:2"], options=OPTIONS
+    )
+    assert isinstance(answer, documents.Pipeline)
+    assert (answer.schedule, answer.stages_per_rank) == ("zb-h1", 2)
+    assert answer.predicted.step_s == found.step_s
 
 
 def test_split_schedules_beat_1f1b_where_passes_take_long(chain: Fastest) -> None:

@@ -22,11 +22,11 @@ from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
-from shardwise.peers.pipelines import cut_for, piped_practices
+from shardwise.peers.pipelines import piped_practices
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
 from shardwise.trainers.formats import write_for
-from shardwise.trainers.pipelines import SCHEDULES, price_pipeline
+from shardwise.trainers.pipelines import SCHEDULES, price_pipeline, trainer_stages
 from shardwise.trainers.plan_pipeline import pipeline_for
 from shardwise.trainers.read import configuration_of
 from shardwise.trainers.spaces import space_of
@@ -63,9 +63,7 @@ def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
     steps = [
         one.pipeline.step_s
         for stages in (2, 4)
-        for schedule, cut in cut_for(
-            model, model.costed(stages, 8, OPTIONS, quiet), SCHEDULES[trainer]
-        )
+        for schedule, cut in trainer_stages(model, model.costed(stages, 8, OPTIONS, quiet), trainer)
         for one in piped_practices(cut, schedule, space.allows, quiet)
         if one.pipeline.fits
     ]
@@ -88,6 +86,7 @@ def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline
 def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:
     trainer = name_of(planned)
     for schedule in SCHEDULES[trainer]:
+        each = {"interleaved": 3, "zb-h1": 3, "zbv": 2, "dualpipev": 2}.get(schedule, 1)
         for given in (
             Parallelism(shards=2, tensor=2, sequence=True, zero={"megatron": 1}.get(trainer, 2),
                         micro_batches=8),
@@ -97,14 +96,16 @@ def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:
             assert planned.trainer is not UNSET
             changed = replace(
                 planned,
-                stages=planned.stages[:1] * (6 if schedule == "interleaved" else 2),
-                stages_per_rank=3 if schedule == "interleaved" else UNSET,
+                stages=planned.stages[:1] * 2 * each,
+                stages_per_rank=each if each > 1 else UNSET,
                 schedule=schedule,
                 trainer=replace(planned.trainer, parallelism=given),
             )
             read = configuration_of(write_for(changed, trainer).text, 8, "file")
             assert (read.stages, read.schedule, read.parallelism) == (2, schedule, given)
-            if schedule == "interleaved":
+            if each == 2:
+                assert (read.stages_per_rank, read.layers_per_stage) == (2, None)
+            if each == 3:
                 # torchtitan says the layers of a stage, here 12 / (2 · 3).
                 of_file = read.stages_per_rank, read.layers_per_stage
                 assert of_file == ((3, None) if trainer == "megatron" else (1, 2))

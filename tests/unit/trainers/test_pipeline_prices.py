@@ -104,9 +104,11 @@ def test_interleaved_stages_of_torchtitan() -> None:
     assert (read.schedule, read.stages_per_rank, read.layers_per_stage) == ("interleaved", 2, None)
     given = configured(text.replace("[activation", "pipeline_parallel_layers_per_stage = 1\n[act"))
     assert (given.schedule, given.layers_per_stage) == ("interleaved", 1)
-    for name in ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"):
-        with pytest.raises(BadInput, match="splits backward"):
-            configured(TOML.replace("gpipe", name))
+    for name, own in (
+        ("InterleavedZeroBubble", "zb-h1"), ("ZBVZeroBubble", "zbv"), ("DualPipeV", "dualpipev"),
+    ):  # fmt: skip
+        split = configured(TOML.replace("gpipe", name))
+        assert (split.schedule, split.stages_per_rank, split.unread) == (own, 2, [])
     with pytest.raises(BadInput, match="'LoopedBFS', which is not priced"):
         configured(TOML.replace("gpipe", "LoopedBFS"))
 
@@ -131,6 +133,47 @@ def test_interleaved_stages_are_priced_beside_others(gpt2: Graph) -> None:
     there = {one.text: one for one in plain.alternatives}
     back = there["interleaved with 2 stages a rank instead of 1f1b"]
     assert back.step_s == document.pipeline.predicted.step_s and back.stages_per_rank == 2
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("ZBVZeroBubble", "zbv"), ("InterleavedZeroBubble", "zb-h1")]
+)
+def test_schedules_that_split_backward_are_priced(gpt2: Graph, theirs: str, ours: str) -> None:
+    """Two stages on each of two ranks, beside what differs."""
+    text = TOML.replace("gpipe", theirs).replace("parallel_degree = 4", "parallel_degree = 2")
+    text = text.replace("local_batch_size = 32", "local_batch_size = 16").replace("= 4\n", "= 2\n")
+    document = priced(gpt2, text)
+    assert document.schedule == document.pipeline.schedule == ours
+    assert (document.stages, document.stages_per_rank) == (2, 2)
+    assert all(stage.weights_s for stage in document.pipeline.stages)
+    stages = UniformModel(gpt2, MACHINE, 8).costed(
+        2, 8, Options(micro_batches=(8,), zero=(0, 2, 3), recompute="auto"), quiet, 2
+    )
+    own = priced_in(stages, ours, configured(text).parallelism, quiet)
+    assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
+    texts = {one.text: one for one in document.alternatives if one.changes == ["schedule"]}
+    assert f"1f1b instead of {ours}" in texts
+    other = {"zbv": "zb-h1", "zb-h1": "zbv"}[ours]
+    changed = texts[f"{other} with 2 stages a rank instead of {ours}"]
+    there = priced_in(stages, other, configured(text).parallelism, quiet)
+    assert there is not None and changed.step_s == there.pipeline.step_s
+    assert any("ZeRO" in one.text for one in document.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"), [(1, "zbv with 6 stages on each"), (6, "with 1 stag")]
+)
+def test_a_v_has_two_stages_on_each_rank(gpt2: Graph, layers: int, words: str) -> None:
+    text = TOML.replace("gpipe", "ZBVZeroBubble").replace(
+        "parallel_degree = 4", "parallel_degree = 2"
+    )
+    text = text.replace(
+        "[activation", f"pipeline_parallel_layers_per_stage = {layers}\n[activation"
+    )
+    text = text.replace("local_batch_size = 32", "local_batch_size = 16")
+    with pytest.raises(BadInput, match=words) as error:
+        priced(gpt2, text)
+    assert error.value.field == "stages per rank"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +238,7 @@ def test_alternatives_change_one_thing(of_flags: PipelinePricing) -> None:
 def test_torchtitan_has_another_schedule(gpt2: Graph) -> None:
     changed = [o for o in priced(gpt2, TOML).alternatives if o.changes == ["schedule"]]
     assert {one.stages_per_rank for one in changed} == {UNSET, 3}
+    assert {one.schedule for one in changed} == {"1f1b", "interleaved", "zb-h1"}
     (one,) = (o for o in changed if o.stages_per_rank is UNSET)
     assert one.schedule == "1f1b" and one.text == "1f1b instead of gpipe"
     assert one.peak_bytes < priced(gpt2, TOML).pipeline.predicted.peak_bytes

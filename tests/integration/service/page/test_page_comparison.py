@@ -84,8 +84,9 @@ def test_pipelines_have_a_table_and_a_comparison_asks_for_those_of_its_answer(
     page: Page, service: Service
 ) -> None:
     eight = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
-    job = compared(page, service, "plans", {**eight, "gpus": 2, "stages": [2]})
-    assert job["question"]["stages"] == [2]
+    asked = {"stages": [2], "schedules": ["1f1b", "zbv"]}
+    job = compared(page, service, "plans", {**eight, "gpus": 2, **asked})
+    assert {name: job["question"][name] for name in asked} == asked
     methods = job["result"]["methods"]
     piped = [p for one in methods for p in one["points"] if p.get("pipeline")]
     table = page.get_by_role("region", name="Pipelines").locator("tbody tr")
@@ -98,11 +99,12 @@ def test_pipelines_have_a_table_and_a_comparison_asks_for_those_of_its_answer(
         assert cells[3] == units.percent(pipeline["idle"])
         assert cells[4] == ", ".join(map(units.size, pipeline["peak_bytes"]))
     systems = page.get_by_role("region", name="Systems")
-    expect(systems.get_by_role("rowheader", name="Megatron-style 3D")).to_be_visible()
+    for name in ("Megatron-style 3D", "Zero Bubble", "Alpa-like"):
+        expect(systems.get_by_role("rowheader", name=name)).to_be_visible()
     assert faults(page) == []
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.get_by_label("Pipeline stages")).to_have_value("2")
-    expect(page.get_by_label("Schedules")).to_be_hidden()
+    expect(page.get_by_label("Schedules")).to_have_value("1f1b,zbv")
 
 
 @pytest.mark.full

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from harness.graph_builder import layers
 from harness.page.page_steps import answered, ask, cut_off, drawn, faults, plotted
 from harness.service.service_harness import Service
+from service.page import units
 from shardwise.client import Client
 
 CHAIN = layers(10, 64, 2048)
@@ -127,6 +128,27 @@ def test_a_curve_counts_pipelines(page: Page, service: Service, chain: str) -> N
     assert faults(page) == [] and cut_off(page) == []
     click(page, "by a pipeline", -1)
     assert planned(page, service)["id"] == pipeline["id"]
+
+
+def test_a_curve_over_bundles_counts_pipelines(page: Page, service: Service, chain: str) -> None:
+    """Weights are on every device of a stage here too."""
+    bundles = {"hardware": "heterog-8", "bundles": ["v100=2,p100=2", "p100=1"]}
+    body = {"graph": chain, **bundles, "stages": [4], "options": OPTIONS}
+    path, curve = answer(service, "curves", body)
+    points = curve["points"]
+    piped = next(i for i, point in enumerate(points) if "pipeline" in point)
+    point = points[piped]
+    page.goto(path)
+    drawn(page)
+    row = page.get_by_role("region", name="Every bundle").locator("tbody tr").nth(piped)
+    expect(row).to_contain_text("4 stages (2 ")
+    expect(row).to_contain_text(units.size(point["pipeline"]["peak_bytes"]))
+    expect(row).not_to_contain_text("GPUs are faster")
+    assert faults(page) == [] and cut_off(page) == []
+    row.get_by_role("button").click()
+    plan = planned(page, service)
+    assert plan["id"] == point["pipeline"]["id"]
+    assert [stage["group"] for stage in plan["stages"]] == point["pipeline"]["groups"]
 
 
 def test_a_quote_names_its_pipeline(page: Page, service: Service, chain: str) -> None:
