@@ -34,9 +34,6 @@ from shardwise.sharding.layout import REPLICATE, Floats, encode
 EPSILON = 0.01
 """How far the answer of one stage may be from the best."""
 
-LATEST = 16
-"""How many problems of stages stay for questions with other limits."""
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -80,7 +77,6 @@ class StageProblems:
     solved: int = 0
     """How many stages were solved."""
     _known: dict[Hashable, Stage | None] = field(default_factory=dict, init=False)
-    _parts: dict[Hashable, _StagePart] = field(default_factory=dict, init=False)
     _incoming: dict[int, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -115,16 +111,10 @@ class StageProblems:
         left = self.left_bytes(first, kept, limit_bytes)
         if left <= 0:
             return None
-        kind = self.kind(first, last)
-        key = kind, kept, left
+        key = self.kind(first, last), kept, left
         if key not in self._known:
             self.solved += 1
-            # Equal stages have one problem: choices are by place.
-            part = self._parts.pop((kind, kept), None) or self._part(first, last, kept)
-            self._parts[kind, kept] = part
-            if len(self._parts) > LATEST:
-                del self._parts[next(iter(self._parts))]
-            self._known[key] = _fastest(part, left)
+            self._known[key] = self._solve(first, last, kept, left)
         return self._known[key]
 
     def left_bytes(self, first: int, kept: int, limit_bytes: float) -> float:
@@ -168,6 +158,24 @@ class StageProblems:
         tensors leave."""
         groups = self.units.groups_of(first, last)
         return groups, self.edges_of(groups), {g for g in groups if self._leaves.get(g, 0) >= last}
+
+    def _solve(self, first: int, last: int, kept: int, left: float) -> Stage | None:
+        stage = self._part(first, last, kept)
+        with solver_errors():
+            solution = _core.solve(
+                stage.problem, method="auto", epsilon=EPSILON, memory_target_bytes=left
+            )
+        fitting = np.flatnonzero(solution.memory_bytes <= left)
+        if not len(fitting):
+            return None
+        point = int(fitting[-1])
+        chosen = solution.choices[point]
+        return Stage(
+            float(solution.memory_bytes[point]),
+            float(solution.time_s[point]),
+            tuple(int(stage.rows[g][chosen[stage.number[g]]]) for g in stage.groups),
+            tuple(int(choice) for choice in solution.edge_choices[point]),
+        )
 
     def _part(self, first: int, last: int, kept: int) -> _StagePart:
         groups, edges, leaving = self._inside(first, last)
@@ -236,25 +244,6 @@ class StageProblems:
                 allowed[guided] = True
             self._allowed[key] = np.flatnonzero(allowed)
         return self._allowed[key]
-
-
-def _fastest(stage: _StagePart, left_bytes: float) -> Stage | None:
-    """Returns the fastest strategy of a stage within what is left of a limit."""
-    with solver_errors():
-        solution = _core.solve(
-            stage.problem, method="auto", epsilon=EPSILON, memory_target_bytes=left_bytes
-        )
-    fitting = np.flatnonzero(solution.memory_bytes <= left_bytes)
-    if not len(fitting):
-        return None
-    point = int(fitting[-1])
-    chosen = solution.choices[point]
-    return Stage(
-        float(solution.memory_bytes[point]),
-        float(solution.time_s[point]),
-        tuple(int(stage.rows[g][chosen[stage.number[g]]]) for g in stage.groups),
-        tuple(int(choice) for choice in solution.edge_choices[point]),
-    )
 
 
 def incoming_bytes(
