@@ -299,6 +299,7 @@ def test_a_quote_names_the_pipeline(chain: str, tmp_path: Path) -> None:
 
 FRONTIER = ("--hardware", "l4", "--gpus", "4")
 CURVE = ("--hardware", "l4", "--max-gpus", "4")
+KINDS = ("--hardware", "heterog-8")
 
 
 @pytest.mark.parametrize(
@@ -325,15 +326,14 @@ CURVE = ("--hardware", "l4", "--max-gpus", "4")
         (curve_command, (*CURVE, "--stages", "8"), "8 stages of up to 4 devices"),
         (
             curve_command,
-            ("--hardware", "heterog-8", "--bundle", "usual", "--stages", "2"),
-            "has several kinds of devices",
+            (*KINDS, "--bundle", "usual", "--stages", "2", "--schedules", "interleaved:2"),
+            "interleaved:2 on devices of several kinds",
         ),
         (curve_command, (*CURVE, "--stages", "2", "--objective", "sum"), "not searched for this"),
-        (quote_command, ("--stages", "2", "--combine", "2"), "several kinds of instances"),
         (
             quote_command,
-            ("--stages", "2", "--hardware", "heterog-8"),
-            "has several kinds of devices",
+            (*KINDS, "--stages", "2", "--schedules", "zbv"),
+            "zbv on devices of several kinds",
         ),
     ],
 )
