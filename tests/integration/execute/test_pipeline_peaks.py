@@ -73,7 +73,8 @@ def test_peaks_are_those_predicted(
 def transfers_of(_: int, pipeline: Pipeline) -> list[tuple[bool, int]]:
     """Returns of each action but W whether it is a forward, and how many transfers are on their way
     while it runs: asked for, or sent and not let go of; the gradient that a backward reads."""
-    trained, seen, got = TrainedStages(SOURCE, pipeline), list[tuple[bool, int]](), Hops.got
+    trained, got = TrainedStages(SOURCE, pipeline), Hops.got
+    seen: list[tuple[bool, int]] = []
 
     def watched(self: Hops, stage: int, forward: bool, micro_batch: int) -> dict[str, Any]:
         came = got(self, stage, forward, micro_batch)
@@ -81,11 +82,9 @@ def transfers_of(_: int, pipeline: Pipeline) -> list[tuple[bool, int]]:
         seen.append((forward, len(sent) + len(self._asked) + bool(came and not forward)))
         return came
 
-    Hops.got = watched
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hops, "got", watched)
         trained.step()
-    finally:
-        Hops.got = got
     return seen
 
 
