@@ -86,7 +86,7 @@ def test_gradients_come_with_the_first_backward(search: Search, units: Units) ->
     parts = own.replay(choices, np.zeros(len(search.problem.edges), np.uint32), (0, 7, 14)).parts
     gradients = parts.gradient_bytes.sum(axis=1)
     first, later, _ = (parts.peak_bytes[:, FORWARD, turn] for turn in range(3))
-    assert later - first == pytest.approx(gradients)
+    assert later - first == pytest.approx(gradients, rel=2e-3)
     assert (parts.peak_bytes[:, BACKWARD, 0] <= parts.peak_bytes[:, BACKWARD, 1]).all()
     assert parts.lasting_bytes == pytest.approx(parts.start_bytes + gradients)
     assert (parts.kept_bytes + parts.start_bytes <= first).all()
