@@ -93,8 +93,11 @@ class PartsReader:
         self._computing = [np.flatnonzero(computes & (self._numbers == n)) for n in between]
         self._flags = _Flags(tape)
         forward, inputs, weights = (self._segments[number] for number in between)
-        self._kept = _reads(tape, forward, range(inputs.start, weights.stop))
-        self._read = _reads(tape, range(weights.start), weights)
+        # What every device computes in full, such as a mask, is the same for all micro-batches.
+        makers = np.array(tape.makers, dtype=np.int64)
+        counts = (makers >= 0) & self._is_somebodys[np.maximum(makers, 0)]
+        self._kept = _reads(tape, counts, forward, range(inputs.start, weights.stop))
+        self._read = _reads(tape, counts, range(weights.start), weights)
         self._lasting = np.flatnonzero(np.array(tape.lasting, dtype=bool))
         # Gradients: what the passes made and the update reads, with the flag under which it does.
         gradients = [
@@ -209,12 +212,12 @@ class _Reads(NamedTuple):
     flags: NDArray[np.int64]
 
 
-def _reads(tape: Tape, made: range, used: range) -> _Reads:
-    """Returns the uses of some tasks of what others have made."""
+def _reads(tape: Tape, counts: NDArray[np.bool_], made: range, used: range) -> _Reads:
+    """Returns the uses of some tasks of what others have made, of buffers that count, (B,)."""
     uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
     makers = np.array(tape.makers, dtype=np.int64)[uses[:, 0]]
     lasting = np.array(tape.lasting, dtype=bool)[uses[:, 0]]
-    there = (made.start <= makers) & (makers < made.stop) & ~lasting
+    there = (made.start <= makers) & (makers < made.stop) & ~lasting & counts[uses[:, 0]]
     reads = uses[there & (used.start <= uses[:, 1]) & (uses[:, 1] < used.stop)]
     return _Reads(*reads.T)
 
