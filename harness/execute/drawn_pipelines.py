@@ -17,6 +17,7 @@ from shardwise.hardware import Hardware, hardware_from_document
 from shardwise.measure.operators import Effort, add_operators
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.schedules import SCHEDULES
+from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline
@@ -65,6 +66,12 @@ class DrawnPipelines:
             self._staged.subject, self.hardware, mesh, self._options, quiet, micro_batches
         ).joined(quiet)
 
+    def _replayer(self, search: Search, *, splits: bool) -> StageReplayer:
+        whole = search.own_replayer
+        step, kits = search.options.step, search.subject.kits
+        split = Replayer(search.problem, step, kits, split=True) if splits else whole
+        return StageReplayer(split, self._units.of_group)
+
     def of(self, seed: int, schedule: str, stages_per_rank: int = 1) -> documents.Pipeline:
         """Returns one seed's pipeline: cuts, micro-batches and configurations are drawn."""
         random = np.random.default_rng((seed, self.gpus, self.ranks))
@@ -80,7 +87,7 @@ class DrawnPipelines:
         bounds = (0, *sorted(inner.tolist()), len(self._units))
         placement = Placement(self.ranks, stages_per_rank, SCHEDULES[schedule].shape)
         placed = [placement.stages_of(rank) for rank in range(self.ranks)]
-        replayer = StageReplayer(search.own_replayer, self._units.of_group)
+        replayer = self._replayer(search, splits=SCHEDULES[schedule].splits)
         mesh = mesh_of(self.hardware, self.gpus)
         axes = StageAxes.of(self.hardware, mesh, self.ranks)
         assert axes is not None, "the devices are divisible so"

@@ -110,34 +110,11 @@ def _held_bytes(pipeline: Pipeline, rank: int) -> list[int]:
     """
     if not pipeline.step_s:
         return []
-    moments = pipeline.split_moments
-    if moments is not None:
-        starts = [start for start, _ in pipeline.passes.spans_s[rank]]
-        at_s = [0.0, *(starts[action] for action in moments[rank].action.tolist())]
-        held = pipeline.split_held_bytes(rank)
-        return _most(pipeline, at_s, np.concatenate([held[:1], held]))
-    own = pipeline.placement.stages_of(rank)
-    place = {stage: number for number, stage in enumerate(own)}
-    kept, at_s, states = np.zeros(len(own), dtype=np.int64), [0.0], list[NDArray[np.int64]]()
-    running = [0]
-    states.append(_with_one(kept, 0))
-    for action, (start, end) in zip(
-        pipeline.order.ranks[rank], pipeline.passes.spans_s[rank], strict=True
-    ):
-        number = place[action.stage]
-        kept[number] += action.kind is Kind.FORWARD
-        at_s.append(start)
-        states.append(kept.copy())
-        if action.kind is Kind.BACKWARD:
-            kept[number] -= 1
-            at_s.append(end)
-            states.append(_with_one(kept, number))
-        running += [number] * (len(at_s) - len(running))
-    sizes, at, runs = np.zeros(len(at_s)), np.array(states), np.array(running)
-    for number, stage in enumerate(own):
-        held = pipeline.held_bytes(stage, at[runs == number])
-        sizes[runs == number] = held + pipeline.on_the_way_bytes[stage]
-    return _most(pipeline, at_s, sizes)
+    moments, spans = pipeline.keeping.moments[rank], pipeline.passes.spans_s[rank]
+    at_s = [0.0, *(spans[action][0] for action in moments.action.tolist()), spans[-1][1]]
+    peaks = pipeline.rank_peaks[rank]
+    held = peaks.at(moments)
+    return _most(pipeline, at_s, np.concatenate([held[:1], held, [peaks.update_bytes]]))
 
 
 def _most(pipeline: Pipeline, at_s: Sequence[float], sizes: NDArray[np.float64]) -> list[int]:
@@ -149,13 +126,6 @@ def _most(pipeline: Pipeline, at_s: Sequence[float], sizes: NDArray[np.float64])
         last = int(np.searchsorted(times, right, side="left"))
         most.append(round(float(sizes[max(first, 0) : max(last, 1)].max())))
     return most
-
-
-def _with_one(kept: NDArray[np.int64], stage: int) -> NDArray[np.int64]:
-    """Returns what is kept, at least one micro-batch of a stage: what running it takes."""
-    held = kept.copy()
-    held[stage] = max(held[stage], 1)
-    return held
 
 
 def _rounded(value: float) -> float:

@@ -219,7 +219,7 @@ def _stages(pipeline: Pipeline) -> list[PlannedStage]:
     labels = StageLabels(pipeline)
     devices = pipeline.mesh.gpus // pipeline.ranks
     replayed = pipeline.replayed
-    waiting = pipeline.waiting if replayed.split is not None else None
+    waiting = pipeline.waiting if replayed.splits else None
     stages = []
     for stage, (first, last) in enumerate(pairwise(pipeline.bounds)):
         groups = pipeline.units.groups_of(first, last)

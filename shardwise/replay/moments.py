@@ -10,7 +10,7 @@ sum a lower bound.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +73,26 @@ class Moments:
             self._known[task] = self._costs(task)
         return self._known[task]
 
-    def _costs(self, task: int) -> OwnerCosts:
+    def held_by_stages(self) -> tuple[OwnerCosts, OwnerCosts]:
+        """Returns the bytes that a stage surely holds for its groups and the edges between them
+        when its last backward begins, and those of them that each micro-batch has kept from its
+        forward. Constants, which not every stage has, are left out."""
+        task = self.last_backward
+        forward = self._replayer.passes[-1].forward_tasks
+        lasting = sum(
+            size
+            for size, lasts in zip(self._tape.sizes, self._tape.lasting, strict=True)
+            if lasts and not isinstance(size, Cell)
+        )
+        kept = self._costs(task, forward)
+        return replace(self.held(task), constant=lasting), replace(kept, constant=0.0)
+
+    def _costs(self, task: int, makers: range | None = None) -> OwnerCosts:
+        """Returns the costs of what is surely held when a task starts, of what some tasks have made
+        if `makers` says which."""
         of: dict[_Owner, list[_Held]] = {}
         constant = 0.0
-        for held in self._buffers(task):
+        for held in self._buffers(task, makers):
             owner = self._owner(held)
             if owner is not None:
                 of.setdefault(owner, []).append(held)
@@ -90,17 +106,21 @@ class Moments:
             [self._of_edge(e, of.get(_Owner(True, e), []), known) for e in edges],
         )
 
-    def _buffers(self, task: int) -> list[_Held]:
-        """Returns the buffers that may be held when the task starts."""
+    def _buffers(self, task: int, made_by: range | None) -> list[_Held]:
+        """Returns the buffers, all or those that some tasks have made, that may be held when the
+        task starts."""
         node, makers, tape = self._after[task], self._makers, self._tape
         made = (makers == BEFORE) | (self._before[np.maximum(makers, 0)] <= node)
+        surely = (np.array(tape.lasting, dtype=bool) & made) | (makers == task)
+        if made_by is not None:
+            among = (made_by.start <= makers) & (makers < made_by.stop)
+            made, surely = made & among, surely & among
         counts = np.flatnonzero(made[self._used] & (self._after[self._by] >= node))
         flags: dict[int, dict[int, None]] = {}
         for buffer, flag in zip(
             self._used[counts].tolist(), self._flags[counts].tolist(), strict=True
         ):
             flags.setdefault(buffer, {})[flag] = None
-        surely = (np.array(tape.lasting, dtype=bool) & made) | (makers == task)
         buffers = [_Held(tape.sizes[b], ((),)) for b in np.flatnonzero(surely).tolist()]
         uses = {
             buffer: dict.fromkeys(self._conjunction(flag) for flag in of)

@@ -14,13 +14,13 @@ pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-ba
 Where a rank has several stages, the end of its step and what it holds throughout are those of a
 replay of all of them together. Stages of the same costs, choices and crossings are replayed once.
 
-A replayer whose backward is split gives the parts of backward as well (`split_stages.py`).
+Seconds and bytes of the parts of a micro-batch are read from the replays (`stage_parts.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.owner_costs import Choices, OwnerCosts
 from shardwise.replay.replay import Replayer, Values
-from shardwise.replay.split_stages import FORWARD, WEIGHTS, SplitParts, SplitReader
-from shardwise.replay.tape import ALWAYS, COMPUTE, Cell, Value
+from shardwise.replay.stage_parts import FORWARD, WEIGHTS, PartsReader, StageParts
+from shardwise.replay.tape import Cell, Value
 from shardwise.sharding.layout import Floats
 
 EVERYWHERE = -1
@@ -51,32 +51,42 @@ UPDATES = ("update", "spread", "finish gradient of", "reduce")
 
 @dataclass(frozen=True)
 class ReplayedStages:
-    """What S stages take: seconds of a micro-batch and of the step's end, bytes; shape (S,).
-
-    `peak_bytes` is that of one micro-batch at a time, `kept_bytes` what every further one adds,
-    `lasting_bytes` what is there throughout: parameters, gradients, optimizer states. `rank_` is of
-    all stages of a rank together, (R,), one micro-batch through all of them at a time; the
-    `update_s` of a rank's stages add up to that of the rank. `split` is there where backward is in
-    two parts, which `backward_s` is the sum of.
+    """What S stages take: seconds of a micro-batch and of the step's end, shape (S,); `parts` of
+    them, and `of_ranks` of all stages of a rank together, one micro-batch through all of them at a
+    time. The `update_s` of a rank's stages add up to that of the rank. `splits`: backward is in two
+    parts, which `backward_s` is the sum of.
     """
 
     forward_s: Floats
     backward_s: Floats
     update_s: Floats
-    peak_bytes: Floats
-    kept_bytes: Floats
-    lasting_bytes: Floats
-    rank_peak_bytes: Floats
-    rank_lasting_bytes: Floats
-    split: SplitParts | None = None
+    parts: StageParts
+    of_ranks: StageParts
+    splits: bool
+
+    @property
+    def kept_bytes(self) -> Floats:
+        """The bytes that each micro-batch keeps, without what came in for it, (S,)."""
+        return self.parts.kept_bytes
+
+    @property
+    def lasting_bytes(self) -> Floats:
+        """The bytes that are there from the first backward on: parameters, gradients, optimizer
+        states, (S,)."""
+        return self.parts.lasting_bytes
+
+    @property
+    def peak_bytes(self) -> Floats:
+        """The peaks of one micro-batch at a time, (S,)."""
+        return self.parts.most_bytes
 
     @property
     def weights_s(self) -> Floats:
         """The seconds of backward that are gradients of weights, 0 where it is not split."""
-        if self.split is None:
+        if not self.splits:
             return np.zeros_like(self.backward_s)
         periods_s = self.forward_s + self.backward_s
-        return np.minimum(periods_s * self.split.shares[:, WEIGHTS], self.backward_s)
+        return np.minimum(periods_s * self.parts.shares[:, WEIGHTS], self.backward_s)
 
     @property
     def inputs_s(self) -> Floats:
@@ -88,13 +98,17 @@ class ReplayedStages:
         """Returns stages of several replays, one on each rank: stage s is the next one of the part
         `part_of[s]`. Backward is whole in all of them."""
         places = np.array([list(part_of[:s]).count(part) for s, part in enumerate(part_of)])
-        every = {
-            name: np.array(
-                [getattr(parts[p], name)[n] for p, n in zip(part_of, places, strict=True)]
-            )
-            for name in (f.name for f in fields(cls) if f.name != "split")
-        }
-        return cls(split=None, **every)
+        rows = [(parts[p], n) for p, n in zip(part_of, places.tolist(), strict=True)]
+
+        def of(name: str) -> Floats:
+            return np.array([getattr(part, name)[n] for part, n in rows])
+
+        def together(name: str) -> StageParts:
+            each = [getattr(part, name).take(np.array([n])) for part, n in rows]
+            return StageParts(*(np.concatenate(of_field) for of_field in zip(*each, strict=True)))
+
+        seconds = (of("forward_s"), of("backward_s"), of("update_s"))
+        return cls(*seconds, together("parts"), together("of_ranks"), splits=False)
 
 
 @dataclass(frozen=True)
@@ -104,9 +118,7 @@ class _Replayed:
     forward_s: Floats
     period_s: Floats
     update_s: Floats
-    peak_bytes: Floats
-    lasting_bytes: Floats
-    split: SplitParts | None
+    parts: StageParts
 
 
 def units_of_values(
@@ -129,49 +141,16 @@ class StageReplayer:
     def __init__(self, replayer: Replayer, of_group: Sequence[int]) -> None:
         """Raises `ValueError` for a problem of fewer than `FEWEST` micro-batches."""
         self._replayer = replayer
-        problem = self._problem = replayer.problem
-        self._kept = OwnerCosts(
-            0.0,
-            [cost.activation_bytes for cost in problem.costs],
-            [edge.table.memory_bytes for edge in problem.edges],
-        )
-        # `OwnerCosts` leaves out crossings of one cell, as all are on one device.
-        self._kept_alike = np.array(
-            [0.0] * len(problem.costs)
-            + [
-                float(e.table.memory_bytes.sum()) * (e.table.memory_bytes.size == 1)
-                for e in problem.edges
-            ]
-        )
+        self._problem = replayer.problem
         self._of_group = np.array(of_group)
         self._of_edge = np.array([of_group[e.target] for e in self._problem.edges], dtype=np.int64)
         tape = replayer.tape
         self._of_task = units_of_values(replayer, self._of_group, tape.durations)
         self._of_buffer = units_of_values(replayer, self._of_group, tape.sizes)
-        self._computes = np.array([COMPUTE in held for held in tape.holds])
-        forward = replayer.passes[1].forward_tasks
-        self._forward = np.zeros(len(tape.holds), dtype=bool)
-        self._forward[forward.start : forward.stop] = True
-        repeat = replayer.repeat
-        if repeat is None:
+        if replayer.repeat is None:
             raise ValueError(f"a period needs {FEWEST} micro-batches")
-        again = np.zeros(len(tape.holds), dtype=bool)
-        again[repeat.tasks.start : repeat.tasks.stop] = True
-        self._backward = (again & self._computes & ~self._forward).astype(np.float64)
-        """1 for the computation of one micro-batch's backward."""
-        self._lasting = np.array(tape.lasting, dtype=bool)
-        # Gradients: what the passes made and the update reads, with the flag under which it does.
-        update = replayer.kit.update
-        gradients = [
-            (buffer, flag)
-            for buffer, task, flag in tape.uses
-            if task in update and tape.makers[buffer] < update.start and not tape.lasting[buffer]
-        ]
-        self._gradients = np.array(gradients, dtype=np.int64).reshape(-1, 2)
-        assert (self._gradients[:, 1] >= ALWAYS).all(), "flags of the update are given ones"
-        self._block_bytes = replayer.block_bytes
+        self._reader = PartsReader(replayer, self._of_task)
         self._named: dict[str, tuple[list[int], list[int]]] = {}
-        self._split = SplitReader(replayer) if replayer.passes[1].weights_tasks else None
 
     def replay(
         self,
@@ -183,7 +162,7 @@ class StageReplayer:
     ) -> ReplayedStages:
         """Replays the stages of one strategy, (groups,) and (edges,): stage s has the units from
         `bounds[s]` to `bounds[s + 1]` - 1. `ranks` are the stages of each rank, one by default.
-        Of the copies of a parameter, `tied`, a rank has one."""
+        Of the copies of a parameter, `tied`, a rank has the largest."""
         return self.replay_ranges(choices, edge_choices, list(pairwise(bounds)), ranks, tied)
 
     def replay_ranges(
@@ -209,9 +188,11 @@ class StageReplayer:
         groups, edges = inside(self._of_group), inside(self._of_edge)
         different, which = self._different(choices, edge_choices, groups, edges)
         tasks, buffers = inside(self._of_task), inside(self._of_buffer)
+        values = self._replayer.values(choices[None], edge_choices[None])
         for copies in tied:
-            self._have_one(copies, tasks[stages:], buffers[stages:])
+            self._have_one(copies, values[1][0], tasks[stages:], buffers[stages:])
         every = self._rows(
+            values,
             choices,
             edge_choices,
             tasks[different],
@@ -219,7 +200,6 @@ class StageReplayer:
             np.concatenate([groups, edges], axis=1)[different],
         )
         own, of_rank = which[:stages], which[stages:]
-        kept = np.concatenate([groups, edges], axis=1)[:stages]
         shares = every.update_s[own].copy()
         for rank, row in zip(placed, of_rank, strict=True):
             total = shares[list(rank)].sum()
@@ -229,22 +209,24 @@ class StageReplayer:
             every.forward_s[own],
             np.maximum(every.period_s - every.forward_s, 0.0)[own],
             shares,
-            every.peak_bytes[own],
-            self._sum(self._kept, choices, edge_choices, kept) + kept @ self._kept_alike,
-            every.lasting_bytes[own],
-            every.peak_bytes[of_rank],
-            every.lasting_bytes[of_rank],
-            None if every.split is None else every.split.take(own),
+            every.parts.take(own),
+            every.parts.take(of_rank),
+            self._reader.splits,
         )
 
     def _have_one(
-        self, copies: Sequence[str], tasks: NDArray[np.bool_], buffers: NDArray[np.bool_]
+        self,
+        copies: Sequence[str],
+        sizes_bytes: Floats,
+        tasks: NDArray[np.bool_],
+        buffers: NDArray[np.bool_],
     ) -> None:
-        """Takes from ranks, (R, tasks) and (R, buffers), all but the first of the copies of a
+        """Takes from ranks, (R, tasks) and (R, buffers), all but the largest of the copies of a
         parameter that each has: what lasts of it, its update and what that allocates."""
+        bytes_of = {name: sizes_bytes[self._of_parameter(name)[0]].sum() for name in copies}
         for row in range(len(buffers)):
             own = [name for name in copies if buffers[row, self._of_parameter(name)[0]].any()]
-            for name in own[1:]:
+            for name in sorted(own, key=lambda name: -bytes_of[name])[1:]:
                 held, updates = self._of_parameter(name)
                 buffers[row, held], tasks[row, updates] = False, False
 
@@ -256,7 +238,7 @@ class StageReplayer:
             forms = {form.format(name) for form in FORMS}
             ends = {f"{what} {name}" for what in UPDATES}
             gradients = {f"gradient of {name}", f"gradient of {name}, a shard"}
-            summed = self._gradients[:, 0].tolist()
+            summed = self._reader.gradients.tolist()
             self._named[name] = (
                 [
                     *(b for b, label in enumerate(tape.buffer_labels) if label in forms),
@@ -303,6 +285,7 @@ class StageReplayer:
 
     def _rows(
         self,
+        values: Values,
         choices: Choices,
         edge_choices: Choices,
         tasks: NDArray[np.bool_],
@@ -311,7 +294,7 @@ class StageReplayer:
     ) -> _Replayed:
         """Replays the parts of a strategy that rows have: (rows, tasks), (rows, buffers) and (rows,
         groups + edges)."""
-        durations, sizes, flags = self._replayer.values(choices[None], edge_choices[None])
+        durations, sizes, flags = values
         rows = len(own)
         values = (
             np.where(tasks, durations, 0.0),
@@ -327,41 +310,14 @@ class StageReplayer:
         batches = self._problem.context.micro_batches
         device_s = batches * period * (replayed.device_s / np.maximum(total, TINY))
         passes_s = soft_maximum(device_s, host_s) / batches
-        split = None
-        if self._split is None:
-            forward = np.array([self._forward_s(values, row) for row in range(rows)])
-            forward = np.minimum(forward, period - values[0] @ self._backward)
-            share = np.clip(forward / np.maximum(period, TINY), 0.0, 1.0)
-        else:
-            split = self._split.parts(values, sizes[0], tasks)
-            share = split.shares[:, FORWARD]
+        traces = [self._replayer.trace_values(values, row) for row in range(rows)]
+        parts = self._reader.parts(values, sizes[0], tasks, traces)
         return _Replayed(
-            passes_s * share,
+            passes_s * parts.shares[:, FORWARD],
             passes_s,
             np.maximum(step_s - batches * passes_s, 0.0),
-            replayed.peak_bytes,
-            self._lasting_bytes(values),
-            split,
+            parts,
         )
-
-    def _lasting_bytes(self, values: Values) -> Floats:
-        """Returns what rows hold from the first backward on: what is there before, and gradients;
-        whole blocks, as the allocator has them."""
-        _, sizes, flags = values
-        blocks = np.ceil(sizes / self._block_bytes) * self._block_bytes
-        total = blocks[:, self._lasting].sum(axis=1)
-        buffers, of_flag = self._gradients.T
-        held = np.where(of_flag == ALWAYS, True, flags[:, np.maximum(of_flag, 0)])
-        return np.asarray(total + (blocks[:, buffers] * held).sum(axis=1))
-
-    def _forward_s(self, values: Values, stage: int) -> float:
-        """Returns the seconds of forward of one micro-batch of a stage, from its first computation
-        to its last."""
-        _, timeline = self._replayer.trace_values(values, stage)
-        runs = self._forward & self._computes & (values[0][stage] > 0)
-        if not runs.any():
-            return 0.0
-        return float(timeline.end_s[runs].max() - timeline.start_s[runs].min())
 
     def _sum(
         self,

@@ -24,7 +24,7 @@ from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
 from shardwise.peers.practices import Allowed
 from shardwise.pipeline import schedules as published
-from shardwise.pipeline.keeping import moments_of
+from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import allows
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.pipeline import Pipeline
@@ -179,7 +179,7 @@ def _known(
     model.bounds(given.stages, given.stages_per_rank)
     first = model.costed(given.stages, own.micro_batches, options, progress)
     # Raises where the schedule does not have these sizes.
-    moments_of(given.schedule, given.stages, own.micro_batches, given.stages_per_rank)
+    keeping(given.schedule, given.stages, own.micro_batches, given.stages_per_rank)
 
     def runs(ranks: int, batches: int) -> bool:
         """Returns whether the schedule, and layers, have as many stages on each of these ranks."""

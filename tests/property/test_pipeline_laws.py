@@ -18,7 +18,7 @@ from shardwise.pipeline.formulas import (
     one_forward_one_backward_s,
     period_s,
 )
-from shardwise.pipeline.keeping import moments_of
+from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.schedules import SCHEDULES, round_of, schedule
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
@@ -155,23 +155,23 @@ def test_what_lists_keep_is_what_steps_keep() -> None:
     """Of every moment of a rank's list, against the step as it is run with unequal times."""
     for name, chunks in (("1f1b", 1), ("1f1b-eager", 1), ("gpipe", 1), ("interleaved", 3)):
         for ranks, n in ((1, 4), (2, 4), (3, 6), (4, 8), (4, 16)):
-            made, of_ranks = moments_of(name, ranks, n, chunks)
+            keeps = keeping(name, ranks, n, chunks)
+            made = keeps.order
             assert made == schedule(name, ranks=ranks, stages_per_rank=chunks, micro_batches=n)
             times = [StageTimes(1.0 + s % 3, 0.5 + s % 2, 1.0) for s in range(made.stages)]
             step = simulate(made, times)
-            for rank, rows in enumerate(of_ranks):
-                kept = rows[:, 1:]
+            for rank, moments in enumerate(keeps.moments):
                 own = made.placement.stages_of(rank)
-                assert kept.max(axis=0).tolist() == [step.peak_kept(stage) for stage in own]
-                assert int(kept.sum(axis=1).max()) == step.rank_peaks[rank]
+                assert moments.kept.max(axis=0).tolist() == [step.peak_kept(s) for s in own]
+                assert int(moments.kept.sum(axis=1).max()) == step.rank_peaks[rank]
                 # The stage that runs has a micro-batch itself.
-                assert (kept[range(len(rows)), rows[:, 0]] > 0).all()
+                assert (moments.kept[moments.action, moments.place] > 0).all()
 
 
 def test_with_a_split_backward_micro_batches_are_kept_until_their_gradients_are_sent() -> None:
-    made, of_ranks = moments_of("zb-h1", 2, 4, 1)
-    step = simulate(made, [StageTimes(1.0, 0.5, 1.0)] * 2)
-    kept = [int(rows[:, 1].max()) for rows in of_ranks]
+    keeps = keeping("zb-h1", 2, 4, 1)
+    step = simulate(keeps.order, [StageTimes(1.0, 0.5, 1.0)] * 2)
+    kept = [int(moments.kept.max()) for moments in keeps.moments]
     assert kept == [2, 1] == [step.peak_kept(stage) for stage in range(2)]
 
 

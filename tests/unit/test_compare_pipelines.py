@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy.typing import NDArray
 
 from harness.graph_builder import mlp
 from shardwise.advise import Options
@@ -37,11 +39,12 @@ from shardwise.peers.pipelines import (
     piped_practices,
     stage_sums,
 )
-from shardwise.pipeline.actions import Kind
+from shardwise.pipeline.actions import Kind, Schedule
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
-from shardwise.replay.stages import StageReplayer
+from shardwise.replay.stages import ReplayedStages, StageReplayer
+from shardwise.search.pipelines.pipeline import Pipeline as Pipelined
 from shardwise.search.pipelines.stages import incoming_shares
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
@@ -158,14 +161,35 @@ def test_their_price_is_that_of_replayed_stages(stages: UniformStages) -> None:
             assert pipeline.step_s == pytest.approx(float(np.max(np.array(ends) + update)))
             held = np.array([8] * 4 if name == GPIPE else [4, 3, 2, 1])
             assert [passes.peak_kept(s) for s in range(4)] == held.tolist()
-            peaks = replayed.peak_bytes + (held - 1) * replayed.kept_bytes
-            peaks += held * np.array(pipeline.incoming_bytes)
+            peaks = peaks_without_hops(pipeline, replayed, made)
             cuts = np.array(pipeline.incoming_bytes[1:])
-            on_the_way = pipeline.peak_bytes - peaks
+            on_the_way = pipeline.rank_peak_bytes - peaks
             assert (on_the_way[1:-1] >= np.maximum(cuts[:-1], cuts[1:])).all()
             assert (on_the_way <= 3 * (np.append(0, cuts) + np.append(cuts, 0)) + 1).all()
-            assert pipeline.on_the_way_bytes == pytest.approx(on_the_way)
             assert min(pipeline.incoming_bytes[1:]) > 0 and min(pipeline.hops_s) > 0
+
+
+def peaks_without_hops(
+    pipeline: Pipelined, replayed: ReplayedStages, made: Schedule
+) -> NDArray[np.float64]:
+    """Returns the peaks of ranks without tensors on the way, action by action."""
+    parts, peaks = replayed.parts, replayed.of_ranks.update_bytes.copy()
+    further = parts.kept_bytes + np.array(pipeline.incoming_bytes)
+    for rank, actions in enumerate(made.ranks):
+        kept, done = Counter[int](), Counter[int]()
+        for kind, stage, _, _ in actions:
+            kept[stage] += kind is Kind.FORWARD
+            turn = 0 if not done[stage] else 2 if done[stage] == 7 else 1
+            part = 0 if kind is Kind.FORWARD else 1
+            held = parts.peak_bytes[stage, part, min(turn, 1 + part)]
+            held += replayed.of_ranks.start_bytes[rank] - parts.start_bytes[stage]
+            held += sum(parts.gradient_bytes[s].sum() for s in done if s != stage and done[s])
+            held += sum(kept[s] * further[s] for s in kept) - parts.kept_bytes[stage]
+            peaks[rank] = max(peaks[rank], held)
+            if kind is Kind.BACKWARD:
+                kept[stage] -= 1
+                done[stage] += 1
+    return np.asarray(peaks)
 
 
 @pytest.fixture(scope="module", params=[(2, 2), (2, 3), (4, 3)], ids=str)
@@ -191,23 +215,14 @@ def test_interleaved_stages_are_priced_by_their_lists(interleaved: UniformStages
             for f, b in zip(alone.forward_s, alone.backward_s, strict=True)
         ]
         passes = simulate(made, times, pipeline.hops_s)
-        ends, peaks = [], []
+        ends = []
         for rank, stages in enumerate(own):
             update_s = together.update_s[stages].sum() + sum(pipeline.tied_s[s] for s in stages)
             ends.append(passes.spans_s[rank][-1][1] + float(update_s))
-            kept, most = dict.fromkeys(stages, 0), 0.0
-            for action in made.ranks[rank]:
-                kept[action.stage] += action.kind is Kind.FORWARD
-                held = together.rank_lasting_bytes[rank] - alone.lasting_bytes[action.stage]
-                held += alone.peak_bytes[action.stage] - alone.kept_bytes[action.stage]
-                for stage in stages:
-                    each_bytes = alone.kept_bytes[stage] + pipeline.incoming_bytes[stage]
-                    held += kept[stage] * each_bytes
-                most = max(most, float(held))
-                kept[action.stage] -= action.kind is Kind.BACKWARD
-            peaks.append(max(most, float(together.rank_peak_bytes[rank])))
         assert pipeline.step_s == pytest.approx(max(ends))
-        assert pipeline.rank_peak_bytes == pytest.approx(peaks)
+        on_the_way = pipeline.rank_peak_bytes - peaks_without_hops(pipeline, together, made)
+        most = max(pipeline.incoming_bytes)
+        assert (0.9 * most <= on_the_way).all() and (on_the_way <= 4 * each * most).all()
         assert pipeline.peak_bytes.tolist() == pipeline.rank_peak_bytes.tolist() * each
         point = piped_point(pipeline)
         assert point.piped and point.piped.peak_bytes == tuple(pipeline.rank_peak_bytes)
@@ -224,7 +239,7 @@ def busy_s(one: PipedPractice) -> list[float]:
 
 @pytest.mark.parametrize("recompute", ["never", "auto"])
 def test_a_further_micro_batch_keeps_what_sums_say(gpt2: Graph, recompute: str) -> None:
-    """On one device a stage crossings have one alternative each, which counts as well."""
+    """But for what came in, and tensors that never exist at once, which sums count."""
     options = Options(micro_batches=(8,), recompute=recompute)
     stages = UniformModel(gpt2, MACHINE, 4).costed(4, 8, options, quiet)
     for one in piped_practices(stages, "1f1b", lambda one: one.recompute == "none", quiet):
@@ -232,8 +247,9 @@ def test_a_further_micro_batch_keeps_what_sums_say(gpt2: Graph, recompute: str) 
         sums = stage_sums(
             stages.search.problem, stages.units.of_group, stages.bounds, *chosen, kept_by=[1] * 4
         )
-        kept = [stage.activation_bytes + stage.edge_bytes for stage in sums]
-        assert one.pipeline.replayed.kept_bytes == pytest.approx(kept)
+        summed = np.array([stage.activation_bytes + stage.edge_bytes for stage in sums])
+        kept = one.pipeline.replayed.kept_bytes + np.array(one.pipeline.incoming_bytes)
+        assert (kept <= summed * 1.01).all() and kept == pytest.approx(summed, rel=0.08)
 
 
 def test_what_devices_have_alike_may_be_sent_in_parts(model: UniformModel) -> None:
@@ -262,10 +278,10 @@ def test_a_rank_of_all_stages_is_the_whole_model(stages: UniformStages) -> None:
     own = stages.search.own_replayer
     whole = own.replay(chosen[0][None], chosen[1][None])
     of_ranks = stages.replayer_of().replay(*chosen, stages.bounds, [range(4)])
-    assert of_ranks.rank_peak_bytes == pytest.approx(whole.peak_bytes)
+    assert of_ranks.of_ranks.most_bytes == pytest.approx(whole.peak_bytes)
     # Parameters, states and gradients of all stages, and what none of them has alone.
-    assert of_ranks.rank_lasting_bytes[0] <= of_ranks.lasting_bytes.sum()
-    assert of_ranks.rank_lasting_bytes[0] < whole.peak_bytes[0]
+    assert of_ranks.of_ranks.lasting_bytes[0] <= of_ranks.lasting_bytes.sum()
+    assert of_ranks.of_ranks.lasting_bytes[0] < whole.peak_bytes[0]
     total, period = own.periods(own.run(own.values(chosen[0][None], chosen[1][None])))
     # The host's time is that of the passes.
     passes = soft_maximum(8 * period * whole.device_s / total, whole.host_s)

@@ -148,9 +148,9 @@ def test_first_and_last_stage_of_a_v_share_the_tied_embedding(
     chosen = one.practice.choices, one.practice.edge_choices
     own = [pipeline.placement.stages_of(rank) for rank in range(2)]
     twice = cut._split_replayer.replay(*chosen, cut.bounds, own)
-    lasting = pipeline.replayed.rank_lasting_bytes
-    assert (lasting[0] < twice.rank_lasting_bytes[0]) == is_v
-    assert lasting[1] == twice.rank_lasting_bytes[1]
+    lasting = pipeline.replayed.of_ranks.lasting_bytes
+    assert (lasting[0] < twice.of_ranks.lasting_bytes[0]) == is_v
+    assert lasting[1] == twice.of_ranks.lasting_bytes[1]
 
 
 @pytest.mark.parametrize("name", [ZERO_BUBBLE, DUAL_PIPE])

@@ -97,24 +97,25 @@ class PassesGame:
         self._paths = np.zeros((0, replayer.tasks + 1))
 
     @cached_property
-    def _held(self) -> OwnerCosts:
-        """The bytes that are surely held when the last written backward begins."""
-        moments = Moments(self._replayer)
-        return moments.held(moments.last_backward)
+    def _memory(self) -> tuple[OwnerCosts, OwnerCosts]:
+        """The bytes that are surely held when the last backward begins, and what of them every
+        further micro-batch that is kept has as well."""
+        return Moments(self._replayer).held_by_stages()
 
     @cached_property
-    def _kept(self) -> OwnerCosts:
-        """The bytes of every further micro-batch that is kept."""
-        problem = self.search.problem
-        return OwnerCosts(
-            0.0,
-            [cost.activation_bytes for cost in problem.costs],
-            [edge.table.memory_bytes for edge in problem.edges],
+    def _alike(self) -> tuple[Floats, Floats]:
+        """The same of edges that have no choice, which sums over strategies leave out, (owners,)
+        each."""
+        held, kept = (
+            [float(costs.max()) if costs.size == 1 else 0.0 for costs in of.edges]
+            for of in self._memory
         )
+        none = [0.0] * len(self.search.problem.costs)
+        return np.array(none + held), np.array(none + kept)
 
     def memory(self, kept: int) -> OwnerCosts:
         """Returns the bytes that are surely held while `kept` micro-batches are kept."""
-        return priced([(1.0, self._held), (kept - 1.0, self._kept)])
+        return priced(list(zip((1.0, kept - 1.0), self._memory, strict=True)))
 
     def charges(self, kept: int, of: Priced) -> OwnerCosts:
         """Returns what a micro-batch is charged for its passes and for memory together."""
@@ -179,8 +180,9 @@ class PassesGame:
 
     def _bytes(self, of: _Range, kept: int) -> Floats:
         """Returns what the strategies so far surely hold in a range, (S,), without constants."""
+        held_alike, kept_alike = self._alike
         each = self._held_bytes + (kept - 1.0) * self._kept_bytes
-        return np.asarray(each @ of.owners)
+        return np.asarray((each + held_alike + (kept - 1.0) * kept_alike) @ of.owners)
 
     def _equilibrium(self, of: _Range, kept: int, left_bytes: float) -> tuple[float, Floats, float]:
         """Returns the value of the game with the strategies so far, the mean of paths and the
@@ -231,8 +233,9 @@ class PassesGame:
         host_s = replayer.host_times(*chosen) / self._batches
         durations_s = np.append(replayer.values(*chosen)[0][0], host_s)
         self._durations_s = np.vstack([self._durations_s, durations_s])
-        self._held_bytes = np.vstack([self._held_bytes, self._held.each(problem, *chosen).T])
-        self._kept_bytes = np.vstack([self._kept_bytes, self._kept.each(problem, *chosen).T])
+        held, kept = (of.each(problem, *chosen).T for of in self._memory)
+        self._held_bytes = np.vstack([self._held_bytes, held])
+        self._kept_bytes = np.vstack([self._kept_bytes, kept])
         self._paths = np.vstack([self._paths, self._longest(durations_s)[1]])
 
     def _longest(self, durations_s: Floats) -> tuple[float, Floats]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,12 @@ from numpy.typing import NDArray
 from shardwise.cost.assemble import SearchProblem
 from shardwise.hardware import Bundle, Hardware, Mesh
 from shardwise.pipeline.actions import Schedule
-from shardwise.pipeline.keeping import Moments, moments_of
-from shardwise.pipeline.on_the_way import on_the_way
+from shardwise.pipeline.keeping import Keeping, keeping
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.simulate import StageTimes, Step, simulate
-from shardwise.pipeline.split_keeping import SplitMoments, split_moments
 from shardwise.replay.stages import ReplayedStages
 from shardwise.search.pipelines.hops import RankLinks
-from shardwise.search.pipelines.split_peaks import held_bytes, most_kept_bytes
+from shardwise.search.pipelines.peaks import RankPeaks
 from shardwise.search.pipelines.stages import StageProblems, incoming_bytes, incoming_shares
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
@@ -115,24 +114,32 @@ class Pipeline:
         return self.search.micro_batches
 
     @property
-    def _lists(self) -> tuple[Schedule, tuple[Moments, ...]]:
-        return moments_of(self.schedule, self.ranks, self.micro_batches, self.stages_per_rank)
+    def keeping(self) -> Keeping:
+        """What each rank does in which order, and holds meanwhile."""
+        return keeping(self.schedule, self.ranks, self.micro_batches, self.stages_per_rank)
 
     @property
     def order(self) -> Schedule:
         """What each rank does in which order."""
-        return self._lists[0]
+        return self.keeping.order
 
-    @cached_property
+    @property
     def kept(self) -> list[int]:
         """How many micro-batches each stage keeps at most."""
-        kept = [0] * self.stages
-        for rank, of_rank in enumerate(self._lists[1]):
-            for stage, most in zip(
-                self.placement.stages_of(rank), of_rank[:, 1:].max(axis=0), strict=True
-            ):
-                kept[stage] = int(most)
-        return kept
+        return self._by_stage([of_rank.kept.max(axis=0) for of_rank in self.keeping.distinct])
+
+    @property
+    def waiting(self) -> list[int]:
+        """How many micro-batches of each stage wait for the backward of its weights at most."""
+        return self._by_stage([of_rank.waiting.max(axis=0) for of_rank in self.keeping.distinct])
+
+    def _by_stage(self, of_ranks: Sequence[NDArray[Any]]) -> list[Any]:
+        """Returns by stage what ranks have of theirs."""
+        values: list[Any] = [0] * self.stages
+        for rank, of_rank in enumerate(of_ranks):
+            for stage, value in zip(self.placement.stages_of(rank), of_rank.tolist(), strict=True):
+                values[stage] = value
+        return values
 
     @cached_property
     def incoming_bytes(self) -> tuple[float, ...]:
@@ -179,55 +186,20 @@ class Pipeline:
         return _tied_s(self.tied, problem, self.units, self.bounds, self.axes, rank_of)
 
     @cached_property
-    def further_bytes(self) -> NDArray[np.float64]:
-        """What a micro-batch that a stage keeps takes, with the tensors that came in for it."""
-        return np.asarray(self.replayed.kept_bytes + np.array(self.incoming_bytes))
-
-    @cached_property
-    def split_moments(self) -> tuple[SplitMoments, ...] | None:
-        """What each rank holds action by action where backward is split, else None."""
-        if self.replayed.split is None:
-            return None
-        batches = self.micro_batches
-        return split_moments(self.schedule, self.ranks, batches, self.stages_per_rank)
-
-    def split_held_bytes(self, rank: int) -> Floats:
-        """Returns what a device of a rank holds at each of its `split_moments`."""
-        assert self.split_moments is not None
-        return held_bytes(
-            self.split_moments[rank],
-            self.placement.stages_of(rank),
-            self.replayed,
-            float(self.replayed.rank_lasting_bytes[rank]),
-            (*self.incoming_bytes, 0.0),
+    def rank_peaks(self) -> tuple[RankPeaks, ...]:
+        """What a device of each rank holds at moments of its list."""
+        incoming = (*self.incoming_bytes, 0.0)
+        return tuple(
+            RankPeaks(rank, self.placement.stages_of(rank), self.replayed, incoming)
+            for rank in range(self.ranks)
         )
-
-    def held_bytes(self, stage: int, kept: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Returns what a device holds at most while one of its stages runs: what lasts and what its
-        stages keep, (moments, stages of the rank), and what the stage needs besides."""
-        rank = int(self.rank_of[stage])
-        own = list(self.placement.stages_of(rank))
-        replayed = self.replayed
-        running = replayed.peak_bytes[stage] - replayed.lasting_bytes[stage]
-        base = replayed.rank_lasting_bytes[rank] + running - replayed.kept_bytes[stage]
-        return np.asarray(base + kept @ self.further_bytes[own])
 
     @cached_property
     def rank_peak_bytes(self) -> NDArray[np.float64]:
-        """The peak of a device of each rank, (ranks,): at some moment of its list what lasts, what
-        its stages keep with the tensors that came in, and what the stage that runs needs besides;
-        or the end of the step. What is on the way between stages comes on top."""
-        peaks = self.replayed.rank_peak_bytes.copy()
-        if self.split_moments is not None:
-            of_moments = [self.split_held_bytes(rank).max() for rank in range(self.ranks)]
-            return np.maximum(peaks, of_moments)
-        for rank, of_rank in enumerate(self._lists[1]):
-            for place, stage in enumerate(self.placement.stages_of(rank)):
-                moments = of_rank[of_rank[:, 0] == place, 1:]
-                peaks[rank] = max(peaks[rank], self.held_bytes(stage, moments).max())
-        if self.stages_per_rank == 1:
-            peaks += self.on_the_way_bytes
-        return np.asarray(peaks)
+        """The peak of a device of each rank, (ranks,): at some moment of its list, or in the
+        update."""
+        of_ranks = zip(self.rank_peaks, self.keeping.distinct, strict=True)
+        return np.array([max(peaks.at(of).max(), peaks.update_bytes) for peaks, of in of_ranks])
 
     @cached_property
     def peak_bytes(self) -> NDArray[np.float64]:
@@ -235,43 +207,12 @@ class Pipeline:
         rank."""
         return np.asarray(self.rank_peak_bytes[self.rank_of])
 
-    @cached_property
-    def on_the_way_bytes(self) -> NDArray[np.float64]:
-        """What each stage's peak has beside its micro-batches: tensors and gradients that have been
-        asked for and are not used yet, or have been sent, (stages,); 0 where a rank has several
-        stages, which is too little, and where backward is split, whose moments have them."""
-        if self.stages_per_rank > 1 or self.split_moments is not None:
-            return np.zeros(self.stages)
-        of_stages = on_the_way(self.schedule, self.stages, self.micro_batches)
-        kept, before = self.replayed.kept_bytes, self.incoming_bytes
-        behind = (*before[1:], 0.0)
-        held = [
-            max(of.of(*sizes) for of in ways)
-            for ways, *sizes in zip(of_stages, kept, before, behind, strict=True)
-        ]
-        return np.asarray(np.array(held) - self.kept_bytes)
-
-    @property
-    def waiting(self) -> list[int]:
-        """How many micro-batches of each stage wait for the backward of its weights at most."""
-        waiting = [0] * self.stages
-        for rank, moments in enumerate(self.split_moments or ()):
-            most = moments.waiting.max(axis=0).tolist()
-            for stage, count in zip(self.placement.stages_of(rank), most, strict=True):
-                waiting[stage] = count
-        return waiting
-
     @property
     def kept_bytes(self) -> NDArray[np.float64]:
         """What the micro-batches that each stage keeps, or that wait for the backward of weights,
-        take of its peak, with the tensors that came in for them, (stages,)."""
-        if self.split_moments is not None:
-            kept, incoming = np.zeros(self.stages), (*self.incoming_bytes, 0.0)
-            for rank, moments in enumerate(self.split_moments):
-                own = self.placement.stages_of(rank)
-                kept[list(own)] = most_kept_bytes(moments, own, self.replayed, incoming)
-            return kept
-        return np.asarray(np.array(self.kept) * self.further_bytes)
+        take at most, with the tensors that came in for them, (stages,)."""
+        of_ranks = zip(self.rank_peaks, self.keeping.distinct, strict=True)
+        return np.array(self._by_stage([p.micro_batches(of).max(axis=0) for p, of in of_ranks]))
 
     @cached_property
     def passes(self) -> Step:

@@ -8,18 +8,19 @@ split; `interleaved:2` is `interleaved` with two, `zb-h1:2` is `zb-h1` with two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from shardwise.errors import BadInput
 from shardwise.pipeline.actions import Schedule
-from shardwise.pipeline.keeping import Moments, moments_of
+from shardwise.pipeline.keeping import BACKWARD, FIRST, Counts, Keeping, keeping
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.schedules import SCHEDULES as RULES
 from shardwise.pipeline.schedules import allows, schedule
-from shardwise.pipeline.split_keeping import split_moments
 
 SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
 """The schedules of one stage on each rank, each with a whole backward."""
@@ -158,7 +159,11 @@ class Run:
     @property
     def order(self) -> Schedule:
         """What each rank does in which order."""
-        return moments_of(self.of.name, self.ranks, self.micro_batches, self.each)[0]
+        return self._keeping.order
+
+    @property
+    def _keeping(self) -> Keeping:
+        return keeping(self.of.name, self.ranks, self.micro_batches, self.each)
 
     def shortened(self, micro_batches: int) -> Schedule:
         """Returns the order of fewer micro-batches, or of all where the schedule does not allow
@@ -191,35 +196,28 @@ class Run:
     def kept(self) -> list[int]:
         """How many micro-batches each stage keeps; of several on a rank, when they keep most
         together. What waits for the backward of weights counts as much as what is kept."""
-        if self.of.splits:
-            return self._from_split()
-        if self.each == 1:
+        if self.each == 1 and not self.of.splits:
             return kept(self.of.name, self.stages, self.micro_batches)
-        return self._from_moments(lambda rows: rows[rows.sum(axis=1).argmax()])
+        held = (of_rank.kept + of_rank.waiting for of_rank in self._keeping.distinct)
+        return self._at_least_one([of[of.sum(axis=1).argmax()] for of in held])
 
     @cached_property
-    def most_kept(self) -> list[int]:
-        """How many micro-batches each stage keeps at most, at a moment of its own, without those
-        that wait."""
-        if self.each == 1 and not self.of.splits:
-            return self.kept
-        return self._from_moments(lambda rows: rows.max(axis=0))
+    def surely_kept(self) -> list[int]:
+        """How many micro-batches each stage keeps at most, without those that wait, while it runs a
+        backward (of inputs) when all of its gradients are there."""
+        of_ranks = []
+        for own, moments in zip(self.placed, self._keeping.distinct, strict=True):
+            later = (moments.part == BACKWARD) & (moments.turn != FIRST)
+            rows = [later & (moments.place == place) for place in range(len(own))]
+            most = [moments.kept[of, place].max(initial=1) for place, of in enumerate(rows)]
+            of_ranks.append(np.array(most))
+        return self._at_least_one(of_ranks)
 
-    def _from_split(self) -> list[int]:
+    def _at_least_one(self, of_ranks: Sequence[Counts]) -> list[int]:
+        """Returns by stage what ranks have of theirs, 1 or more."""
         counts = [1] * self.stages
-        of_ranks = split_moments(self.of.name, self.ranks, self.micro_batches, self.each)
-        for own, moments in zip(self.placed, of_ranks, strict=True):
-            held = moments.kept + moments.waiting
-            for stage, count in zip(own, held[held.sum(axis=1).argmax()].tolist(), strict=True):
-                counts[stage] = max(count, 1)
-        return counts
-
-    def _from_moments(self, chosen: Callable[[Moments], Moments]) -> list[int]:
-        """Returns for each stage what a choice from the moments of its rank's list has of it."""
-        of_ranks = moments_of(self.of.name, self.ranks, self.micro_batches, self.each)[1]
-        counts = [1] * self.stages
-        for own, rows in zip(self.placed, of_ranks, strict=True):
-            for stage, count in zip(own, chosen(rows[:, 1:]).tolist(), strict=True):
+        for own, of_rank in zip(self.placed, of_ranks, strict=True):
+            for stage, count in zip(own, of_rank.tolist(), strict=True):
                 counts[stage] = max(count, 1)
         return counts
 

@@ -160,7 +160,7 @@ class Staged:
         """Asks for prices for some of the stages between cuts; returns whether any was new."""
         if not cuts:
             return False
-        descending = sorted(range(run.stages), key=lambda stage: -run.most_kept[stage])
+        descending = sorted(range(run.stages), key=lambda stage: -run.surely_kept[stage])
         last = run.stages - 1
         some = {descending[last * part // (PRICED - 1)] for part in range(PRICED)}
         kind_of, new = self.question.of_stages(run), []
@@ -168,7 +168,7 @@ class Staged:
             kind = self.question.kinds.each[kind_of[s]]
             ranges = kind.ranges(self.bounding, splits=run.of.splits)
             limit = self._of_kind(kind_of[s], limit_bytes)
-            new.append(ranges.ask(cuts[s], cuts[s + 1], run.most_kept[s], limit))
+            new.append(ranges.ask(cuts[s], cuts[s + 1], run.surely_kept[s], limit))
         return any(new)
 
     def _bound(self, run: Run, limit_bytes: float) -> Bound:
@@ -196,7 +196,7 @@ class Staged:
             by_kind[number] = [ranges.passes_s] * run.stages
             if isfinite(limit_bytes):
                 within = self._of_kind(number, limit_bytes)
-                by_kind[number] = ranges.within(run.most_kept, within)
+                by_kind[number] = ranges.within(run.surely_kept, within)
         return [by_kind[number][stage] for stage, number in enumerate(of.of_stages(run))]
 
     def _of_kind(self, number: int, limit_bytes: float) -> float:

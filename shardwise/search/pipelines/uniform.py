@@ -19,7 +19,7 @@ from shardwise.cost.options import Options, Progress
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
-from shardwise.pipeline.keeping import moments_of
+from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import SCHEDULES
 from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import FEWEST, StageReplayer
@@ -64,7 +64,7 @@ class UniformStages:
 
         Raises `BadInput` where the schedule does not have these ranks, stages or micro-batches.
         """
-        order = moments_of(schedule, self.ranks, self.search.micro_batches, self.stages_per_rank)[0]
+        order = keeping(schedule, self.ranks, self.search.micro_batches, self.stages_per_rank).order
         placed = [order.placement.stages_of(rank) for rank in range(self.ranks)]
         copies = [one.copies for one in self.tied]
         replayer = self._split_replayer if SCHEDULES[schedule].splits else self.replayer_of()

@@ -1,8 +1,12 @@
-"""Peak memory of the stages of random pipelines, predicted by replay and measured on two ranks."""
+"""Peak memory of random pipelines, predicted by replay and measured on ranks, and what they count.
+
+What is on its way between stages is counted by `pipeline/keeping.py`, and known to `Hops`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import pytest
@@ -14,7 +18,9 @@ from harness.execute.ranks import Ranks
 from harness.execute.sources import captured_source
 from harness.execute.trained_rank import TrainedStages
 from shardwise.documents import Pipeline
+from shardwise.execute.pipeline.hops import Hops
 from shardwise.hardware import hardware_document, load_hardware
+from shardwise.pipeline.keeping import FORWARD, WEIGHTS, keeping
 
 pytestmark = pytest.mark.torch
 
@@ -24,7 +30,8 @@ SOURCE = (
     16,
     64,
 )
-SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
+SCHEDULES = (("1f1b", 1), ("1f1b-eager", 1), ("gpipe", 1), ("interleaved", 2), ("zb-h1", 1))
+SEEDS = 3
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +55,48 @@ def peak_of(_: int, pipeline: Pipeline) -> int:
     return min(trained.followed_peak() for _ in range(3))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_peaks_are_those_predicted(two: Ranks, drawn: DrawnPipelines, schedule: str) -> None:
-    for seed in range(3):
-        pipeline = drawn.of(seed, schedule)
-        peaks = two(peak_of, pipeline)
-        off = [
-            peak / stage.peak_bytes - 1 for peak, stage in zip(peaks, pipeline.stages, strict=True)
-        ]
-        # What gradients and tensors on the way take is counted from the beginning of backward.
-        assert max(off) < 0.03 and min(off) > -0.2, (seed, off)
+@pytest.mark.parametrize(("schedule", "each"), SCHEDULES)
+def test_peaks_are_those_predicted(
+    two: Ranks, drawn: DrawnPipelines, schedule: str, each: int
+) -> None:
+    off = []
+    for seed in range(SEEDS):
+        pipeline = drawn.of(seed, schedule, each)
+        predicted = {stage.first_device: stage.peak_bytes for stage in pipeline.stages}
+        for rank, peak in enumerate(two(peak_of, pipeline)):
+            off.append(peak / predicted[rank] - 1)
+    # Nothing is much more than predicted but for the smallest stages with a split backward.
+    assert max(off) < (0.06 if schedule == "zb-h1" else 0.03) and min(off) > -0.06, off
+    assert median(map(abs, off)) < 0.02, off
+
+
+def transfers_of(_: int, pipeline: Pipeline) -> list[tuple[bool, int]]:
+    """Returns of each action but W whether it is a forward, and how many transfers are on their way
+    while it runs: asked for, or sent and not let go of; the gradient that a backward reads."""
+    trained, got = TrainedStages(SOURCE, pipeline), Hops.got
+    seen: list[tuple[bool, int]] = []
+
+    def watched(self: Hops, stage: int, forward: bool, micro_batch: int) -> dict[str, Any]:
+        came = got(self, stage, forward, micro_batch)
+        sent = {one.transfer.number for queue in self._sent.values() for one in queue}
+        seen.append((forward, len(sent) + len(self._asked) + bool(came and not forward)))
+        return came
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hops, "got", watched)
+        trained.step()
+    return seen
+
+
+@pytest.mark.parametrize(("schedule", "each"), SCHEDULES)
+def test_as_many_transfers_are_on_their_way_as_are_counted(
+    two: Ranks, drawn: DrawnPipelines, schedule: str, each: int
+) -> None:
+    pipeline = drawn.of(1, schedule, each)
+    keeps = keeping(schedule, 2, pipeline.micro_batches, each)
+    for rank, seen in enumerate(two(transfers_of, pipeline)):
+        moments = keeps.moments[rank]
+        passes = moments.part != WEIGHTS
+        counted = (moments.before + moments.behind).sum(axis=1)[passes].tolist()
+        forwards = (moments.part[passes] == FORWARD).tolist()
+        assert seen == list(zip(forwards, counted, strict=True))

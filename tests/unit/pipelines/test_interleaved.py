@@ -20,7 +20,7 @@ from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
-from shardwise.pipeline.keeping import moments_of
+from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
@@ -62,11 +62,10 @@ def test_names_that_are_refused(name: str) -> None:
 @pytest.mark.parametrize(("ranks", "batches", "each"), [(2, 4, 2), (4, 8, 2), (2, 8, 3)])
 def test_stages_keep_what_a_moment_of_their_rank_has(ranks: int, batches: int, each: int) -> None:
     run = Run(Searched("interleaved", each), ranks, batches)
-    _, of_ranks = moments_of("interleaved", ranks, batches, each)
-    for own, rows in zip(run.placed, of_ranks, strict=True):
+    of_ranks = keeping("interleaved", ranks, batches, each).moments
+    for own, moments in zip(run.placed, of_ranks, strict=True):
         kept = [run.kept[stage] for stage in own]
-        assert sum(kept) == rows[:, 1:].sum(axis=1).max() and kept in rows[:, 1:].tolist()
-        assert [run.most_kept[stage] for stage in own] == rows[:, 1:].max(axis=0).tolist()
+        assert sum(kept) == moments.kept.sum(axis=1).max() and kept in moments.kept.tolist()
 
 
 def test_the_formula_that_ranks_cuts_is_exact_for_equal_stages_and_near_for_others() -> None:
@@ -218,7 +217,7 @@ def test_stages_of_a_rank_are_within_its_memory_together(found: Pipeline, gpt2: 
     assert other is not None and other.fits
     assert 0.7 * other.limit_bytes < other.peak_bytes.max() <= other.limit_bytes
     assert other.step_s > found.step_s
-    lasting = other.replayed.rank_lasting_bytes
+    lasting = other.replayed.of_ranks.lasting_bytes
     assert (lasting > other.replayed.lasting_bytes.reshape(2, 2).max(axis=0)).all()
 
 

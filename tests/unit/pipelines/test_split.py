@@ -21,11 +21,11 @@ from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.pictures.pipeline import pipeline_svg
 from shardwise.pipeline.actions import Kind
+from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
-from shardwise.pipeline.split_keeping import split_moments
 from shardwise.replay.replay import Replayer
-from shardwise.replay.split_stages import INPUTS, WEIGHTS
+from shardwise.replay.stage_parts import BACKWARD, WEIGHTS
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import least_split_step_s, ranges_of
 from shardwise.search.pipelines.paths import least_by_paths
@@ -95,7 +95,7 @@ def test_moments_are_those_of_the_simulated_step(name: str) -> None:
     of, each = Searched.of(name), Searched.of(name).stages_per_rank
     made = schedule(of.name, ranks=4, micro_batches=8, stages_per_rank=each)
     step = simulate(made, [StageTimes(1.0, 1.2, 0.7)] * made.stages)
-    for rank, moments in enumerate(split_moments(of.name, 4, 8, each)):
+    for rank, moments in enumerate(keeping(of.name, 4, 8, each).moments):
         held = (moments.kept + moments.waiting).sum(axis=1)
         assert held.max() == step.rank_peaks[rank]
         parts = sum(2 if a.kind is Kind.BACKWARD else 1 for a in made.ranks[rank])
@@ -117,7 +117,7 @@ def test_the_parts_of_a_stage_are_its_whole_backward(chain: Fastest) -> None:
     placed = [found.placement.stages_of(rank) for rank in range(found.ranks)]
     asked = (found.choices, found.edge_choices, found.bounds, placed)
     one, two = whole.replay(*asked), parts.replay(*asked)
-    assert one.split is None and not one.weights_s.any()
+    assert not one.splits and not one.weights_s.any()
     assert two.forward_s == pytest.approx(one.forward_s)
     assert two.backward_s == pytest.approx(one.backward_s)
     assert two.inputs_s + two.weights_s == pytest.approx(two.backward_s)
@@ -129,8 +129,8 @@ def test_the_parts_of_a_stage_are_its_whole_backward(chain: Fastest) -> None:
 def test_what_waits_is_what_products_read(chain: Fastest) -> None:
     """Of every layer the input, but for the batch itself, and the gradient of its result."""
     found = _found(chain)
-    split = found.replayed.split
-    assert split is not None
+    assert found.replayed.splits
+    split = found.replayed.parts
     units = [last - first for first, last in pairwise(found.bounds)]
     for stage, (first, last) in enumerate(pairwise(found.bounds)):
         products = [unit for unit in range(first, last) if unit % 2 == 0]
@@ -141,18 +141,18 @@ def test_what_waits_is_what_products_read(chain: Fastest) -> None:
         own = split.waiting_bytes[stage] - crossing * TENSOR
         assert split.own_waiting_bytes[stage] == own
     lasting = found.replayed.lasting_bytes
-    assert (split.peak_bytes[:, INPUTS] >= lasting + split.own_waiting_bytes).all()
+    assert (split.peak_bytes[:, BACKWARD, 1] >= lasting + split.own_waiting_bytes).all()
     # W has what waits and the gradient of one weight.
     weight = WIDTH * WIDTH * 4
     most = lasting + split.own_waiting_bytes + weight
-    assert split.peak_bytes[:, WEIGHTS] == pytest.approx(most, rel=0.01)
+    assert split.peak_bytes[:, WEIGHTS, 1] == pytest.approx(most, rel=0.01)
 
 
 def test_a_rank_of_a_v_has_a_tied_parameter_once(gpt2: Graph) -> None:
     found = _found(_fastest(gpt2, 4, "zbv"))
     replayed, (tied,) = found.replayed, found.tied
-    both = replayed.lasting_bytes[[0, 3]].sum() - replayed.rank_lasting_bytes[0]
-    inner = replayed.lasting_bytes[[1, 2]].sum() - replayed.rank_lasting_bytes[1]
+    both = replayed.lasting_bytes[[0, 3]].sum() - replayed.of_ranks.lasting_bytes[0]
+    inner = replayed.lasting_bytes[[1, 2]].sum() - replayed.of_ranks.lasting_bytes[1]
     # Weight, gradient and two moments, whole or a share of the two devices.
     assert both - inner >= 0.99 * 4 * tied.size_bytes / 2
     assert found.tied_s == (0.0,) * 4
@@ -280,8 +280,7 @@ def test_a_document_has_the_parts_of_backward(gpt2: Graph) -> None:
     for stage, lanes in zip(answer.stages, answer.timeline.stages, strict=True):
         assert 0 < stage.weights_s < stage.backward_s and stage.waiting_micro_batches >= 1
         assert {"forward", "inputs", "weights"} <= {lane.kind for lane in lanes.lanes}
-        # Moments are those at which actions start: the peak is the end of the step, or one of them.
-        assert max(lanes.held_bytes) <= stage.peak_bytes
+        assert max(lanes.held_bytes) == stage.peak_bytes
     assert 'class="weights"' in pipeline_svg(answer)
     text = "\n".join(explain_pipeline(answer).text)
     assert "Rank 0 (GPUs 0 to 1) holds stages 0 and 3," in text
