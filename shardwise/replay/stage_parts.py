@@ -225,7 +225,8 @@ def _reads(tape: Tape, counts: NDArray[np.bool_], made: range, used: range) -> _
     may_count[list(tape.keeps)] = True
     uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
     in_tasks = (used.start <= uses[:, 1]) & (uses[:, 1] < used.stop)
-    return _Reads(*uses[may_count[uses[:, 0]] & in_tasks].T, tape.keeps, there)
+    buffers, tasks, flags = uses[may_count[uses[:, 0]] & in_tasks].T
+    return _Reads(buffers, tasks, flags, tape.keeps, there)
 
 
 def _buffers(
