@@ -22,6 +22,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "wireguard-tools": ("wg",),
     "wireguard-go": ("wireguard-go",),
     "openssl": ("openssl",),
+    "rsync": ("rsync",),
     "debootstrap": ("debootstrap",),
 }
 """Debian's packages, each with the programs that tests call."""

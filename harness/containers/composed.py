@@ -17,7 +17,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from harness.containers import stand_ins
-from harness.containers.engine import ROOT, Missing, docker, run, show
+from harness.containers.builders import build
+from harness.containers.engine import ROOT, Missing, builder, docker, run, show
 from harness.service.service_harness import free_port
 
 FILES = ("docker-compose.yml", "tests/containers/compose.yml")
@@ -71,10 +72,19 @@ class Composed:
 
     def build(self) -> None:
         """Builds our images, showing the output."""
+        if builder() == "buildah":
+            self._build_without_compose()
+            return
         show(
             "compose", "--progress", "plain", *self._options(), "build", *BUILT,
             variables=self._variables,
         )  # fmt: skip
+
+    def _build_without_compose(self) -> None:
+        services = json.loads(self.compose("config", "--format", "json"))["services"]
+        for name in BUILT:
+            asked = services[name]["build"]
+            build(services[name]["image"], ROOT, asked["args"], target=asked["target"])
 
     def up(self) -> float:
         """Brings everything up from built images. Returns the seconds until all is healthy."""

@@ -1,8 +1,10 @@
-"""The docker command with buildx and compose, which are unpacked where it has none."""
+"""The docker command with buildx and compose, which are unpacked where it has none, and buildah
+where there is no buildx."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +18,9 @@ PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
 """Plugins of the docker command, each with the package of Debian's that has it."""
 PLUGINS_SUITE = "trixie"
 """The first suite that has both; they are static but for the C library of bookworm."""
+BUILDERS = ("buildx", "buildah")
+BUILDER_VARIABLE = "SHARDWISE_TEST_BUILDER"
+"""Names one of `BUILDERS`, where both are there."""
 
 
 class Missing(Exception):
@@ -39,6 +44,11 @@ def run(*argv: str, cwd: Path | None = None, variables: Mapping[str, str] | None
         failure.add_note(done.stderr[-3000:])
         raise failure
     return done.stdout
+
+
+def quietly(*argv: str) -> bool:
+    """Runs a command whose failure is an answer. Returns whether it succeeded."""
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def docker(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
@@ -66,28 +76,49 @@ def has_image(name: str) -> bool:
 
 
 @cache
+def builder() -> str:
+    """Returns what builds images: `buildx`, or `buildah` where that is missing or this is wanted.
+
+    Raises Missing where there is neither.
+    """
+    if asked := os.environ.get(BUILDER_VARIABLE):
+        if asked not in BUILDERS:
+            raise ValueError(f"expected {BUILDER_VARIABLE} as one of {BUILDERS}, got {asked!r}")
+        return asked
+    try:
+        _plugin("buildx")
+    except (Missing, subprocess.CalledProcessError) as error:
+        if shutil.which("buildah") is None:
+            raise Missing("buildx or buildah") from error
+        return "buildah"
+    return "buildx"
+
+
+@cache
 def plugins() -> dict[str, str]:
-    """Returns the variables with which the docker command finds buildx and compose.
+    """Returns the variables with which the docker command finds compose, and buildx if it builds.
 
     What it lacks is unpacked from Debian's packages below `out`, once.
     """
-    lacking = [name for name in PLUGINS if not _answers(name)]
-    if not lacking:
+    needed = [name for name in PLUGINS if name != "buildx" or builder() == "buildx"]
+    return {key: value for name in needed for key, value in _plugin(name).items()}
+
+
+@cache
+def _plugin(name: str) -> dict[str, str]:
+    """Returns the variables with which a plugin answers. Raises what `unpack` raises."""
+    if _answers(name):
         return {}
     configuration = {"DOCKER_CONFIG": str(FETCHED)}
-    still = [name for name in lacking if not _answers(name, configuration)]
-    if still:
+    if not _answers(name, configuration):
         # Late: that module runs commands with this one.
         from harness.containers.debian_archive import unpack
 
-        unpack(PLUGINS_SUITE, [PLUGINS[name] for name in still], FETCHED / "unpacked")
-        links = FETCHED / "cli-plugins"
-        links.mkdir(exist_ok=True)
-        for name in still:
-            program = f"unpacked/usr/libexec/docker/cli-plugins/docker-{name}"
-            link = links / f"docker-{name}"
-            link.unlink(missing_ok=True)
-            link.symlink_to(Path("..") / program)
+        unpack(PLUGINS_SUITE, [PLUGINS[name]], FETCHED / "unpacked")
+        link = FETCHED / "cli-plugins" / f"docker-{name}"
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path("..") / f"unpacked/usr/libexec/docker/cli-plugins/docker-{name}")
     return configuration
 
 

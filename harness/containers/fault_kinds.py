@@ -16,9 +16,9 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 from harness.containers.composed import inspect
-from harness.containers.engine import run
+from harness.containers.engine import quietly, run
 from harness.containers.fault_plan import Fault
-from harness.containers.fault_system import FaultSystem, quietly, state
+from harness.containers.fault_system import FaultSystem, state
 from harness.containers.late import late
 from harness.service.service_harness import wait_until
 
@@ -28,7 +28,7 @@ LATE_S = 0.1
 ROOM_BYTES = 24 * 2**20
 """What a container may take beyond its memory, before the kernel kills."""
 PLENTY = "16g"
-KILLED_WITHIN_S = 60.0
+KILLED_WITHIN_S = FROZEN_WITHIN_S = 60.0
 HOG = ("tail", "/dev/zero")
 """Takes memory until there is none."""
 KILLED_FIRST = "1000"
@@ -82,7 +82,12 @@ def _kill(made: Made) -> None:
 
 
 def _pause(made: Made) -> None:
-    run("docker", "pause", made.container)
+    # A process that waits for its disk in the kernel cannot be frozen: the engine then gives up.
+    container = made.container
+    wait_until(
+        lambda: quietly("docker", "pause", container) or state(container)["Paused"],
+        "the container is frozen", FROZEN_WITHIN_S,
+    )  # fmt: skip
 
 
 def _unpause(made: Made) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from subprocess import CalledProcessError
+from time import monotonic
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 from harness.containers.composed import FILES, Composed, bases, inspect
 from harness.containers.engine import ROOT, run
 from harness.containers.fault_plan import TARGETS
+from harness.service.service_harness import wait_until
 
 PROJECT = "shardwise-faults"
 FAULT_FILES = (*FILES, "tests/containers/faults.yml")
@@ -23,6 +25,7 @@ PROMETHEUS = ROOT / "out" / "faults" / "prometheus"
 """What tests/containers/faults.yml gives Prometheus for deploy/prometheus."""
 LEASE_S = 8.0
 """SHARDWISE_LEASE_S of tests/containers/faults.yml; the agent's is longer by 1 s."""
+HEALTHY_WITHIN_S = 600.0
 WORKERS = 2
 NOT_YET = "not heard yet"
 IDLE = {"service": 2, "worker": 2 * WORKERS, "redis": 1, "agent": 2}
@@ -40,12 +43,27 @@ class FaultSystem:
     """Each container that the project had."""
 
     def up(self) -> float:
-        """Brings everything up from built images. Returns how long it took, in seconds."""
+        """Brings everything up from built images. Returns how long it took, in seconds.
+
+        On a loaded machine a container may not be healthy in the time that compose gives it; it is
+        then waited for again.
+        """
         shorten(PROMETHEUS)
         self.composed.down()
-        took = self.composed.up()
+        began = monotonic()
+        try:
+            self.composed.up()
+        except CalledProcessError:
+            wait_until(self._healthy, "what was started is healthy", HEALTHY_WITHIN_S)
+            self.composed.up()
+        took = monotonic() - began
         self.look()
         return took
+
+    def _healthy(self) -> bool:
+        started = self.composed.compose("ps", "--quiet").split()
+        checks = [state(container).get("Health") for container in started]
+        return all(check["Status"] == "healthy" for check in checks if check)
 
     def look(self) -> None:
         """Reads the containers' ids anew."""
@@ -158,11 +176,6 @@ def shorten(folder: Path) -> None:
 def state(container: str) -> dict[str, Any]:
     """Returns the engine's `State` of a container."""
     return dict(inspect(container)["State"])
-
-
-def quietly(*argv: str) -> bool:
-    """Runs a command whose failure is an answer. Returns whether it succeeded."""
-    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def _cgroups() -> list[str]:

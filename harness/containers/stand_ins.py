@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 from harness.containers.bases import debian, digest, rust
-from harness.containers.engine import Missing, engine, has_image, show
+from harness.containers.builders import build
+from harness.containers.engine import Missing, engine, has_image
 
 RECIPES = Path(__file__).parent / "stand_ins"
 SUITE = "trixie"
@@ -48,9 +49,7 @@ def layered(name: str, recipe: Path, base: str, **arguments: str) -> str:
     parts += [argument.encode() for argument in given]
     tag = f"shardwise-{name}:{digest(parts)}"
     if not has_image(tag):
-        show("buildx", "build", "--load", "--progress", "plain", "--network", "host",
-             *(word for argument in given for word in ("--build-arg", argument)),
-             "--tag", tag, str(recipe))  # fmt: skip
+        build(tag, recipe, {"BASE": base, **arguments})
     return tag
 
 

@@ -1,8 +1,22 @@
-"""A small SkyPilot catalog: files with the columns and quirks of the real ones, invented prices."""
+"""SkyPilot catalogs, with the columns and quirks of the real ones.
+
+One is small and its prices are invented; the other has the shipped offers.
+"""
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable
 from pathlib import Path
+
+from shardwise.files import DATA
+
+VERSION = "v8"
+"""The catalog's format in the SkyPilot that tests run."""
+CLOUDS = {"aws": "AWS", "gcp": "GCP", "lambda": "Lambda", "nebius": "Nebius"}
+"""SkyPilot's names of the providers of the shipped offers."""
+ZONED = ("aws", "gcp")
+"""Providers whose files have a column of zones."""
 
 
 def gpu_info(name: str, count: int, mib: int) -> str:
@@ -43,10 +57,53 @@ n1-standard-8,8.0,30.0,,,,us-central1,us-central1-a,0.4,0.1
 """
 
 
-def write_catalog(folder: Path, version: str = "v8") -> Path:
+def write_catalog(folder: Path, version: str = VERSION) -> Path:
     """Writes the files as SkyPilot keeps them under `folder`; returns the version's folder."""
     for cloud, text in (("nebius", NEBIUS), ("aws", AWS), ("gcp", GCP)):
         file = folder / version / cloud / "vms.csv"
         file.parent.mkdir(parents=True)
         file.write_text(text)
     return folder / version
+
+
+def write_offers(folder: Path) -> None:
+    """Writes the shipped offers as SkyPilot's files under `folder`, for all of `CLOUDS`.
+
+    GCP's whole price is that of the machine; its accelerators, which are rows of their own, cost
+    nothing more.
+    """
+    with (DATA / "offers.csv").open(encoding="utf-8", newline="") as file:
+        offers = list(csv.DictReader(file))
+    sold: dict[str, set[str]] = {}
+    for provider, cloud in CLOUDS.items():
+        rows = []
+        for offer in offers:
+            if offer["Provider"] == provider:
+                sold.setdefault(offer["AcceleratorName"], set()).add(cloud)
+                rows += _rows(offer)
+        _write_table(folder / VERSION / provider / "vms.csv", rows)
+    named = [{"AcceleratorName": gpu, "Clouds": ",".join(sorted(sold[gpu]))} for gpu in sold]
+    _write_table(folder / VERSION / "common" / "accelerators.csv", named)
+
+
+def _rows(offer: dict[str, str]) -> list[dict[str, str]]:
+    columns = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB",
+               "Price", "SpotPrice", "Region")  # fmt: skip
+    row = {**{name: offer[name] for name in columns}, "GpuInfo": offer["AcceleratorName"]}
+    if offer["Provider"] in ZONED:
+        row["AvailabilityZone"] = f"{offer['Region']}-a"
+    if offer["Provider"] != "gcp":
+        return [row]
+    of_gpu = ("AcceleratorName", "AcceleratorCount", "GpuInfo")
+    machine = {name: "" if name in of_gpu else text for name, text in row.items()}
+    free = {"InstanceType": "", "vCPUs": "", "MemoryGiB": "", "Price": "0", "SpotPrice": "0"}
+    return [machine, {**row, **free}]
+
+
+def _write_table(file: Path, rows: Iterable[dict[str, str]]) -> None:
+    rows = list(rows)
+    file.parent.mkdir(parents=True)
+    with file.open("w", encoding="utf-8", newline="") as target:
+        writer = csv.DictWriter(target, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
