@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import ceil, inf
 from operator import mul
 
 import numpy as np
@@ -46,6 +46,9 @@ RUN = 3
 
 GAIN = 1e-3
 """Relative: what moving a cut has to gain."""
+
+FINE = 48
+"""How many cuts of a stage's window are tried at once."""
 
 Weights = Sequence[float] | Floats
 """What each unit weighs, (U,), or (stages, U)."""
@@ -126,11 +129,41 @@ def best_cuts(
     repeats: Sequence[float],
     slack: float,
 ) -> Cuts | None:
-    """Returns the best cuts; None where there are none.
+    """Returns the best cuts; None where there are none. Of windows of more than `FINE` cuts some at
+    even distances are tried, then those around the best of them: these are the best but for what
+    single units differ by.
 
     `hops_s[s][c]` are the seconds of a hop into stage s over the cut before unit c, `repeats` are
     c_s of the formula; `weights` are as in `windows`.
     """
+    step = ceil(max(map(len, ends)) / FINE)
+    best = _best_of(stage_s, hops_s, [_every(step, of) for of in ends], weights, repeats, slack)
+    if best is None and step > 1:
+        return _best_of(stage_s, hops_s, ends, weights, repeats, slack)
+    while best is not None and step > 1:
+        reach, step = step, ceil(2 * step / FINE)
+        around = [
+            _every(step, range(max(of.start, cut - reach), min(of.stop, cut + reach + 1)))
+            for of, cut in zip(ends, best.bounds[1:], strict=True)
+        ]
+        best = _best_of(stage_s, hops_s, around, weights, repeats, slack)
+    return best
+
+
+def _every(step: int, cuts: range) -> Sequence[int]:
+    """Returns the cuts of a window at even distances, from the first to the last."""
+    return cuts if step == 1 else sorted({*cuts[::step], cuts[-1]})
+
+
+def _best_of(
+    stage_s: StageTime,
+    hops_s: Sequence[Sequence[float]],
+    ends: Sequence[Sequence[int]],
+    weights: Weights,
+    repeats: Sequence[float],
+    slack: float,
+) -> Cuts | None:
+    """Returns the best of the cuts `ends`, as `best_cuts`."""
     table = _StageTimes(stage_s, ends, weights, repeats, slack)
     limit, best = inf, None
     while True:
@@ -212,7 +245,7 @@ class _StageTimes:
     def __init__(
         self,
         stage_s: StageTime,
-        ends: Sequence[range],
+        ends: Sequence[Sequence[int]],
         weights: Weights,
         repeats: Sequence[float],
         slack: float,
@@ -220,7 +253,7 @@ class _StageTimes:
         befores = _before(weights, len(ends))
         share = _even_share(befores) * (1 + slack)
         self._stage_s, self._repeats = stage_s, repeats
-        self._begins = [range(1), *ends[:-1]]
+        self._begins: list[Sequence[int]] = [range(1), *ends[:-1]]
         self._ends = ends
         self._times: list[Floats] = []
         self._weights: list[Floats] = []
@@ -237,7 +270,7 @@ class _StageTimes:
         """Asks for the stages between these cuts; returns whether all of them were known."""
         all_known = True
         for stage, (begin, end) in enumerate(pairwise(bounds)):
-            at = begin - self._begins[stage].start, end - self._ends[stage].start
+            at = self._begins[stage].index(begin), self._ends[stage].index(end)
             if not self._known[stage][at]:
                 all_known = False
                 seconds = self._stage_s(stage, begin, end)
@@ -267,7 +300,7 @@ class _StageTimes:
 
     def at(self, stage: int, begin: int, end: int) -> float:
         """Returns the seconds of a stage."""
-        row, column = begin - self._begins[stage].start, end - self._ends[stage].start
+        row, column = self._begins[stage].index(begin), self._ends[stage].index(end)
         return float(self._times[stage][row, column])
 
     def least_longest_s(self) -> float:
@@ -297,4 +330,4 @@ class _StageTimes:
         columns = least_sum(through, self._ahead, limit_s)
         if columns is None:
             return None
-        return (0, *(ends.start + at for ends, at in zip(self._ends, columns, strict=True)))
+        return (0, *(ends[at] for ends, at in zip(self._ends, columns, strict=True)))

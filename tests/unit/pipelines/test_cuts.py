@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from shardwise.search.pipelines.cuts import Cuts, best_cuts, least_slack, moved, windows
+from shardwise.search.pipelines.cuts import FINE, Cuts, best_cuts, least_slack, moved, windows
 
 
 def every_cut(units: int, stages: int) -> list[tuple[int, ...]]:
@@ -83,6 +83,36 @@ def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
         0.6,
     )
     assert cuts is not None and cuts.bounds == (0, 4, 7, 10, 13)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cuts_of_many_units_are_within_a_unit_of_the_best(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    units, stages = random.randint(150, 400), random.randint(2, 5)
+    weights = [random.uniform(0.9, 1.1) for _ in range(units)]
+    before = np.concatenate([[0.0], np.cumsum(weights)])
+    rates = [random.uniform(1.0, 1.3) for _ in range(stages)]
+    most = random.choice([0.6, 1.15]) * units / stages * 1.3
+
+    def stage_s(stage: int, first: int, last: int) -> float:
+        if (last - first) * (1.0 - 0.05 * stage) > most:
+            return inf
+        return float(before[last] - before[first]) * rates[stage]
+
+    hops = [[0.1] * (units + 1)] * stages
+    found = {}
+    for fine in (FINE, units):
+        monkeypatch.setattr("shardwise.search.pipelines.cuts.FINE", fine)
+        ends = windows(weights, stages, 0.6)
+        found[fine] = best_cuts(stage_s, hops, ends, weights, [15.0] * stages, 0.6)
+    near, best = found[FINE], found[units]
+    assert (near is None) == (best is None)
+    if near is not None and best is not None:
+        longest = 1.1 * 1.3
+        assert best.step_s <= near.step_s * (1.0 + 1e-9)
+        assert near.step_s <= best.step_s + (15 + 1) * longest
 
 
 def test_cuts_are_moved_until_no_neighbour_is_faster() -> None:
