@@ -38,7 +38,9 @@ class Part:
         return np.stack(columns, axis=1).astype(np.uint32)
 
 
-class _Edge(Protocol):
+class Edge(Protocol):
+    """A crossing between two groups, or two classes of them, with its costs."""
+
     @property
     def source(self) -> int: ...
     @property
@@ -50,7 +52,7 @@ class _Edge(Protocol):
 def part_of(
     patterns: Sequence[GroupPattern],
     costs: Sequence[GroupCosts],
-    edges: Sequence[_Edge],
+    edges: Sequence[Edge],
     allowed: Masks,
     *,
     time_only: bool = False,
@@ -93,7 +95,7 @@ def _counted(memory: Floats, time_only: bool) -> Floats:
 
 def _add_edges(
     part: _core.Problem,
-    edges: Sequence[_Edge],
+    edges: Sequence[Edge],
     rows: Sequence[NDArray[np.int64]],
     costs_of: Callable[[EdgeTable], tuple[Floats, Floats]],
 ) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
-from shardwise.cost.assemble import SearchEdge, SearchProblem
+from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import EdgeTable
 from shardwise.cost.options import Progress
-from shardwise.cost.part import Masks, Part
+from shardwise.cost.part import Edge, Masks, Part
 from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import Floats
@@ -172,7 +172,7 @@ Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]
 Rows = Sequence[NDArray[np.int64]] | Mapping[int, NDArray[np.int64]]
 
 
-def occurring(edges: Sequence[SearchEdge], rows: Rows) -> dict[int, Used]:
+def occurring(edges: Sequence[Edge], rows: Rows) -> dict[int, Used]:
     """Returns what these configurations use of each table, by its id; `rows` has those of each
     group, as rows of the whole problem."""
     ends = {(id(edge.table), id(rows[edge.source]), id(rows[edge.target])): edge for edge in edges}

@@ -57,6 +57,10 @@ StageTime = Callable[[int, int, int], float]
 """Returns the seconds of a micro-batch of stage s (counted from 0), of units i to j - 1; infinite
 where it does not fit."""
 
+Alike = Callable[[int, NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
+"""Returns numbers of stages s of units i, (I, 1), to j - 1, (1, J), with i < j: those that take
+equally long have the same, (I, J)."""
+
 
 @dataclass(frozen=True)
 class Cuts:
@@ -128,25 +132,31 @@ def best_cuts(
     weights: Weights,
     repeats: Sequence[float],
     slack: float,
+    alike: Alike | None = None,
 ) -> Cuts | None:
     """Returns the best cuts; None where there are none. Of windows of more than `FINE` cuts some at
     even distances are tried, then those around the best of them: these are the best but for what
     single units differ by.
 
     `hops_s[s][c]` are the seconds of a hop into stage s over the cut before unit c, `repeats` are
-    c_s of the formula; `weights` are as in `windows`.
+    c_s of the formula; `weights` are as in `windows`. Of stages that are `alike` one is asked for.
     """
+
+    def best_of(ends: Sequence[Sequence[int]]) -> Cuts | None:
+        table = _StageTimes(stage_s, ends, weights, repeats, slack, alike)
+        return _best_of(table, hops_s)
+
     step = ceil(max(map(len, ends)) / FINE)
-    best = _best_of(stage_s, hops_s, [_every(step, of) for of in ends], weights, repeats, slack)
+    best = best_of([_every(step, of) for of in ends])
     if best is None and step > 1:
-        return _best_of(stage_s, hops_s, ends, weights, repeats, slack)
+        return best_of(ends)
     while best is not None and step > 1:
         reach, step = step, ceil(2 * step / FINE)
         around = [
             _every(step, range(max(of.start, cut - reach), min(of.stop, cut + reach + 1)))
             for of, cut in zip(ends, best.bounds[1:], strict=True)
         ]
-        best = _best_of(stage_s, hops_s, around, weights, repeats, slack)
+        best = best_of(around)
     return best
 
 
@@ -155,16 +165,9 @@ def _every(step: int, cuts: range) -> Sequence[int]:
     return cuts if step == 1 else sorted({*cuts[::step], cuts[-1]})
 
 
-def _best_of(
-    stage_s: StageTime,
-    hops_s: Sequence[Sequence[float]],
-    ends: Sequence[Sequence[int]],
-    weights: Weights,
-    repeats: Sequence[float],
-    slack: float,
-) -> Cuts | None:
-    """Returns the best of the cuts `ends`, as `best_cuts`."""
-    table = _StageTimes(stage_s, ends, weights, repeats, slack)
+def _best_of(table: _StageTimes, hops_s: Sequence[Sequence[float]]) -> Cuts | None:
+    """Returns the best of the cuts that a table has, as `best_cuts`."""
+    repeats = table.repeats
     limit, best = inf, None
     while True:
         bounds = table.least_sum(hops_s, limit)
@@ -172,7 +175,7 @@ def _best_of(
             return best
         if not table.know(bounds):
             continue
-        times = [table.at(s, *bounds[s : s + 2]) for s in range(len(ends))]
+        times = [table.at(s, *bounds[s : s + 2]) for s in range(len(repeats))]
         through_s = sum(times) + 2 * sum(hops_over(hops_s, bounds))
         longest_s = max(map(mul, repeats, times))
         if best is None or through_s + longest_s < best.step_s:
@@ -249,22 +252,28 @@ class _StageTimes:
         weights: Weights,
         repeats: Sequence[float],
         slack: float,
+        alike: Alike | None,
     ) -> None:
         befores = _before(weights, len(ends))
         share = _even_share(befores) * (1 + slack)
-        self._stage_s, self._repeats = stage_s, repeats
+        self.repeats = repeats
+        self._stage_s = stage_s
         self._begins: list[Sequence[int]] = [range(1), *ends[:-1]]
         self._ends = ends
         self._times: list[Floats] = []
         self._weights: list[Floats] = []
         self._known: list[NDArray[np.bool_]] = []
-        for before, begins, stops in zip(befores, self._begins, ends, strict=True):
+        self._numbers: list[NDArray[np.int64]] = []
+        """What is alike, where that is told."""
+        for s, (before, begins, stops) in enumerate(zip(befores, self._begins, ends, strict=True)):
             first, last = np.array(begins)[:, None], np.array(stops)[None, :]
             weight = before[last] - before[first]
             allowed = (first < last) & ((weight <= share) | (last == first + 1))
             self._times.append(np.where(allowed, weight, inf))
             self._weights.append(weight)
             self._known.append(~allowed)
+            if alike is not None:
+                self._numbers.append(alike(s, first, np.maximum(last, first + 1)))
 
     def know(self, bounds: Sequence[int]) -> bool:
         """Asks for the stages between these cuts; returns whether all of them were known."""
@@ -274,12 +283,20 @@ class _StageTimes:
             if not self._known[stage][at]:
                 all_known = False
                 seconds = self._stage_s(stage, begin, end)
-                self._times[stage][at] = seconds
-                self._known[stage][at] = True
+                self._learn(stage, at, seconds)
                 if seconds == inf:
                     self._refuse(stage, *at)
                 self._expect(stage)
         return all_known
+
+    def _learn(self, stage: int, at: tuple[int, int], seconds: float) -> None:
+        """Enters the time of a stage, and of those alike."""
+        times, known = self._times[stage], self._known[stage]
+        times[at], known[at] = seconds, True
+        if self._numbers:
+            numbers = self._numbers[stage]
+            same = (numbers == numbers[at]) & ~known
+            times[same], known[same] = seconds, True
 
     def _refuse(self, stage: int, row: int, column: int) -> None:
         """Leaves out the stages that hold one that does not fit: they need no less memory."""
@@ -311,7 +328,7 @@ class _StageTimes:
     def _ahead(self) -> list[Floats]:
         return [
             np.multiply(times, repeat, out=np.full(times.shape, inf), where=np.isfinite(times))
-            for repeat, times in zip(self._repeats, self._times, strict=True)
+            for repeat, times in zip(self.repeats, self._times, strict=True)
         ]
 
     def least_sum(

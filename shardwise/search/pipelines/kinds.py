@@ -8,6 +8,7 @@ the alternatives of crossings are a kind's own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -15,21 +16,27 @@ from functools import cache, cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise import _core
 from shardwise.cost.options import Progress
 from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Bundle, Hardware
 from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import updates_beside
+from shardwise.search.pipelines.guides import regular_strategies
 from shardwise.search.pipelines.ranges import RangeBounds
 from shardwise.search.pipelines.searched import Kind
-from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed, regular
+from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Draft, Search
-from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import Floats
+
+FEW = 128
+"""The most configurations of a group with which stages are solved over all of them; where there are
+more, over those that are in use on the frontiers of single units, and in guides."""
+
+IN_USE = 0.05
+"""How far from the best the frontiers may be from which those are taken."""
 
 
 @dataclass
@@ -129,9 +136,18 @@ class StageKind:
 
 
 @dataclass(frozen=True)
+class _Under:
+    """The stages on one kind of devices under a guide, with all configurations or, where these are
+    many, those in use, and with few."""
+
+    all: StageProblems
+    few: StageProblems
+
+
+@dataclass(frozen=True)
 class Guide:
-    """The stages of each kind under one guide, all of them and (`narrow`) with layouts of guides
-    only; staircases of each kind of devices by the kind of schedules."""
+    """The stages of each kind under one guide, and (`narrow`) with few configurations, from which
+    staircases are: those of each kind of devices by the kind of schedules."""
 
     stages: tuple[StageProblems, ...]
     narrow: tuple[StageProblems, ...]
@@ -164,25 +180,37 @@ class StageKinds:
         key = ranks, tuple(shares), tuple(most_kept.items())
         if key not in self._guides:
             found = self._found(ranks, shares)
-            narrow = [narrowed(kind.search.problem, found) for kind in self.each]
-            self._guides[key] = [self._under(guide, narrow, most_kept) for guide in found]
+            kept = max(most_kept.values())
+            every = [self._under(kind, found, kept) for kind in self.each]
+            self._guides[key] = [
+                Guide(
+                    tuple(of.all for of in of_kinds),
+                    tuple(of.few for of in of_kinds),
+                    {
+                        kind: tuple(Staircases(of.few, most) for of in of_kinds)
+                        for kind, most in most_kept.items()
+                    },
+                )
+                for of_kinds in zip(*every, strict=True)
+            ]
         return self._guides[key]
 
     def _under(
-        self,
-        guide: NDArray[np.int64],
-        narrow: Sequence[Mapping[int, NDArray[np.bool_]]],
-        most_kept: Mapping[Kind, int],
-    ) -> Guide:
-        stages = tuple(StageProblems(k.search.problem, k.units, guide) for k in self.each)
-        alike = tuple(
-            replace(of, narrow=of_kind) for of, of_kind in zip(stages, narrow, strict=True)
-        )
-        return Guide(
-            stages,
-            alike,
-            {kind: tuple(Staircases(of, most) for of in alike) for kind, most in most_kept.items()},
-        )
+        self, kind: StageKind, guides: Sequence[NDArray[np.int64]], kept: int
+    ) -> list[_Under]:
+        """Returns the stages on a kind of devices under each of the guides."""
+        problem = kind.search.problem
+        stages = [StageProblems(problem, kind.units, guide) for guide in guides]
+        if max(len(cost.time_s) for cost in problem.costs) <= FEW:
+            few = narrowed(problem, guides)
+            return [_Under(of, replace(of, narrow=few)) for of in stages]
+        used: dict[int, set[int]] = defaultdict(set)
+        for of in stages:
+            for key, rows in of.of_units(kept, IN_USE).items():
+                used[key] |= rows
+        some = narrowed(problem, guides, used)
+        narrow = [replace(of, narrow=some) for of in stages]
+        return [_Under(of, of) for of in narrow]
 
     def _found(self, ranks: int, shares: Sequence[float]) -> list[NDArray[np.int64]]:
         """Returns strategies of the whole model on the devices of a stage, with different layouts
@@ -190,16 +218,8 @@ class StageKinds:
         known: dict[Hashable, NDArray[np.int64]] = {}
         for kind in self.each:
             problem = kind.search.problem
-            part = problem.sums
-            for share in shares:
-                memory = share * ranks * kind.limit_bytes - problem.fixed_memory_bytes
-                target = max(memory, 0.0)
-                with solver_errors():
-                    solution = _core.solve(
-                        part.problem, method="auto", epsilon=0.02, memory_target_bytes=target
-                    )
-                fitting = np.flatnonzero(solution.memory_bytes <= target)
-                point = int(fitting[-1]) if len(fitting) else 0
-                guide = regular(problem, part.whole(solution.choices[point][None])[0])
+            whole = [share * ranks * kind.limit_bytes for share in sorted(shares, reverse=True)]
+            targets = [max(memory - problem.fixed_memory_bytes, 0.0) for memory in whole]
+            for guide in regular_strategies(problem, targets):
                 known.setdefault(layouts_of(problem, kind.units, guide), guide)
         return list(known.values())

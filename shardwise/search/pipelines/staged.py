@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import inf, isfinite
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.cost.options import Progress, quiet
 from shardwise.errors import SolverError
@@ -296,7 +297,17 @@ class Staged:
             for every in ([k.backward_s for k in kinds], [k.passes_s for k in kinds])
         )
         repeats = run.repeats(1.0 - batches * backward_s / max(passes_s, TINY))
-        return best_cuts(stage_s, guided.hops_s[run.kind], ends, weights, repeats, slack)
+        staircases, kind_of = guided.guide.staircases[run.kind], of.of_stages(run)
+
+        def alike(
+            stage: int, first: NDArray[np.int64], last: NDArray[np.int64]
+        ) -> NDArray[np.int64]:
+            return staircases[kind_of[stage]].alike(first, last)
+
+        # A rule tells units from others like them.
+        same = alike if of.rules.are_none else None
+        hops_s = guided.hops_s[run.kind]
+        return best_cuts(stage_s, hops_s, ends, weights, repeats, slack, same)
 
     def _slack(self, weights: Floats, stages: int) -> float:
         """Returns how much more than an even share a stage may have, by what units weigh in each

@@ -135,6 +135,24 @@ class StageProblems:
             lasting += self.problem.costs[group].parameter_bytes[chosen]
         return lasting, (solution.memory_bytes - lasting) / kept, solution.time_s
 
+    def of_units(self, kept: int, epsilon: float) -> dict[int, set[int]]:
+        """Returns the configurations on the frontiers of single units that keep `kept`
+        micro-batches, by the id of a group's costs; units that are alike count once."""
+        known: set[Hashable] = set()
+        used: dict[int, set[int]] = defaultdict(set)
+        for unit in range(len(self.units)):
+            kind = self.kind(unit, unit + 1)
+            if kind in known:
+                continue
+            known.add(kind)
+            part = self._part(unit, unit + 1, kept)
+            with solver_errors():
+                solution = _core.solve(part.problem, method="auto", epsilon=epsilon)
+            for group in part.groups:
+                rows = part.rows[group][solution.choices[:, part.number[group]]]
+                used[id(self.problem.costs[group])].update(np.unique(rows).tolist())
+        return used
+
     def kind(self, first: int, last: int) -> Hashable:
         """Returns what the problem of units `first` to `last` - 1 is made of, without names."""
         groups, edges, leaving = self._inside(first, last)
@@ -270,29 +288,21 @@ def incoming_shares(
     return shares
 
 
-def regular(problem: SearchProblem, choices: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Returns a strategy, (groups,), in which groups of equal costs choose alike: what most of them
-    choose."""
-    chosen = choices.astype(np.int64)
-    alike: dict[int, list[int]] = defaultdict(list)
-    for group, cost in enumerate(problem.costs):
-        alike[id(cost)].append(group)
-    for groups in alike.values():
-        values, counts = np.unique(chosen[groups], return_counts=True)
-        chosen[groups] = values[counts.argmax()]
-    return chosen
-
-
 def narrowed(
-    problem: SearchProblem, guides: Sequence[NDArray[np.int64]]
+    problem: SearchProblem,
+    guides: Sequence[NDArray[np.int64]],
+    used: Mapping[int, set[int]] | None = None,
 ) -> dict[int, NDArray[np.bool_]]:
     """Returns the configurations with layouts that one of the guides has in some group of the same
-    costs, by the id of the costs: other ZeRO stages, and forward run again or not."""
+    costs, or one of those `used`, by the id of the costs: other ZeRO stages, and forward run again
+    or not."""
     chosen: dict[int, set[int]] = defaultdict(set)
     of: dict[int, GroupCosts] = {}
     for group, cost in enumerate(problem.costs):
         of[id(cost)] = cost
         chosen[id(cost)].update(int(guide[group]) for guide in guides)
+    for key, rows in (used or {}).items():
+        chosen[key] |= rows
     return {key: _alike(cost, sorted(chosen[key])) for key, cost in of.items()}
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.search.pipelines.stages import StageProblems
 from shardwise.sharding.layout import Floats
@@ -68,7 +69,8 @@ class Staircases:
     stages: StageProblems
     most_kept: int
     """The most micro-batches that a stage keeps."""
-    _of_unit: list[Hashable] = field(init=False)
+    _of_unit: list[int] = field(init=False)
+    _by_step: list[NDArray[np.int64]] = field(default_factory=list)
     _solved: dict[Hashable, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
     _known: dict[tuple[int, tuple[Hashable, ...]], Staircase] = field(default_factory=dict)
 
@@ -89,6 +91,42 @@ class Staircases:
         if left <= 0:
             return inf
         return self.of_range(first, last, kept).within(left)
+
+    def alike(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns numbers of the ranges of units `first`, (I, 1), to `last` - 1, (1, J), with
+        `first` < `last`: those of equal units, with equal tensors that come in, have the same,
+        (I, J).
+
+        A range's number is made of those of its first and its last 2^k units, the most that it has
+        (as in a suffix array).
+        """
+        lengths = last - first
+        steps = np.frexp(lengths)[1] - 1
+        numbers = np.zeros(lengths.shape, dtype=np.int64)
+        for step in np.unique(steps).tolist():
+            of_blocks = self._blocks(step)
+            at = steps == step
+            most = int(of_blocks.max()) + 1
+            begins, ends = (np.broadcast_to(x, lengths.shape)[at] for x in (first, last))
+            pair = of_blocks[begins] * most + of_blocks[ends - (1 << step)]
+            numbers[at] = pair * (len(self._of_unit) + 1) + lengths[at]
+        _, incoming = np.unique(
+            [self.stages.incoming_bytes(cut) if cut else 0.0 for cut in first.ravel().tolist()],
+            return_inverse=True,
+        )
+        return numbers * first.size + incoming[:, None]
+
+    def _blocks(self, step: int) -> NDArray[np.int64]:
+        """Returns numbers of the 2^`step` units from each unit on, equal for equal ones."""
+        while len(self._by_step) <= step:
+            if not self._by_step:
+                self._by_step.append(np.array(self._of_unit, dtype=np.int64))
+                continue
+            half = self._by_step[-1]
+            ahead = np.concatenate([half[1 << (len(self._by_step) - 1) :], half])[: len(half)]
+            pairs = half * (int(half.max()) + 1) + ahead
+            self._by_step.append(np.unique(pairs, return_inverse=True)[1])
+        return self._by_step[step]
 
     def of_range(self, first: int, last: int, kept: int) -> Staircase:
         """Returns the strategies of units `first` to `last` - 1, without what every device holds
