@@ -115,6 +115,26 @@ def test_cuts_of_many_units_are_within_a_unit_of_the_best(
         assert near.step_s <= best.step_s + (15 + 1) * longest
 
 
+def test_of_stages_that_are_alike_one_is_asked_for() -> None:
+    units, stages = 200, 4
+    asked: dict[bool, list[int]] = {False: [], True: []}
+
+    def found(*, told: bool) -> Cuts | None:
+        def stage_s(stage: int, first: int, last: int) -> float:
+            asked[told].append(last - first)
+            return inf if last - first > 52 + stage else (last - first) + 0.5
+
+        ends = windows([1.0] * units, stages, 0.6)
+        hops, repeats = [[0.1] * (units + 1)] * stages, [30.0, 29.0, 28.0, 27.0]
+        alike = (lambda _, first, last: last - first) if told else None
+        return best_cuts(stage_s, hops, ends, [1.0] * units, repeats, 0.6, alike)
+
+    best, same = found(told=False), found(told=True)
+    assert best is not None and same is not None
+    assert same.step_s == pytest.approx(best.step_s)
+    assert len(asked[True]) < len(asked[False]) / 4
+
+
 def test_cuts_are_moved_until_no_neighbour_is_faster() -> None:
     goal = (0, 5, 9, 13, 16)
 
