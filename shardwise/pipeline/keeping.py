@@ -111,7 +111,7 @@ def keeping(name: str, ranks: int, micro_batches: int, stages_per_rank: int) -> 
 def moments(
     items: Sequence[Item], stages: tuple[int, ...], micro_batches: int, *, splits: bool
 ) -> Moments:
-    """Returns the moments of the list of a rank that has some stages, each of which runs so many
+    """Returns the moments of a rank's list; each of its `stages` runs `micro_batches`
     micro-batches."""
     rank, rows, number = _Rank(stages, micro_batches, splits), list[list[int]](), 0
     for item in items:

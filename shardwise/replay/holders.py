@@ -80,17 +80,17 @@ class Holders:
         if any(self._count[copy.buffer] != 1 for copy in copies):
             return False
         open_names = {c.buffer for c in copies if c.buffer in self._named} - self._settled
-        found = set(open_names)
+        names = set(open_names)
         while open_names:
             for buffer in self._named[open_names.pop()]:
                 if self._count[buffer] != 1:
                     return False
-                if buffer in self._named and not (buffer in self._settled or buffer in found):
-                    found.add(buffer)
+                if buffer in self._named and not (buffer in self._settled or buffer in names):
+                    names.add(buffer)
                     open_names.add(buffer)
         # What a name stands for is older than the name.
-        for name in sorted(found):
+        for name in sorted(names):
             if not self._viewed.isdisjoint(self._named[name]):
                 self._viewed.add(name)
-        self._settled |= found
+        self._settled |= names
         return True

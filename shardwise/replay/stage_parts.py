@@ -154,7 +154,7 @@ class PartsReader:
     def _most_bytes(self, timeline: _core.Timeline, own: NDArray[np.bool_]) -> Floats:
         """Returns the most that is held while each part of each pass runs, and in the update, of a
         row that has some tasks."""
-        # A task that is nobody's counts where it is between the row's own.
+        # Tasks that belong to no group count between the first and the last of the row's own.
         some = np.flatnonzero(own & self._is_somebodys)
         counts = self._numbers == UPDATE
         for segment in self._segments:
@@ -234,13 +234,13 @@ def _buffers(
 ) -> NDArray[np.int64]:
     """Returns the buffers that tasks of a row use."""
     counted = flags[reads.flags] & tasks[reads.tasks]
-    found = set(reads.buffers[counted].tolist())
-    names = [buffer for buffer in found if buffer in reads.named]
+    used = set(reads.buffers[counted].tolist())
+    names = [buffer for buffer in used if buffer in reads.named]
     while names:
-        held = {buffer for buffer, flag in reads.named[names.pop()] if flags[flag]} - found
-        found |= held
+        held = {buffer for buffer, flag in reads.named[names.pop()] if flags[flag]} - used
+        used |= held
         names += [buffer for buffer in held if buffer in reads.named]
-    every = np.array(sorted(found), dtype=np.int64)
+    every = np.array(sorted(used), dtype=np.int64)
     return every[reads.counts[every]]
 
 
