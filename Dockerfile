@@ -86,7 +86,7 @@ ENV SHARDWISE_HOST=0.0.0.0 \
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
+  CMD ["python", "-IS", "-c", "import socket; c = socket.create_connection(('127.0.0.1', 8000), 2); c.sendall(b'GET /readyz HTTP/1.0\\r\\nHost: 127.0.0.1\\r\\n\\r\\n'); raise SystemExit(b' 200 ' not in c.recv(64))"]
 ENTRYPOINT ["shardwise"]
 CMD ["serve"]
 
@@ -103,7 +103,7 @@ ENV SHARDWISE_WORKER_METRICS_HOST=0.0.0.0 \
 EXPOSE 9100
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9100/metrics', timeout=2)"]
+  CMD ["python", "-IS", "-c", "import socket; c = socket.create_connection(('127.0.0.1', 9100), 2); c.sendall(b'GET /metrics HTTP/1.0\\r\\nHost: 127.0.0.1\\r\\n\\r\\n'); raise SystemExit(b' 200 ' not in c.recv(64))"]
 ENTRYPOINT ["shardwise"]
 CMD ["worker"]
 

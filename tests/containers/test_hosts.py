@@ -27,7 +27,8 @@ SOON_S = 0.01
 NEAR = 0.1
 """How far a measured bandwidth may be from the one that was set."""
 MEASURE_S = 90.0
-FULL, DELAY_S = 26.0, 0.02
+CARDS, DELAY_S = (104.0, 52.0, 26.0, 13.0), 0.02
+"""Megabits a second, each half of the one before."""
 DATA = 1 - 66 / 1500
 """Of a link's bandwidth, what is not headers (harness/containers/shaped.py)."""
 LONG = "64KiB"
@@ -94,11 +95,12 @@ def strategy(plan: Plan) -> list[tuple[Any, ...]]:
 
 def test_half_the_bandwidth_changes_the_advice_to_what_is_faster_then(tmp_path: Path) -> None:
     """The first layer's inputs are gathered over hosts in one message, or exchanged and its outputs
-    summed: more messages of fewer bytes, which pays where bytes take longer than delays."""
+    summed: more messages of fewer bytes, which pays where bytes take longer than delays. Where that
+    is depends on the machine: the card is halved until it is passed."""
     graph = captured_source(*WIDE).graph
     with shaped_hosts(tmp_path, ("a", "b")) as hosts, hosts.delayed(DELAY_S, 0.0):
-        advised = []
-        for card in (FULL, FULL / 2):
+        advised: list[Plan] = []
+        for card in CARDS:
             hosts.shape(Bandwidths(card))
             profile = measured_profile(
                 hosts, tmp_path, per_host=2, time_limit_s=2 * MEASURE_S, max_size="1MiB",
@@ -107,7 +109,9 @@ def test_half_the_bandwidth_changes_the_advice_to_what_is_faster_then(tmp_path: 
             options = Options(micro_batches=(1,), time_limit_s=60.0)
             advised.append(plan(graph, hardware_from_document(profile), 4, options=options))
             print(card, advised[-1].predicted.replayed_time_s, strategy(advised[-1]))
-        full, half = advised
+            if strategy(advised[0]) != strategy(advised[-1]):
+                break
+        full, half = advised[-2:]
         assert strategy(full) != strategy(half)
         times = plan_times(
             hosts, tmp_path, WIDE, [full, half, full, half], per_host=2, warm_up=1, steps=7
