@@ -34,7 +34,13 @@ QUEUE = "512kb"
 BURST = "8kb"
 """What passes at once after a pause. tbf cuts larger packets, which htb lets pass whole: 64 KiB."""
 PORT = 29500
-FLAGS = ("--cpu-shares", "64")
+FLAGS = (
+    "--cpu-shares", "64",
+    # What a connection sends at once is neither a guess at the link's bandwidth nor forgotten
+    # between messages, whatever the machine's own default is.
+    "--sysctl", "net.ipv4.tcp_congestion_control=reno",
+    "--sysctl", "net.ipv4.tcp_slow_start_after_idle=0",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

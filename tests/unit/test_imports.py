@@ -110,6 +110,12 @@ def test_administration_loads_no_web_framework() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_a_service_starts_without_the_protocol_of_tools() -> None:
+    """Its packages take a second, which a service that is started again would be away longer."""
+    code = "import sys\nimport service.host.serve\nassert 'mcp' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 @pytest.mark.parametrize(
     ("absent", "arguments"), [("sqlalchemy", ["keys", "list"]), ("fastapi", ["serve"])]
 )
