@@ -58,8 +58,10 @@ class _Deferred:
 
     async def _made(self) -> Endpoint:
         assert self._tasks is not None, "the service runs"
-        self._endpoint = endpoint = await anyio.to_thread.run_sync(self._make)
+        endpoint = await anyio.to_thread.run_sync(self._make)
         await self._tasks.start(self._serve, endpoint)
+        # Not before: a caller may go away while this one starts.
+        self._endpoint = endpoint
         return endpoint
 
     def _make(self) -> Endpoint:

@@ -67,11 +67,11 @@ def test_no_strategy_within_the_peak_of_a_point_is_below_its_bound(
     pipelines = [one.pipeline for one in certified if one.pipeline is not None]
     replayers: dict[int, StageReplayer] = {}
     for number in range(40):
-        found = pipelines[number % len(pipelines)]
-        if id(found.search) not in replayers:
-            replayer = StageReplayer(found.search.own_replayer, found.units.of_group)
-            replayers[id(found.search)] = replayer
-        other = drawn(found, replayers[id(found.search)], random, number // 8)
+        point = pipelines[number % len(pipelines)]
+        if id(point.search) not in replayers:
+            replayer = StageReplayer(point.search.own_replayer, point.units.of_group)
+            replayers[id(point.search)] = replayer
+        other = drawn(point, replayers[id(point.search)], random, number // 8)
         peak = float(other.peak_bytes.max())
         for one, pipeline in zip(certified, pipelines, strict=True):
             if peak <= float(pipeline.peak_bytes.max()):

@@ -58,15 +58,15 @@ def test_guides_are_the_fastest_in_which_equal_groups_choose_alike(count: int, w
     points = [priced(problem, choices) for choices in every]
     memories = sorted(memory for memory, _ in points)
     targets = [memories[-1] * 2, memories[len(memories) // 2], memories[len(memories) // 8]]
-    found = regular_strategies(problem, [*targets, memories[0] / 2])
-    for target, choices in zip(targets, found[:-1], strict=True):
+    guides = regular_strategies(problem, [*targets, memories[0] / 2])
+    for target, choices in zip(targets, guides[:-1], strict=True):
         assert all(len(set(choices[of_group == n].tolist())) == 1 for n in range(len(numbers)))
         memory, time = priced(problem, choices)
         best = min(time for memory, time in points if memory <= target)
         assert memory <= target * (1 + 1e-9)
         assert best * (1 - 1e-9) <= time <= best * (1 + EPSILON) * (1 + 1e-9)
     # Where nothing fits, it is a strategy with the least memory.
-    assert priced(problem, found[-1])[0] == pytest.approx(memories[0], rel=EPSILON)
+    assert priced(problem, guides[-1])[0] == pytest.approx(memories[0], rel=EPSILON)
 
 
 def test_stages_over_configurations_in_use_are_about_as_fast(
