@@ -26,9 +26,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MARK, TABLE, DEVICE = "7", "77", "late0"
-SO_MARK = 36
+SO_MARK, SO_SNDBUFFORCE = 36, 32
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 MTU = 1500
+WAITING = 8192
+"""Packets that may wait before they are read, and, as bytes of MTU, after they are sent."""
 READY_S = 20.0
 
 Delays = Mapping[ipaddress.IPv4Network, float]
@@ -63,6 +65,8 @@ def main(words: list[str]) -> None:
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH", DEVICE.encode(), IFF_TUN | IFF_NO_PI))
     out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
     out.setsockopt(socket.SOL_SOCKET, SO_MARK, int(MARK))
+    # Or the process would wait for a slow link while packets that it does not read are lost.
+    out.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, WAITING * MTU)
     _detour(delays)
     print("ready", flush=True)
     forward(device, out, delays)
@@ -94,7 +98,7 @@ def _detour(delays: Delays) -> None:
     # What comes back by another interface than it would leave by must not be dropped for that.
     for switch in Path("/proc/sys/net/ipv4/conf").glob("*/rp_filter"):
         switch.write_text("0")
-    _ip("link", "set", DEVICE, "mtu", str(MTU), "up")
+    _ip("link", "set", DEVICE, "mtu", str(MTU), "txqueuelen", str(WAITING), "up")
     for network in delays:
         usual = _ip("-oneline", "route", "get", str(next(network.hosts()))).split()
         source = usual[usual.index("src") + 1]

@@ -29,8 +29,9 @@ from harness.containers.debian import image
 from harness.containers.hosts import Host, address, end_commands, endpoint, hosts, inspected
 from harness.containers.late import late
 
-QUEUE = "512kb"
-"""What waits before a slow interface; more only lengthens the way."""
+QUEUE = "4mb"
+"""What waits before a slow interface: more than ranks send at once, so that nothing is lost. A
+collective in which the last packet is lost waits 0.2 s and more for it."""
 BURST = "8kb"
 """What passes at once after a pause. tbf cuts larger packets, which htb lets pass whole: 64 KiB."""
 PORT = 29500

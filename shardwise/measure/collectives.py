@@ -1,8 +1,8 @@
 """Tables of collectives: each operation on each group shape of the job's mesh (TensorOpt §3.2).
 
 All sibling groups of a shape run at once, as they do in training, because they contend. Each size
-2^i gets warm-up calls, then repeats behind a barrier of all ranks. A repeat's time is that of its
-slowest rank; the table has the median over repeats and their 10th and 90th percentile.
+2^i gets warm-up calls, then repeats, before each of which all ranks meet. A repeat's time is that
+of its slowest rank; the table has the median over repeats and their 10th and 90th percentile.
 
 All tables are measured in several passes, so that a disturbance of some seconds affects part of
 each table's repeats rather than all repeats of one. The first pass finds the sizes that fit.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import log
 from time import perf_counter
 from typing import Any
 
@@ -105,7 +104,8 @@ class Visited:
 def _first_pass(
     rank: Rank, one: Visited, options: MeasureOptions, largest: float, limit_s: float
 ) -> None:
-    """Times sizes from the smallest up, as far as the largest and the time allow."""
+    """Times sizes from the smallest up, as far as the largest and the time allow; each as few times
+    as may be, which leaves time for larger ones."""
     began = perf_counter()
     step = options.step
     size, before_s, last_s, pause_s = float(options.min_bytes), 0.0, 0.0, 0.0
@@ -117,10 +117,9 @@ def _first_pass(
             where = f"{one.operation} on {one.siblings.label}"
             one.cut = f"{where}: no time for sizes above {reached:,} bytes"
             break
-        sizes_left = int(log(max(largest / size, 1), step)) + 1
         real = real_size(one.operation, round(size), one.siblings.shape.size)
         before_s = last_s
-        last_s, pause_s = _repeat(rank, one, real, share_s(left, sizes_left))
+        last_s, pause_s = _repeat(rank, one, real, 0.0)
         size *= step
 
 
@@ -140,11 +139,11 @@ def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, f
     call = _idle
     if one.group is not None:
         call = prepare(rank, one.operation, real, one.group, one.ranks, one.memory_bytes)
-    warm_s, pause_s = _warmed(rank, call)
+    warm_s, pause_s = _warmed(rank, one, call)
     much = effort(share - WARM_UPS * (warm_s + pause_s), warm_s, pause_s)
     seconds = []
     for _ in range(much.repeats):
-        rank.barrier()
+        _meet(rank, one)
         seconds.append(rank.time(call, much.calls))
     slowest = rank.worst(seconds)
     one.repeats_s.setdefault(real, []).extend(slowest.tolist())
@@ -155,12 +154,21 @@ def _idle() -> None:
     """Does nothing, while groups that this rank is not in communicate."""
 
 
-def _warmed(rank: Rank, call: Callable[[], None]) -> tuple[float, float]:
+def _meet(rank: Rank, one: Visited) -> None:
+    """Waits for all ranks. Groups over hosts do not meet by themselves: what one of them waits for
+    would come behind what others already exchange, and siblings would no longer run at once."""
+    if one.group is None or one.siblings.shape.nodes > 1:
+        rank.barrier()
+    else:
+        rank.meet(one.group)
+
+
+def _warmed(rank: Rank, one: Visited, call: Callable[[], None]) -> tuple[float, float]:
     """Returns (seconds of the slowest rank's last call, seconds that the ranks take to meet)."""
     took = met = 0.0
     for _ in range(WARM_UPS):
         began = perf_counter()
-        rank.barrier()
+        _meet(rank, one)
         met = perf_counter() - began
         took = rank.time(call)
     call_s, pause_s = rank.worst([took, met])
