@@ -83,7 +83,10 @@ SEVERAL = "2:4:0:1:interleaved:2,4:4:3:4:interleaved:2"
 SPLIT = "2:2:0:1:zb-h1:1,4:4:3:4:zbv:2"
 MORE_OF_SEVERAL = "4:4:0:8:interleaved:2,2:4:3:9:interleaved:2,8:4:2:4:interleaved:2"
 MORE_SPLIT = "4:2:0:6:zb-h1:1,4:4:0:8:zbv:2,4:4:1:3:zb-h1:2,8:4:2:5:zb-h1:1,8:4:3:4:zbv:2"
-DEEP = "4:8:0:3:interleaved:2,2:8:3:5:interleaved:4,4:8:1:3:zbv:2,2:4:6:8:dualpipev:2,8:8:2:4:zbv:2"
+DEEP = (
+    "4:8:0:3:interleaved:2,2:8:3:5:interleaved:4,4:8:1:3:zbv:2,8:8:2:4:zbv:2,"
+    "2:4:6:8:dualpipev:2,4:8:6:8:dualpipev:2,8:8:7:9:dualpipev:2"
+)
 """Cut into all of T5's units."""
 
 
