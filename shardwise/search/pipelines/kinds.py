@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +54,6 @@ class StageKind:
     progress: Progress
     group: str = ""
     """The group of the profile that the devices are of, where it has groups."""
-    even: float = inf
-    """How many units a stage has about, where all devices are alike."""
 
     @property
     def limit_bytes(self) -> float:
@@ -131,9 +128,7 @@ class StageKind:
         """Returns what the passes of ranges of units take at least, with backward in two parts or
         whole; those who ask first are told how it comes on."""
         if splits not in self._ranges:
-            self._ranges[splits] = RangeBounds(
-                self._replaying(splits), self.units, progress, self.even
-            )
+            self._ranges[splits] = RangeBounds(self._replaying(splits), self.units, progress)
         return self._ranges[splits]
 
     _ranges: dict[bool, RangeBounds] = field(default_factory=dict, init=False)

@@ -32,9 +32,6 @@ from shardwise.sharding.layout import Floats
 LONGEST = 16
 """The most units of a range that is eliminated."""
 
-EVEN = 1.6
-"""The same in times of an even share of the units: longer stages are not what bounds a step."""
-
 MOST = 160
 """The most ranges that are eliminated; beyond, shorter ones are added up."""
 
@@ -54,15 +51,12 @@ class RangeBounds:
     """What the passes of one micro-batch take at least in ranges of units: (U + 1, U + 1) seconds,
     in row i and column j of the units from i to j - 1, infinite where j <= i.
 
-    `search` has the whole model on the devices of a stage, in four micro-batches or more. Stages
-    have about `even` units; longer ranges than `EVEN` times that are bounded as sums of shorter
-    ones.
+    `search` has the whole model on the devices of a stage, in four micro-batches or more.
     """
 
     search: Search
     units: Units
     progress: Progress
-    even: float = inf
     _lines: list[_Line] = field(default_factory=list, init=False)
     _asked: set[tuple[int, int, int, float]] = field(default_factory=set, init=False)
 
@@ -150,7 +144,7 @@ class RangeBounds:
         parts: dict[int, Floats] = {}
         known: dict[Hashable, float] = {}
         length = 1
-        while length <= max(min(len(units), LONGEST, EVEN * self.even), 1):
+        while length <= min(len(units), LONGEST):
             ranges = [units.groups_of(i, i + length) for i in range(len(units) + 1 - length)]
             kinds = [kind(groups) for groups in ranges]
             new = {k: groups for k, groups in zip(kinds, ranges, strict=True) if k not in known}

@@ -296,10 +296,9 @@ class PipelineSearch:
         """Returns the model's costs on the devices of a rank, of each kind."""
         subject, options = self._staged.subject, self._searched
         drafts = self._devices.drafts(subject, ranks, options, self.progress, batches)
-        even = len(self._units) / ranks if len(drafts) == 1 else inf
         return StageKinds(
             tuple(
-                StageKind(draft, self._units, self.progress, group, even)
+                StageKind(draft, self._units, self.progress, group)
                 for group, draft in drafts.items()
             ),
             *self._devices.several,

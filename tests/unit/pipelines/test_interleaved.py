@@ -185,7 +185,9 @@ def test_no_strategy_is_below_what_is_proven() -> None:
     # Other limits ask for other prices, and end a little earlier or later.
     assert little.least_s >= fastest.least_s * 0.99
     steps = np.array([other.step_s for other in others])
-    assert steps.min() >= fastest.least_s and steps.min() < 1.6 * fastest.least_s
+    # Many means of paths are best for the whole model, and not equally good for its ranges. Which
+    # is found depends on rounding: 1.56 or, with kernels for AVX-512, 1.78.
+    assert fastest.least_s <= steps.min() < 1.8 * fastest.least_s
     assert steps[peaks <= tight].min() >= little.least_s
 
 
