@@ -1,9 +1,9 @@
 """Splits time over passes, tables and sizes.
 
 Every table gets an equal share of the time left when its turn comes, so that time one table did not
-need goes to the next ones; every size of a table likewise gets an equal share of the table's. Sizes
-ascend; a size is left out, along with all larger ones, if the time that it is expected to take
-would not fit.
+need goes to the next ones. In the first pass sizes ascend, each with the fewest repeats; a size is
+left out, along with all larger ones, if the time that it is expected to take would not fit. In
+further passes every size gets an equal share of the table's.
 """
 
 from __future__ import annotations
