@@ -94,11 +94,12 @@ class PartsReader:
         self._computing = [np.flatnonzero(computes & (self._numbers == n)) for n in between]
         self._flags = _Flags(tape)
         forward, inputs, weights = (self._segments[number] for number in between)
-        # What every device computes in full, such as a mask, is the same for all micro-batches.
+        # What every device computes in full, such as a mask, is the same for all micro-batches that
+        # are kept. Of what waits for W, a run holds all for each.
         makers = np.array(tape.makers, dtype=np.int64)
         counts = (makers >= 0) & self._is_somebodys[np.maximum(makers, 0)]
         self._kept = _reads(tape, counts, forward, range(inputs.start, weights.stop))
-        self._read = _reads(tape, counts, range(weights.start), weights)
+        self._read = _reads(tape, np.ones_like(counts), range(weights.start), weights)
         self._lasting = np.flatnonzero(np.array(tape.lasting, dtype=bool))
         # Gradients: what the passes made and the update reads, with the flag under which it does.
         gradients = [
