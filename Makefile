@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo tasks packages test test-all test-of test-part compose-test fault-test rank-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
+.PHONY: client demo tasks packages test test-all test-of test-part test-changed compose-test fault-test rank-test scheduler-test hosts-test check docs reference tables serve bench wheels soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -49,49 +49,61 @@ tasks: $(VENV)/.torch
 packages:
 	@$(PYTHON) tests/packages.py --install
 
-# pytest on every core; a module's tests stay together. FLAGS are pytest's own.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(FLAGS)
+# pytest on every core; a module's tests stay together, and what fails runs once more alone. FLAGS are
+# pytest's own.
+SUITE = OMP_NUM_THREADS=1 $(BIN)/python -m harness.suite
+# Runs a command and writes the target's row of the last results in CONTRIBUTING.md.
+RESULT = $(BIN)/python -m harness.suite.results "make $@"
+CORES = -n auto --dist loadfile --no-loadscope-reorder
 
 CARGO_TEST = cd solver && cargo test --package frontier
 
 # What guards each promise, and every unit, property and golden test.
 test: $(VENV)/.torch packages
 	($(CARGO_TEST))
-	$(PYTEST) -m "not full"
+	$(SUITE) "make test" --whole -- $(CORES) -m "not full" $(FLAGS)
 
-# Everything.
+# The tests of the rooms that import what changed since SINCE, for the loop of edit and run.
+SINCE ?= main
+
+test-changed: $(VENV)/.torch packages
+	$(BIN)/python -m harness.suite.changed --since $(SINCE) $(FLAGS)
+
+# Everything, with more examples of each law. Its row in CONTRIBUTING.md says what came of it.
+test-all: export SHARDWISE_TESTS = all
 test-all: $(VENV)/.torch packages
 	($(CARGO_TEST))
-	$(PYTEST)
+	$(SUITE) "make test-all" --row -- $(CORES) $(FLAGS)
 
 # One room's part of `make test`: make test-of ROOM=service (tests/rooms.py has their names).
 test-of: $(VENV)/.torch packages
 	@test -n "$(ROOM)" || { echo "make test-of ROOM=service; the rooms are in tests/rooms.py"; exit 2; }
 	test "$(ROOM)" != solver || ($(CARGO_TEST))
-	$(PYTEST) -m "$(ROOM) and not full"
+	$(SUITE) "make test-of ROOM=$(ROOM)" -- $(CORES) -m "$(ROOM) and not full" $(FLAGS)
 
 # A part of what `make test` leaves out: make test-part PART=0/12, to 11/12; 0/4 is a fourth.
+test-part: export SHARDWISE_TESTS = all
 test-part: $(VENV)/.torch packages
-	$(PYTEST) -m full --part $(PART)
+	$(SUITE) "make test-part PART=$(PART)" --row -- $(CORES) -m full --part $(PART) $(FLAGS)
 
 # Slurm and Ray in containers run what we write for them: a few minutes, after one for an image
 # of Debian. Needs a Docker engine, root and debootstrap; where one is missing, tests say so.
 scheduler-test: $(VENV)/.torch
-	$(BIN)/python -m pytest --engine -m engine --timeout 1800 $(FLAGS) \
+	$(RESULT) -- $(BIN)/python -m pytest --engine -m engine --timeout 1800 $(FLAGS) \
 	  tests/containers/test_slurm.py \
 	  tests/containers/test_ray.py
 
 # Containers as hosts in two racks have links of a set bandwidth: minutes. Needs what scheduler-test
 # needs, and tc.
 hosts-test: $(VENV)/.torch
-	$(BIN)/python -m pytest --engine -m engine -n 0 --timeout 1800 $(FLAGS) \
+	$(RESULT) -- $(BIN)/python -m pytest --engine -m engine -n 0 --timeout 1800 $(FLAGS) \
 	  tests/containers/test_hosts.py
 
 # Images built on stand-ins for their bases, brought up by compose and asked. Needs a Docker engine,
 # debootstrap and Rust; where one is missing it says so and passes.
 compose-test: $(VENV)/.dev
 	$(BIN)/python -m harness.containers.composed
-	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_images.py \
+	$(RESULT) -- $(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_images.py \
 	  tests/containers/test_compose.py
 
 # A dozen faults between those containers, a rolling upgrade and alerts, under load; ranks and hosts
@@ -99,12 +111,12 @@ compose-test: $(VENV)/.dev
 # python -m harness.containers.faults --seed 1
 fault-test: $(VENV)/.torch
 	$(BIN)/python -m harness.containers.composed
-	$(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py \
+	$(RESULT) -- $(BIN)/python -m pytest --engine -m engine -s $(FLAGS) tests/containers/test_faults.py \
 	  tests/containers/test_ranks.py
 
-# The last of these alone. CI runs it; without a Docker engine, root or debootstrap it says so.
+# The last of these alone. Without a Docker engine, root or debootstrap it says so.
 rank-test: $(VENV)/.torch packages
-	$(BIN)/python -m pytest --engine -m engine -n 0 -r s $(FLAGS) tests/containers/test_ranks.py
+	$(RESULT) -- $(BIN)/python -m pytest --engine -m engine -n 0 -r s $(FLAGS) tests/containers/test_ranks.py
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .
@@ -170,7 +182,7 @@ accuracy: $(VENV)/.torch
 	$(BIN)/python -m benchmarks.published -o docs/accuracy.md
 
 accuracy-check: $(VENV)/.torch
-	$(BIN)/python -m benchmarks.published --check --part $(PART)
+	$(RESULT) -- $(BIN)/python -m benchmarks.published --check --part $(PART)
 
 # All that one GPU can tell about the predictions: out/gpu. Without a GPU it says so and does nothing.
 GPU_SECONDS ?= 600

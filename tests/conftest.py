@@ -3,9 +3,8 @@
 - A module's rooms (`rooms.py`) become markers: `pytest -m service`.
 - `full` marks tests that only `make test-all` runs; `--part K/N` keeps those of every Nth module,
   from the Kth on.
-- `--minutes M` starts no test after M minutes and counts, by module, those it left out. Quick kinds
-  of tests then come first, and `--part K/N` says where among the integration tests to begin, so
-  that slow machines do not leave out the same ones each time.
+- Modules run in the order of what they took in the last whole run (`record.json`), longest first,
+  so that no core is left with a long one at the end.
 - `needs("chromium")` skips a test if a system package (`packages.py`) is missing. Tests that were
   skipped for want of a package, of Python too, are counted at the end, with the command that
   installs it; `--complete` then fails the run.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -26,14 +24,14 @@ import packages
 import pytest
 from rooms import ROOMS, rooms_of
 
+from harness.suite.record import ROOT, Record
+
 MOST_PARTS = 100
 WANT = "needs the package "
 PYTHON_WANTS = ("could not import", "needs shardwise[")
 """How the reason of a skip begins if one of our extras is missing."""
-LATE = "not started in the time given by --minutes"
-STARTED = pytest.StashKey[float]()
-KINDS = ("/integration/", "/end_to_end/", "/golden/")
-"""Kinds of tests whose modules take long, longest first."""
+UNKNOWN_S = 30.0
+"""A module that the last whole run did not have counts as so many seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,10 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--part", type=part_of_all, metavar="K/N",
         help="of the tests marked full, only those of every Nth module, from the Kth on (0 to N-1)",
-    )  # fmt: skip
-    group.addoption(
-        "--minutes", type=float, metavar="M",
-        help="start no test after M minutes; those left out are counted at the end",
     )  # fmt: skip
     group.addoption(
         "--complete", action="store_true", help="fail if a test was skipped for want of a package"
@@ -64,7 +58,6 @@ def part_of_all(text: str) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[STARTED] = time.monotonic()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job ignores Ctrl-C, and every process that a test starts would too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,10 +87,9 @@ def pytest_collection_modifyitems(
     if not config.getoption("engine"):
         deselect(config, items, [i for i in items if i.get_closest_marker("engine")])
     keep_part(config, items)
-    if config.getoption("minutes") is None:
-        items.sort(key=lambda item: cost_rank(item.path))
-    else:
-        items[:] = in_order_of_limit(items, config.getoption("part") or (0, 1))
+    took = Record.read().whole
+    seconds = took.modules if took else {}
+    items.sort(key=lambda item: rank(item.path, seconds))
 
 
 def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -119,30 +111,14 @@ def deselect(config: pytest.Config, items: list[pytest.Item], others: list[pytes
     items[:] = [item for item in items if id(item) not in left_out]
 
 
-def cost_rank(module: Path) -> tuple[int, str]:
+def rank(module: Path, seconds: dict[str, float]) -> tuple[float, str]:
     """Returns a sort key by which long modules come first, so that none is left for the end."""
-    path = str(module)
-    return next((n for n, kind in enumerate(KINDS) if kind in path), len(KINDS)), path
-
-
-def in_order_of_limit(items: list[pytest.Item], part: tuple[int, int]) -> list[pytest.Item]:
-    """Returns quick kinds of tests, then integration tests from the part's first module on."""
-    first, parts = part
-    quick = [item for item in items if cost_rank(item.path)[0]]
-    long = sorted({item.path for item in items if not cost_rank(item.path)[0]})
-    start = len(long) * first // parts
-    turned = {module: (n - start) % len(long) for n, module in enumerate(long)}
-    return [
-        *sorted(quick, key=lambda item: cost_rank(item.path)),
-        *sorted((i for i in items if i.path in turned), key=lambda item: turned[item.path]),
-    ]
+    path = module.relative_to(ROOT).as_posix()
+    return -seconds.get(path, UNKNOWN_S), path
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    minutes = item.config.getoption("minutes")
-    if minutes is not None and time.monotonic() - item.config.stash[STARTED] > 60 * minutes:
-        pytest.skip(LATE)
     needed = {package for marker in item.iter_markers("needs") for package in marker.args}
     missing = [package for package in packages.missing() if package in needed] if needed else []
     if missing:
@@ -165,12 +141,6 @@ def wanted(config: pytest.Config) -> Counter[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    late = Counter(test.split("::")[0] for test, reason in skipped(config) if reason == LATE)
-    if late:
-        minutes = config.getoption("minutes")
-        terminalreporter.section(f"{late.total()} tests not started within {minutes:g} minutes")
-        for module, count in sorted(late.items()):
-            terminalreporter.line(f"{count}: {module}")
     counts = wanted(config)
     if not counts:
         return

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+import budgets
+import conftest
 import packages
 import pytest
 from rooms import ROOMS, TESTS, rooms_of
+
+from harness.suite.record import Record
 
 ROOT = TESTS.parent
 MODULES = sorted(TESTS.rglob("test_*.py"))
@@ -179,24 +182,28 @@ def test_a_room_selects_its_tests() -> None:
     assert "test_coarsen.py::" in pytest_of("--collect-only", *selected)
 
 
-def test_what_there_is_no_time_for_is_counted() -> None:
-    printed = pytest_of("--minutes", "0", "tests/unit/test_sizes.py")
-    counted = re.search(r"(\d+) tests not started within 0 minutes", printed)
-    assert counted, printed
-    assert f"{counted[1]}: tests/unit/test_sizes.py" in printed
-    assert f"{counted[1]} skipped in" in printed
+def test_no_module_takes_more_than_its_budget() -> None:
+    whole = Record.read().whole
+    assert whole is not None, "no whole run is on record: `make test` writes it"
+    over = {
+        path: f"{seconds:.0f} of {budgets.budget(path)} s"
+        for path, seconds in whole.modules.items()
+        if seconds > budgets.budget(path) and (ROOT / path).exists()
+    }
+    assert over == {}
 
 
-def test_with_limited_time_each_part_begins_with_other_integration_tests() -> None:
-    named = ("unit/test_sizes.py", "integration/docs", "integration/deploy")
-    firsts = []
-    for part in ("0/2", "1/2"):
-        arguments = ("--collect-only", "--minutes", "60", "--part", part)
-        printed = pytest_of(*arguments, *(f"tests/{name}" for name in named))
-        modules = list(dict.fromkeys(line.split("::")[0] for line in printed.splitlines()))
-        assert modules[0] == "tests/unit/test_sizes.py"
-        firsts.append(modules[1])
-    assert firsts[0] != firsts[1]
+def test_budgets_are_of_modules_that_need_them() -> None:
+    modules = {path.relative_to(ROOT).as_posix() for path in MODULES}
+    assert budgets.LARGER.keys() <= modules
+    assert all(seconds > budgets.USUAL_S and why for seconds, why in budgets.LARGER.values())
+
+
+def test_long_modules_come_first() -> None:
+    seconds = {"tests/unit/test_a.py": 1.0, "tests/unit/test_b.py": 50.0}
+    known = [ROOT / "tests/unit" / f"test_{name}.py" for name in "acb"]
+    ranked = sorted(known, key=lambda path: conftest.rank(path, seconds))
+    assert [path.name for path in ranked] == ["test_b.py", "test_c.py", "test_a.py"]
 
 
 def test_packages_are_named_as_they_are_marked() -> None:

@@ -1,0 +1,18 @@
+"""How many seconds of test time a module may take in a whole `make test` on two cores.
+
+`tests/unit/test_suite.py` holds them against the last whole run (`tests/record.json`). Without
+them twelve minutes become thirty again, a second at a time. A module that takes longer should test
+less, or share what it makes; where that cannot be, it stands here with the reason.
+"""
+
+from __future__ import annotations
+
+USUAL_S = 60
+
+LARGER: dict[str, tuple[int, str]] = {}
+"""Modules with a budget of their own: seconds, and why."""
+
+
+def budget(module: str) -> int:
+    """Returns a module's seconds; its path is relative to the repository."""
+    return LARGER[module][0] if module in LARGER else USUAL_S
