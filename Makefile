@@ -36,8 +36,9 @@ $(VENV)/.torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --editable '.[dev,models]'
 	touch $@
 
-demo: $(VENV)/.base
-	PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh out/demo
+# The service at work, in one minute. TORCH=1 installs torch, and an agent measures this machine.
+demo: $(VENV)/.service $(if $(TORCH),$(VENV)/.torch)
+	$(BIN)/python examples/demo.py
 
 # The tasks of examples/tasks, each in an empty folder with an empty home: a line for each.
 # TASKS=01 04 runs those whose names contain one of these.
