@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+LONGEST = 1000
+"""Characters of a problem, or of what was expected, that an error has; 300 of a field."""
+
+
+def excerpt(text: str, most: int = LONGEST) -> str:
+    """Returns a text of at most `most` characters: a longer one without its middle."""
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[:half]}…{text[-half:]}"
+
 
 class ShardwiseError(Exception):
     """Base of every error that Shardwise raises on purpose; `exit_code` is the command line's."""
@@ -13,7 +24,8 @@ class BadInput(ShardwiseError):
     """An input that is refused.
 
     `file` is the path as the user gave it, `field` a path inside the document such as
-    `operators[3].inputs[0]`, `expected` what would have been accepted.
+    `operators[3].inputs[0]`, `expected` what would have been accepted. What comes from outside is
+    never printed whole: long texts lose their middle.
     """
 
     def __init__(
@@ -24,10 +36,10 @@ class BadInput(ShardwiseError):
         field: str | None = None,
         expected: str | None = None,
     ) -> None:
-        self.problem = problem
+        self.problem = excerpt(problem)
         self.file = file
-        self.field = field
-        self.expected = expected
+        self.field = field and excerpt(field, 300)
+        self.expected = expected and excerpt(expected)
         super().__init__(str(self))
 
     def __str__(self) -> str:

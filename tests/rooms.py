@@ -140,6 +140,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": ("unit/test_suite.py", "unit/test_suite_runs.py"),
     "trainers": (
+        "unit/test_yaml_reader.py",
         "integration/service/test_trainer_questions.py", "integration/trainers/*",
         "unit/trainers/*",
     ),

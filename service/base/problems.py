@@ -14,11 +14,20 @@ import msgspec
 
 from service.base.redact import redacted
 from service.base.store_failures import StoreFull, StoreUnavailable
-from shardwise.errors import BadInput, Cancelled, NotFound, ShardwiseError, SolverError
+from shardwise.errors import (
+    BadInput,
+    Cancelled,
+    NotFound,
+    ShardwiseError,
+    SolverError,
+    excerpt,
+)
 
 log = logging.getLogger(__name__)
 PREFIX = "urn:shardwise:problem:"
 MEDIA_TYPE = "application/problem+json"
+MOST_DETAIL = 4000
+"""Characters of a problem's detail; a longer one loses its middle."""
 
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
@@ -71,7 +80,7 @@ class Problem(ShardwiseError):
     ) -> None:
         self.slug = slug
         self.status, self.title = PROBLEMS[slug]
-        self.detail = redacted(detail)
+        self.detail = redacted(excerpt(detail, MOST_DETAIL))
         self.headers = dict(headers or {})
         self.extra = {k: redacted(v) if isinstance(v, str) else v for k, v in extra.items()}
         super().__init__(self.detail)

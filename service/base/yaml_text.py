@@ -1,4 +1,4 @@
-"""YAML from outside: plain values only, bounded in length and depth, one document."""
+"""Mappings in YAML from outside, and as we write them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ from typing import Any
 import yaml
 
 from shardwise.errors import BadInput
+from shardwise.yaml_reader import read_yaml
 
-MOST_CHARACTERS = 2**20
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def read_mapping(text: str, field: str) -> dict[Any, Any]:
-    """Returns the mapping of a YAML text (empty for an empty one). `BadInput` names `field`."""
-    if len(text) > MOST_CHARACTERS:
-        raise BadInput("too long", field=field, expected=f"at most {MOST_CHARACTERS} characters")
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise BadInput(f"not YAML{where}", field=field, expected="one YAML document") from None
-    except (RecursionError, ValueError):
-        # Deep nesting, an invalid date, or more digits than int() takes.
-        raise BadInput("not YAML that can be read", field=field) from None
+    """Returns the mapping of a YAML text (empty for an empty one).
+
+    Raises `BadInput` naming `field`, as `read_yaml` does, and for what is no mapping.
+    """
+    value = read_yaml(text, field=field)
     if value is None:
         return {}
     if not isinstance(value, dict):

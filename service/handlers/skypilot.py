@@ -11,6 +11,7 @@ from service.base.problems import Problem, problem_of
 from service.edge.context import RequestContext, Result
 from service.handlers.graphs import resolve_graph
 from service.handlers.jobs import job_of, limits_of, require_no_failure
+from service.questions.ingest import reader
 from service.questions.question import INFEASIBLE_SCHEMA, Question, curve_question, quote_question
 from service.questions.skypilot_task import (
     Asked,
@@ -44,7 +45,7 @@ def parse_policy(context: RequestContext) -> Policy:
     """Returns the request of the body."""
     request = user_request(context.body, context.settings.max_json_depth)
     try:
-        return Policy(request, asked(request))
+        return Policy(request, asked(request, reader(context.settings, context.reading)))
     except ShardwiseError as error:
         raise rejected(error) from None
 

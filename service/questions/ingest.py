@@ -1,18 +1,22 @@
-"""Uploads become graphs: ONNX and large JSON in a process of its own, within limits.
+"""Uploads become graphs, tasks mappings: ONNX, large JSON and YAML in a process of its own.
 
-Reading JSON holds the interpreter: a large body read in the service's own process would
-delay all answers, even those from memory.
+Reading holds the interpreter: a large body read in the service's own process would delay all
+answers, even those from memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from service.base.pools import LARGE_BYTES
 from service.base.problems import Problem
 from service.base.settings import Settings
+from service.base.yaml_text import read_mapping
 from service.questions.ingest_process import Reading
 from service.questions.upload import Upload, read_json_upload, upload_of
 
@@ -45,6 +49,23 @@ def read_upload(
     if len(body) > LARGE_BYTES:
         return _elsewhere(body, {"kind": "json"}, settings, reading)
     return read_json_upload(body, settings.max_json_depth, settings.max_operators)
+
+
+LARGE_TASK = 2**14
+"""Characters of YAML from which a task is read in a process of its own."""
+
+
+def reader(settings: Settings, reading: Reading) -> Callable[[str, str], dict[Any, Any]]:
+    """Returns what reads the mapping of a YAML text; errors name its second argument, a field."""
+
+    def read(text: str, field: str) -> dict[Any, Any]:
+        if len(text) <= LARGE_TASK:
+            return read_mapping(text, field)
+        request = {"kind": "yaml", "field": field}
+        answer = reading.read(text.encode("utf-8", "surrogatepass"), request, settings)
+        return msgspec.msgpack.decode(answer, type=dict[Any, Any])
+
+    return read
 
 
 def _elsewhere(

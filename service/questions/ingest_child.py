@@ -1,8 +1,9 @@
-"""The process that reads one upload, JSON or ONNX, and writes the graph.
+"""The process that reads one upload: JSON or ONNX becomes a graph, YAML a mapping.
 
 The command line's one argument is a JSON object; the upload is the file `upload` of its `folder`,
 the answer its file `answer`. Exit status 0: a line of JSON with the graph's summary, then its
-canonical JSON; 2: one JSON object with the problem's `slug`, `detail` and further members.
+canonical JSON, or a mapping as MessagePack; 2: one JSON object with the problem's `slug`, `detail`
+and further members.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardwise.errors import BadInput, ShardwiseError
 
 
 def main() -> int:
-    """Reads a graph, checks it and writes it."""
+    """Reads an upload, checks it and writes what it is."""
     request = json.loads(sys.argv[1])
     die_with_parent(request["parent"])
     give_way(READING)
@@ -51,6 +52,13 @@ def bound(request: dict[str, Any]) -> None:
 
 def read(path: Path, request: dict[str, Any]) -> bytes:
     """Returns the answer for one upload. Raises `ShardwiseError` with the reason."""
+    if request["kind"] == "yaml":
+        import msgspec
+
+        from service.base.yaml_text import read_mapping
+
+        text = path.read_bytes().decode("utf-8", "surrogatepass")
+        return msgspec.msgpack.encode(read_mapping(text, request["field"]))
     from service.questions.upload import Upload, read_json_upload, require_operators, upload_of
 
     if request["kind"] == "json":

@@ -12,13 +12,14 @@ sent as one JSON string (sky/admin_policy.py, `RestfulAdminPolicy`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from service.base.json_body import read_json
-from service.base.yaml_text import dump_mapping, read_mapping
+from service.base.yaml_text import dump_mapping
 from shardwise.errors import BadInput
 from shardwise.schedulers.counts import Count
 from shardwise.schedulers.skypilot import resources as resources_of
@@ -27,6 +28,12 @@ from shardwise.validation import convert
 MARK = "SHARDWISE_"
 ASKS = ("GRAPH", "HARDWARE", "MAX_GPUS", "EFFICIENCY", "STEPS", "DEADLINE_S", "BUDGET_USD")
 NAMES = tuple(MARK + name for name in ASKS)
+LONGEST = 500
+"""Characters of one value that a task gives us."""
+
+Read = Callable[[str, str], dict[Any, Any]]
+"""Returns the mapping of a YAML text; the second argument is the field that errors name."""
+
 UNTOUCHED = ("exec",)
 """Requests that run on a cluster as it is."""
 
@@ -66,12 +73,15 @@ def user_request(body: bytes, max_depth: int) -> UserRequest:
     return convert(value, UserRequest)
 
 
-def asked(request: UserRequest) -> Asked | None:
-    """Returns what the task asks; None when it asks nothing. Raises `BadInput` naming the field."""
+def asked(request: UserRequest, read: Read) -> Asked | None:
+    """Returns what the task asks, read by `read`; None when it asks nothing.
+
+    Raises `BadInput` naming the field.
+    """
     text = request.task
     if request.request_name in UNTOUCHED or MARK.lower() not in text.lower():
         return None  # not even parsed: YAML is read only where it is needed
-    task = read_mapping(text, "task")
+    task = read(text, "task")
     given = _given(task)
     if f"{MARK}GRAPH" not in given:
         if given:
@@ -129,13 +139,24 @@ def _given(task: dict[Any, Any]) -> dict[str, str]:
         if not isinstance(names, dict):
             raise BadInput("not a mapping", field=where, expected="a mapping")
         for name, value in names.items():
-            upper = str(name).upper()
+            upper = str(name).upper() if isinstance(name, str) else ""
             if upper.startswith(MARK) and value is not None:
                 if upper not in NAMES:
                     raise BadInput("unknown", field=f"{where}.{str(name)[:80]}",
                                    expected=", ".join(NAMES))  # fmt: skip
-                given[upper] = str(value)
+                given[upper] = _text(value, f"{where}.{name}")
     return given
+
+
+def _text(value: Any, field: str) -> str:
+    """Returns a value that we are given as text; lists and mappings are not read."""
+    if isinstance(value, list | dict):
+        kind = "a list" if isinstance(value, list) else "a mapping"
+        raise BadInput(kind, field=field, expected="a text or a number")
+    text = str(value)
+    if len(text) > LONGEST:
+        raise BadInput(f"{len(text)} characters", field=field, expected=f"at most {LONGEST}")
+    return text
 
 
 def _number(given: dict[str, str], name: str, kind: type) -> Any:

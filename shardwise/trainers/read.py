@@ -16,7 +16,7 @@ from shardwise.files import read_bounded
 from shardwise.trainers import accelerate, deepspeed, megatron, nanotron, torchtitan
 from shardwise.trainers.configuration import LARGEST, MOST_UNREAD, Configuration
 from shardwise.trainers.job import canonical
-from shardwise.trainers.yaml_text import read_yaml
+from shardwise.yaml_reader import read_yaml
 
 LARGEST_BYTES = 2**20
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
@@ -83,7 +83,7 @@ def _read(text: str, gpus: int, file: str) -> Configuration:
     for document in (_json(text), _toml(text)):
         if document is not None:
             return _of_mapping(document, gpus, text)
-    document = read_yaml(text, file)
+    document = read_yaml(text, file=file, expected="a trainer's file")
     if not isinstance(document, Mapping):
         raise BadInput("not a trainer's configuration", expected=KINDS)
     return _of_mapping(document, gpus, text)
@@ -117,5 +117,5 @@ def _toml(text: str) -> dict[str, Any] | None:
         raise BadInput("a name with more than 16 parts", expected=KINDS)
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError: thousands of digits, or no TOML
         return None

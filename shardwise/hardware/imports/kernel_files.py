@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from shardwise.errors import BadInput
 from shardwise.files import max_file_bytes, read_bounded
+from shardwise.yaml_reader import read_yaml
 
 PACKAGE = "aiconfigurator-core"
 EXTRA = "pip install 'shardwise[silicon]'"
@@ -106,13 +107,12 @@ class Package:
     def figures(self, system: str) -> tuple[float, float]:
         """Returns the peak in bfloat16, flops per second, and the memory bandwidth, bytes per
         second, of a system's GPU. Raises `BadInput`."""
-        import yaml
-
         path = str(self.folder / f"{system}.yaml")
         try:
-            document = yaml.safe_load(read_bounded(path, "what the package knows of a GPU"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise BadInput(f"not YAML: {error}", file=path) from None
+            text = read_bounded(path, "what the package knows of a GPU").decode()
+        except UnicodeDecodeError as error:
+            raise BadInput(f"not text in UTF-8: {error.reason}", file=path) from None
+        document = read_yaml(text, file=path)
         gpu = document.get("gpu") if isinstance(document, dict) else None
         found = []
         for name in ("bfloat16_tc_flops", "mem_bw"):
