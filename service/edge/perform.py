@@ -12,14 +12,15 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from service.base.fair_slots import unless_gone
+from service.base.fair_slots import Gone, unless_gone
 from service.base.logs import REQUEST_ID
-from service.base.pools import LARGE_BYTES
+from service.base.pools import LARGE_BYTES, Pools
 from service.base.problems import Problem
 from service.base.redact import redacted
 from service.base.store_failures import StoreFull, StoreUnavailable
@@ -28,10 +29,12 @@ from service.edge.call import Call
 from service.edge.context import Handler, RequestContext, Result
 from service.edge.idempotency import repeated, replay_record
 from service.edge.state import State
+from service.questions.ingest_process import Reading
 from service.store.keys import require_open
 from service.store.quotas import accept_bytes
 from service.store.records import remember, reserve
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 FREEING = (".delete", ".cancel")
 """Suffixes of the actions that free space, or must come before one that does."""
@@ -188,13 +191,22 @@ async def _parse(
     if not upload and len(context.body) <= LARGE_BYTES:
         context.parsed = await pools.reads.run_unless(gone, context.tenant, parse, context)
         return
-    await pools.ingest.slots.take(context.tenant, gone)
-    parsing = asyncio.ensure_future(pools.ingest.run_taken(context.tenant, parse, context))
+    context.parsed = await ingested(
+        pools, context.tenant, gone, context.reading, partial(parse, context)
+    )
+
+
+async def ingested(
+    pools: Pools, tenant: str, gone: Gone, reading: Reading, act: Callable[[], T]
+) -> T:
+    """Returns what `act` returns, run among uploads; stops its reading when the client is gone."""
+    await pools.ingest.slots.take(tenant, gone)
+    parsing = asyncio.ensure_future(pools.ingest.run_taken(tenant, act))
     try:
         await unless_gone(parsing, gone)
-        context.parsed = parsing.result()
+        return parsing.result()
     finally:
-        context.reading.stop()
+        reading.stop()
 
 
 def idempotency_key(call: Call) -> str | None:

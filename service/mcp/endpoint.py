@@ -9,19 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from service.base.pools import expected_bytes
+from service.base.fair_slots import Gone
+from service.base.pools import expected_bytes, gone_of
 from service.base.problems import Problem, problem_of
 from service.edge.body import read_body
 from service.edge.http import caller_of
+from service.edge.perform import ingested
 from service.edge.state import State
 from service.mcp.asking import Answer, Asking
 from service.mcp.tools import TOOLS
+from service.questions.ingest import check_call
+from service.questions.ingest_process import Reading
 from shardwise import validation
 from shardwise.errors import ShardwiseError
 from shardwise.mcp.calls import Report
@@ -30,7 +35,12 @@ from shardwise.mcp.tool import Tool
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 4 * 2**20
-"""Largest body of a request: the arguments of one call."""
+"""Largest body of a request: the arguments of one call, with a long text."""
+MOST_PLAIN_BYTES = 2**16
+"""Largest body without that text: the protocol reads it on the event loop."""
+LONG_TEXTS = {"quote": "offers_csv", "price_configuration": "configuration"}
+"""Tools with an argument that may be a long text. Such a body is checked in the ingest child
+first, so that it is one long string, which is read in no time, and little else."""
 
 
 class Endpoint:
@@ -57,7 +67,15 @@ class Endpoint:
         with state.pools.bodies.take(principal.tenant, most) as resize:
             body = await read_body(request, settings, MOST_BYTES)
             resize(len(body))
+            if len(body) > MOST_PLAIN_BYTES:
+                await self._check(principal.tenant, body, gone_of(request))
             await self._manager.handle_request(_plain(scope), _replayed(body, receive), send)
+
+    async def _check(self, tenant: str, body: bytes, gone: Gone) -> None:
+        """Raises `Problem` for a large body that is more than a call with a long text."""
+        settings, reading = self._state.settings, Reading()
+        check = partial(check_call, body, LONG_TEXTS, MOST_PLAIN_BYTES, settings, reading)
+        await ingested(self._state.pools, tenant, gone, reading, check)
 
     async def _compute(
         self, tool: Tool[Answer], values: Mapping[str, Any], report: Report, context: Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -66,6 +66,18 @@ def reader(settings: Settings, reading: Reading) -> Callable[[str, str], dict[An
         return msgspec.msgpack.decode(answer, type=dict[Any, Any])
 
     return read
+
+
+def check_call(
+    body: bytes, texts: Mapping[str, str], most: int, settings: Settings, reading: Reading
+) -> None:
+    """Checks a large body of `/mcp` in a process of its own.
+
+    `texts` names the long text that some tools' calls have. Raises a `Problem` for what is no JSON
+    and for more than `most` bytes besides that text.
+    """
+    request = {"kind": "call", "texts": dict(texts), "most": most}
+    reading.read(body, {**request, "max_depth": settings.max_json_depth}, settings)
 
 
 def _elsewhere(

@@ -52,6 +52,8 @@ def bound(request: dict[str, Any]) -> None:
 
 def read(path: Path, request: dict[str, Any]) -> bytes:
     """Returns the answer for one upload. Raises `ShardwiseError` with the reason."""
+    if request["kind"] == "call":
+        return _checked_call(path.read_bytes(), request)
     if request["kind"] == "yaml":
         import msgspec
 
@@ -70,6 +72,29 @@ def read(path: Path, request: dict[str, Any]) -> bytes:
         require_operators(len(graph.operators), request["max_operators"])
         upload = upload_of(graph)
     return json.dumps(upload.summary).encode() + b"\n" + upload.canonical
+
+
+def _checked_call(body: bytes, request: dict[str, Any]) -> bytes:
+    """Returns nothing for a call of a tool whose long text may be long.
+
+    Raises `Problem` for any other body: it has too many bytes besides.
+    """
+    from service.base.json_body import read_json
+    from service.base.problems import Problem
+
+    value = read_json(body, request["max_depth"])
+    called = value.get("params") if isinstance(value, dict) else None
+    named = called.get("name") if isinstance(called, dict) else None
+    arguments = called.get("arguments") if isinstance(called, dict) else None
+    text = None
+    if isinstance(named, str) and isinstance(arguments, dict):
+        text = arguments.get(request["texts"].get(named, ""))
+    # The shortest JSON of the text, so that nothing else hides behind it.
+    spared = len(json.dumps(text, ensure_ascii=False).encode()) if isinstance(text, str) else 0
+    if len(body) - spared > request["most"]:
+        detail = f"at most {request['most']} bytes are read besides the long text of a tool"
+        raise Problem("too-large", detail, limit_bytes=request["most"])
+    return b""
 
 
 def _captured(path: Path, request: dict[str, Any]) -> Any:

@@ -300,6 +300,17 @@ def test_a_body_that_is_too_large_is_refused(guarded: Guarded) -> None:
     check(httpx.post(where, content=pieces(), headers=headers), 413, "too-large")
 
 
+def test_a_large_body_is_a_long_text_and_little_else(guarded: Guarded) -> None:
+    where, headers = f"{guarded.service.url}/mcp", {**ACCEPT, **OLD, **guarded.http("alpha")}
+    asked = {"graph": "shipped:gpt2", "offers_csv": "no,offers\n" * 20_000}
+    answer = httpx.post(where, json=call("quote", asked), headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert "offers_csv" in answer.text and len(answer.content) < 2000
+    for tool, arguments in (("quote", {**asked, "hardware": [0] * 40_000}), ("plan", asked)):
+        answer = httpx.post(where, json=call(tool, arguments), headers=headers)
+        check(answer, 413, "too-large")
+
+
 def test_a_web_page_elsewhere_cannot_ask_an_open_service(system: System) -> None:
     asked = call("list_graphs", {})
     for headers in ({"Origin": "http://elsewhere.example"}, {"Host": "elsewhere.example"}):
