@@ -60,7 +60,10 @@ def program_of(assignment: Assignment, config: Config, own: Mapping[str, str]) -
     for index, argument in enumerate(assignment.arguments):
         pattern = entry.allow_arguments
         if pattern is not None and not pattern.fullmatch(argument):
-            raise Refused(f"arguments[{index}] is not allowed for {entry.name!r} on this host")
+            raise Refused(
+                f"arguments[{index}] is not allowed for {entry.name!r} on this host, which takes "
+                f"{entry.arguments_allowed}"
+            )
     inherited = {name: own[name] for name in config.inherit if name in own}
     return Program(
         command=(_interpreter(entry.command[0]), *entry.command[1:], *assignment.arguments),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import socket
 import sys
 
 import click
 
+from agent.allow import BUILT_IN
 from agent.config import load_config
 from agent.daemon import run_agent
 from agent.datadir import DataDir
-from agent.identity import enrol, read_token, stored_identity
+from agent.identity import enrol, handed_over, hide_token, read_token, stored_identity
 from agent.inventory import inventory
 from agent.job import Host
 from agent.names import safe_name
@@ -20,6 +22,8 @@ from agent.scope import parent_folder
 from agent.spool import Spool
 from shardwise.errors import BadInput
 from shardwise.logs import set_up_logs
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -60,6 +64,8 @@ def agent(
     """Lend this host to the service: measure, launch, report (docs/agents.md)."""
     if sys.platform != "linux":
         raise BadInput("an agent needs Linux", field="agent", expected="a Linux host")
+    hide_token()
+    given = handed_over(os.environ)
     set_up_logs(log_level, log_format, quiet=("httpx", "httpcore"))
     faulthandler.enable()
     config = load_config(config_file)
@@ -70,7 +76,7 @@ def agent(
         path = data.path / "identity.json"
         identity = stored_identity(path)
         if identity is None:
-            token = read_token(token_file, os.environ)
+            token = read_token(token_file, given)
             identity = enrol(path, server, token, called, inventory(config, set()))
         elif identity.server != server:
             raise BadInput(
@@ -80,5 +86,7 @@ def agent(
             )
         spool = Spool(data.spool, config.spool_bytes)
         host = Host(identity.id, config, data, spool, parent_folder(config.cgroup))
+        for entry in (*BUILT_IN.values(), *config.entry_points.values()):
+            log.info("launches may start %s with %s", entry.name, entry.arguments_allowed)
         status = run_agent(identity, host)
     raise click.exceptions.Exit(status)

@@ -41,10 +41,14 @@ def setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"text": text})
 
 
+NO_ARGUMENT = re.compile(r"(?!)")
+"""Matches nothing."""
+
+
 @dataclass(frozen=True)
 class EntryPoint:
     """A program that launches may name. `allow_arguments`: what each argument must match in full;
-    None allows any."""
+    None allows any. Without the field none is allowed."""
 
     name: str
     command: tuple[str, ...] = field(
@@ -55,13 +59,22 @@ class EntryPoint:
     )
     description: str = setting("", "Shown in the inventory.")
     allow_arguments: re.Pattern[str] | None = field(
-        default=None,
+        default=NO_ARGUMENT,
         metadata={
-            "text": "`true`: any; `false`: none; a regular expression that each argument must "
-            "match in full."
+            "text": "`true`: any; `false`, the default: none; a regular expression that each "
+            "argument must match in full."
         },
     )
     directory: str = setting("", "Where it is started; empty: the launch's run folder.")
+
+    @property
+    def arguments_allowed(self) -> str:
+        """What launches may pass, for people."""
+        if self.allow_arguments is None:
+            return "any arguments"
+        if self.allow_arguments == NO_ARGUMENT:
+            return "no arguments"
+        return f"arguments that match {self.allow_arguments.pattern}"
 
 
 @dataclass(frozen=True)
@@ -269,10 +282,10 @@ def _command(table: Fields) -> tuple[str, ...]:
 
 
 def _arguments(table: Fields) -> re.Pattern[str] | None:
-    wish = table.raw("allow_arguments", True)
+    wish = table.raw("allow_arguments", False)
     path = table.path("allow_arguments")
     if isinstance(wish, bool):
-        return None if wish else re.compile(r"(?!)")
+        return None if wish else NO_ARGUMENT
     if not isinstance(wish, str):
         raise BadInput(f"{wish!r}", field=path, expected="true, false or a regular expression")
     try:

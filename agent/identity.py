@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from shardwise.errors import BadInput, ShardwiseError
 log = logging.getLogger(__name__)
 SCHEMA = "shardwise.identity/1"
 TOKEN_VARIABLE = "SHARDWISE_ENROL_TOKEN"
+TOKEN_FD = "SHARDWISE_ENROL_TOKEN_FD"
+"""Names the open file that has the token of an agent that started itself anew without it."""
 ENROL_TRIES_S = 60.0
 
 
@@ -60,10 +63,42 @@ def stored_identity(path: Path) -> Identity | None:
         raise BadInput("fields are missing", file=str(path), expected=SCHEMA) from None
 
 
-def read_token(file: str | None, environment: Mapping[str, str]) -> str:
-    """Returns the token, from a file or the environment; never from a flag, which `ps` shows."""
+def hide_token() -> None:
+    """Starts this program anew without the token's variable, if it is set.
+
+    `/proc/PID/environ` shows what a process was started with, whatever it deletes later, and a
+    launch runs as the agent's user: the token is handed over in a file without a name.
+    """
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token is None:
+        return
+    kept = os.memfd_create("token", 0)
+    os.write(kept, token.encode())
+    os.set_inheritable(kept, True)
+    own = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    os.execve(sys.executable, sys.orig_argv, {**own, TOKEN_FD: str(kept)})
+
+
+def handed_over(environment: MutableMapping[str, str]) -> str:
+    """Returns the token of `hide_token`, once; empty if there is none."""
+    number = environment.pop(TOKEN_FD, "")
+    if not number.isdigit():
+        return ""
+    try:
+        with os.fdopen(int(number), "rb") as file:
+            file.seek(0)
+            return file.read(4096).decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def read_token(file: str | None, given: str) -> str:
+    """Returns the token, from a file or as `given` by the environment.
+
+    Never from a flag, which `ps` shows. Raises `BadInput`.
+    """
     if file is None:
-        token = environment.get(TOKEN_VARIABLE, "").strip()
+        token = given.strip()
         if not token:
             raise BadInput(
                 "this agent is not enrolled and has no token",

@@ -198,6 +198,7 @@ ports = [{29500 + 100 * host}, {29599 + 100 * host}]
 {self.settings.get(host, "")}
 [entry_points.program]
 command = ["python", "{PROGRAM}"]
+allow_arguments = true
 """
         )
         return [

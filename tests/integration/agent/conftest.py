@@ -24,6 +24,7 @@ stop_grace_s = 1.5
 kill_wait_s = 5
 [entry_points.program]
 command = ["python", "{PROGRAM}"]
+allow_arguments = true
 [entry_points.strict]
 command = ["python", "{PROGRAM}"]
 allow_arguments = "[a-z]+"

@@ -30,6 +30,9 @@ allow_arguments = "--epochs=[0-9]+"
 directory = "/srv/train"
 [entry_points.open]
 command = ["/bin/true"]
+allow_arguments = true
+[entry_points.silent]
+command = ["/bin/true"]
 [entry_points.closed]
 command = ["/bin/true"]
 allow_arguments = false
@@ -58,9 +61,18 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert train.allow_arguments is not None
     assert train.allow_arguments.fullmatch("--epochs=10")
     assert config.entry_points["open"].allow_arguments is None
-    closed = config.entry_points["closed"].allow_arguments
-    assert closed is not None
-    assert not closed.fullmatch("")
+    for name in ("closed", "silent"):
+        closed = config.entry_points[name].allow_arguments
+        assert closed is not None
+        assert not closed.fullmatch("")
+        assert not closed.fullmatch("--epochs=10")
+    said = {name: entry.arguments_allowed for name, entry in config.entry_points.items()}
+    assert said == {
+        "train": "arguments that match --epochs=[0-9]+",
+        "open": "any arguments",
+        "closed": "no arguments",
+        "silent": "no arguments",
+    }
 
 
 def test_without_a_file_only_the_built_ins_are_allowed() -> None:

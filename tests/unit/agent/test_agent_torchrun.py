@@ -34,7 +34,12 @@ def assignment(**changes: Any) -> Assignment:
     return read_assignment(document)
 
 
-TRAIN = Config(entry_points={"train": EntryPoint("train", ("/opt/py", "-m", "train"))})
+TRAIN = Config(
+    entry_points={
+        "train": EntryPoint("train", ("/opt/py", "-m", "train"), allow_arguments=None),
+        "plain": EntryPoint("plain", ("/opt/py",)),
+    }
+)
 
 
 def test_the_command_is_a_list_with_the_assignments_rendezvous() -> None:
@@ -66,6 +71,12 @@ def test_the_environment_is_what_the_host_lets_through() -> None:
     program = program_of(assignment(environment={"A": "1"}), config, own)
     assert program.environment == {"PATH": "/bin", "HOME": "/root", "A": "1"}
     assert program.command == ("/opt/py", "-m", "train", "--lr", "1")
+
+
+def test_a_program_takes_no_argument_unless_the_host_says_so() -> None:
+    assert program_of(assignment(entry_point="plain", arguments=[]), TRAIN, {}).command
+    with pytest.raises(Refused, match=r"arguments\[0\] .* takes no arguments"):
+        program_of(assignment(entry_point="plain", arguments=[""]), TRAIN, {})
 
 
 def test_a_variable_that_is_always_refused_is_refused_even_if_it_were_configured() -> None:
