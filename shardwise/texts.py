@@ -30,3 +30,13 @@ def milliseconds(value: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """Returns `1 GPU`, `2 GPUs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def utilisation(share: float, name: str = "MFU") -> str:
+    """Returns a share of the peak as `MFU 41.0%`; above 100 % it says how that can be.
+
+    The model's flops are those of its products as they are written; a 3×3 convolution by Winograd's
+    algorithm computes 2.25 times fewer (Lavin and Gray 2016).
+    """
+    text = f"{name} {share:.1%}"
+    return f"{text} (fast convolutions compute fewer than the model's flops)" if share > 1 else text

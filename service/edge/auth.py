@@ -25,6 +25,7 @@ from service.edge.key_uses import KeyUses
 from service.edge.metrics import LimitMetrics
 from service.edge.shared_rate import RateLimit
 from service.edge.token_server import TokenServer
+from service.login.signed_in import TENANT_HEADER
 from service.store.database import Database
 from service.store.keys import Principal, any_keys, is_key, local_principal, principal_of
 
@@ -78,6 +79,9 @@ class Gate:
         """Returns the principal. Raises `Problem` beyond its rate or without the scope."""
         principal = await self._principal(caller)
         await self._count(principal, caller)
+        if caller.tenant is not None and caller.tenant != principal.tenant:
+            detail = f"this caller's tenant is not {caller.tenant[:100]!r}"
+            raise Problem("forbidden", detail, field=TENANT_HEADER)
         if not principal.may(scope):
             raise Problem("forbidden", f"the key does not have the scope {scope}", scope=scope)
         self.uses.note(principal.key_id)
@@ -102,6 +106,12 @@ class Gate:
 
         What is remembered may be out of date by at most `late_s`.
         """
+        principal = self._remembered(caller, late_s)
+        if principal is None or caller.tenant in (None, principal.tenant):
+            return principal
+        return None
+
+    def _remembered(self, caller: Caller, late_s: float) -> Principal | None:
         if (person := caller.signed_in) is not None:
             return person.principal
         header = caller.authorization

@@ -256,6 +256,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 Problem("headers-too-large", f"at most {MAX_HEADERS} headers are read"), "head"
             )
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
+            # RFC 9112, 3.2: who reads the first and who reads the last would disagree.
+            detail = f"a request has one Host header, this one has {hosts}"
+            self._refuse(Problem("bad-request", detail), "malformed")
+            return
         self._in_body = True
         if self.slot is not None:
             self._places.works(self.slot)

@@ -16,6 +16,7 @@ from service.store.database import now
 from service.store.ids import new_id
 from service.store.keys import create_key, make_tenant, revoke_key
 from service.store.launch_tables import Agent, Enrolment
+from service.store.tenants import lock_tenant
 from shardwise.errors import BadInput, NotFound
 
 MAX_EXPIRES_S = 30 * 86400.0
@@ -62,6 +63,8 @@ def make_token(
     if not 1 <= uses <= MAX_USES:
         raise BadInput(f"{uses}", field="uses", expected=f"1 to {MAX_USES}")
     make_tenant(session, tenant)
+    # Repeats at once take turns: each would leave a token that the others do not see.
+    lock_tenant(session, tenant)
     once_hash = None if once is None else _hash(once)
     if once_hash is not None:
         session.execute(

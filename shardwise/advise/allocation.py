@@ -17,7 +17,8 @@ rounding: throughputs and weights are taken exactly as the binary fractions that
 second aim of `deadlines` is taken in multiples of 2⁻⁴⁰). For `max-min` a utility of rank r (0: the
 least) among K distinct ones counts −(J + 1)^(K − r): fewer small utilities outweigh anything that
 comes after them. There, the largest smallest utility is computed first; options that give a job
-less are left out, and the programme shares only the GPUs beyond what that utility takes.
+less are left out, and the programme shares only the GPUs beyond what that utility takes. These
+numbers have K · log₂(J + 1) bits, so what they cost is bounded too.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ from shardwise.errors import BadInput
 ALLOCATION_OBJECTIVES = ("total-throughput", "max-min", "deadlines")
 MAX_WORK = 3 * 10**7
 """Most additions of one allocation: Σ over jobs of their GPU counts, times n."""
+MAX_FAIR_WORK = 6 * 10**7
+"""Most additions of 64 bits of the programme of `max-min`: Σ over jobs of the options that are
+left, times the GPUs that are shared, times the words of its numbers and 16 for the addition itself.
+At 16 · 10⁶ one took 0.5 s on one core."""
 
 _SCALE = 2**40
 Objects = NDArray[np.object_]
@@ -104,9 +109,8 @@ def allocate(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> Alloca
     elif objective == "max-min":
         shares = _shares(jobs, options)
         options = _with_best_smallest(shares, options, gpus)
-        values = _fairness_values(
-            [row[len(row) - len(kept) :] for row, kept in zip(shares, options, strict=True)]
-        )
+        _check_fair_work(options, gpus)
+        values = _fairness_values(_shares_of(options, every, shares))
     else:
         values = _deadline_values(jobs, options)
     counts = _best_counts(options, values, gpus)
@@ -190,7 +194,30 @@ def _with_best_smallest(
     kept = list(options)
     for i, first in zip(able, firsts, strict=True):
         kept[i] = options[i][first:]
-    return kept
+    spare = gpus - sum(_gpus(row[0]) for row in kept)
+    return [[o for o in row if _gpus(o) - _gpus(row[0]) <= spare] for row in kept]
+
+
+def _shares_of(
+    kept: list[list[Option]], every: list[list[Option]], shares: list[list[Fraction]]
+) -> list[list[Fraction]]:
+    """Returns the utilities of the options that are kept, runs of those of `every`."""
+    firsts = [row.index(some[0]) for row, some in zip(every, kept, strict=True)]
+    rows = zip(shares, kept, firsts, strict=True)
+    return [share[first : first + len(some)] for share, some, first in rows]
+
+
+def _check_fair_work(options: list[list[Option]], gpus: int) -> None:
+    """Raises `BadInput` for a programme with numbers that are too long."""
+    levels = sum(len(row) for row in options)
+    words = levels * len(options).bit_length() // 64
+    spare = gpus - sum(_gpus(row[0]) for row in options)
+    if levels * (spare + 1) * (16 + words) > MAX_FAIR_WORK:
+        raise BadInput(
+            f"{len(options)} jobs with {levels} counts that are left for {spare} GPUs",
+            field="jobs",
+            expected="fewer jobs, curves of fewer counts, or another objective",
+        )
 
 
 def _fairness_values(shares: list[list[Fraction]]) -> list[list[int]]:

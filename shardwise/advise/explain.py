@@ -38,7 +38,7 @@ from shardwise.documents.plan import (
     PlannedGroup,
     Prediction,
 )
-from shardwise.texts import seconds
+from shardwise.texts import seconds, utilisation
 
 
 class Axis(Protocol):
@@ -346,7 +346,7 @@ def _first_words(predicted: Prediction) -> list[str]:
     words = [predicted.label] if predicted.label else []
     rates = []
     if predicted.model_flops_utilisation:
-        rates.append(f"model flops utilisation {predicted.model_flops_utilisation:.1%}")
+        rates.append(utilisation(predicted.model_flops_utilisation, "model flops utilisation"))
     rates += rate_texts(predicted)
     if predicted.bound_by:
         rates.append(f"bound by {bound_text(predicted)}")

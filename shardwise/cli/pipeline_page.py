@@ -7,7 +7,7 @@ from msgspec import UNSET
 from shardwise.cli.output import note, say, table
 from shardwise.documents import Pipeline, PipelineExplanation
 from shardwise.documents.pipeline import PlannedStage, shared_scope, units_text
-from shardwise.texts import counted, gib, seconds
+from shardwise.texts import counted, gib, seconds, utilisation
 
 MOST_ROWS = 24
 
@@ -24,7 +24,7 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
         f"pipeline   {_stages(pipeline)}, {pipeline.schedule}, "
         f"{pipeline.micro_batches} micro-batches"
     )
-    rates = [f"MFU {predicted.model_flops_utilisation:.1%}"]
+    rates = [utilisation(predicted.model_flops_utilisation)]
     if predicted.tokens_per_s:
         rates.insert(0, f"{predicted.tokens_per_s:,.0f} tokens/s")
     say(

@@ -13,7 +13,7 @@ from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
 from shardwise.documents.parallelism import trainer_text
-from shardwise.texts import counted, gib, seconds
+from shardwise.texts import counted, gib, seconds, utilisation
 
 MOST_OTHERS = 4
 """Other strategies that a page names."""
@@ -99,7 +99,7 @@ def _step(plan: Plan) -> str:
     parts = [f"{seconds(predicted.replayed_time_s)}, {waiting} of it waiting for communication"]
     parts += rate_texts(predicted)
     if predicted.model_flops_utilisation:
-        parts.append(f"MFU {predicted.model_flops_utilisation:.1%}")
+        parts.append(utilisation(predicted.model_flops_utilisation))
     if plan.schedule is not UNSET:
         change = predicted.replayed_time_s / plan.schedule.program_time_s - 1.0
         parts.append(f"operators by upward rank ({change:+.1%} from the program's order)")

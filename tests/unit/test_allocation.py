@@ -146,3 +146,27 @@ def test_what_is_refused(jobs: list[AllocationJob], gpus: int, objective: str, f
     with pytest.raises(BadInput) as refused:
         document(allocate(jobs, gpus, objective))
     assert refused.value.field == field
+
+
+def weighted(name: str, weight: float, counts: int, seed: int) -> AllocationJob:
+    """A job whose throughput grows by another amount with each GPU."""
+    speed, points = 0.0, []
+    for gpus in range(1, counts + 1):
+        speed += 1.0 + (seed * 7919 + gpus * 104729) % 1009 / 1009
+        points.append(CurvePoint(gpus, 1.0 / speed, speed))
+    return AllocationJob(name, tuple(points), weight)
+
+
+def test_a_fair_allocation_that_would_take_minutes_is_refused() -> None:
+    # The first job has all that it can use at a share that the others reach with few GPUs.
+    first = weighted("first", 1e3, 1, 0)
+    jobs = [first, *(weighted(str(n), 1.0, 60, n) for n in range(1, 400))]
+    with pytest.raises(BadInput, match="counts that are left for .* GPUs"):
+        allocate(jobs, 800, "max-min")
+    assert allocate(jobs, 800, "total-throughput").gpus_used == 800
+
+
+def test_a_fair_allocation_without_gpus_to_spare_is_cheap() -> None:
+    jobs = [weighted(str(n), 1.0, 64, n) for n in range(1, 201)]
+    rows = allocate(jobs, 512, "max-min").jobs
+    assert min(row.gpus for row in rows) >= 1

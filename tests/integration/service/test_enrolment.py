@@ -31,6 +31,17 @@ def token_of(store: Store, uses: int = 1, expires_s: float = 60.0, once: str | N
     return str(token)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_repeats_at_once_leave_one_token(store: Store, known: bool) -> None:
+    once = "the same"
+    if known:
+        token_of(store, once=once)
+    with ThreadPoolExecutor(12) as pool:
+        tokens = list(pool.map(lambda _: token_of(store, once=once), range(12)))
+    assert len(agents_of([enrolled(store, token) for token in tokens])) == 1
+    assert token_of(store, once="another") not in tokens
+
+
 def enrolled(store: Store, token: str, once: str | None = None) -> Enrolled | Unenrolled:
     of_host = {"name": "n", "inventory": inventory(), "lease_s": 30.0, "max_agents": 100}
     result: Enrolled | Unenrolled = store.do(enrol, token, once, **of_host)

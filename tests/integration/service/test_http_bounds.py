@@ -133,6 +133,21 @@ def test_heads_that_are_too_long(service: Service) -> None:
     assert service.client.get("/healthz", headers=fits).status_code == 200
 
 
+def test_a_request_has_one_host(service: Service) -> None:
+    for count, lines in enumerate(("", "Host: localhost\r\n", "Host: a\r\nHost: b\r\n")):
+        with connection(service) as client:
+            client.sendall(f"GET /healthz HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode())
+            answer = whole_answer(client)
+        if count == 1:
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        else:
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert f"this one has {count}" in problem_in(answer)["detail"]
+    with connection(service) as client:
+        client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert b" 200 " in whole_answer(client).split(b"\r\n")[0]
+
+
 @pytest.mark.parametrize(
     ("begin", "piece"),
     [

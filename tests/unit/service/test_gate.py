@@ -189,3 +189,17 @@ def test_of_too_many_keys_the_oldest_is_forgotten(
     for key, lookups in ((first, 1), (second, 2), (third, 3), (second, 3), (third, 3), (first, 4)):
         assert service.get("/v1/graphs", key).status_code == 200
         assert service.lookups == lookups
+
+
+def test_a_tenant_that_a_key_has_not_is_refused(gated: Any) -> None:
+    service = gated()
+    key = service.key()
+    paths = ("/v1/graphs", "/v1/me")
+    for path in paths:
+        headers = {"Authorization": f"Bearer {key}", "Shardwise-Tenant": "t"}
+        assert service.client.get(path, headers=headers).status_code != 403
+        headers["Shardwise-Tenant"] = "other"
+        answer = service.client.get(path, headers=headers)
+        assert answer.status_code == 403
+        assert answer.json()["type"].endswith(":forbidden")
+        assert answer.json()["field"] == "shardwise-tenant"
