@@ -338,13 +338,16 @@ def compare(
     *,
     proposals: int | None = None,
     seed: int = 0,
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
     progress: Progress | None = None,
     **choices: Any,
 ) -> Comparison:
     """Returns what practitioners and other systems use, beside our answer, on one cost model.
 
     Arguments are those of `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
-    Raises as `shardwise.peers.compare` does.
+    With numbers of `stages` pipelines are compared too, ours under some of the `schedules`. Raises
+    as `shardwise.peers.compare` does.
     """
     answer = compare_systems(
         _graph(graph),
@@ -354,6 +357,8 @@ def compare(
         progress,
         proposals=proposals,
         seed=seed,
+        stages=stages,
+        schedules=schedules,
     )
     return _with_views(answer, Comparison)
 

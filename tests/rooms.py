@@ -39,14 +39,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/models/test_capture_*", "unit/test_capture_*",
     ),
     "cli": (
-        "end_to_end/test_cli.py", "unit/test_advice_tables.py", "unit/test_imports.py",
+        "end_to_end/test_cli.py", "property/test_question_codecs.py",
+        "unit/test_advice_tables.py", "unit/test_imports.py",
         "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_plan_page.py",
         "unit/test_policy*",
         "unit/test_sizes.py",
     ),
     "client": (
         "integration/service/test_client.py", "integration/service/test_launch_client.py",
-        "unit/client/*",
+        "property/test_question_codecs.py", "unit/client/*",
     ),
     "cost": (
         "unit/test_collective_tables.py", "unit/test_configurations.py", "unit/test_host.py",
@@ -87,7 +88,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_linear_fit.py", "unit/test_offers.py", "unit/test_operator_times.py",
         "unit/test_refit.py", "unit/test_skypilot_offers.py",
     ),
-    "mcp": ("end_to_end/test_mcp.py", "integration/service/test_assistants.py"),
+    "mcp": (
+        "end_to_end/test_mcp.py", "integration/service/test_assistants.py",
+        "property/test_question_codecs.py",
+    ),
     "measure": (
         "containers/test_hosts.py",
         "integration/test_measure_gloo.py", "integration/test_measure_kinds.py",
@@ -125,7 +129,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
     ),
     "service": (
-        "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",
+        "integration/docs/test_docs_backup.py", "integration/service/*",
+        "property/test_question_codecs.py", "unit/service/*",
         "unit/test_child_process.py", "unit/test_logs.py", "unit/test_page_*", "unit/test_sizes.py",
         "unit/test_validation.py",
     ),

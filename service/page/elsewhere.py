@@ -112,7 +112,7 @@ def _asked(context: RequestContext, job: Job) -> tuple[Asked, dict[str, bytes | 
     asked = Asked(job.kind, graph or GRAPH_FILE, body, members=members, options=_options(question))
     if "hardware" in question:
         asked = _with_hardware(context, asked, body, question["hardware"], files)
-    if job.kind == "quote" and "hardware" not in question:
+    if job.kind == "quote":
         asked = _with_offers(asked, body, question["offers"], files)
     if job.kind == "pricing":
         name = question["file"] if _PLAIN_NAME.fullmatch(question["file"]) else "configuration"

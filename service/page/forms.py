@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from fastapi import Request
@@ -25,6 +26,8 @@ from shardwise.sizes import parse_size
 from shardwise.trainers.spaces import ANY
 
 MAX_FIELDS = 200
+DECIMAL_DIGITS = 28
+"""Of Python's decimal numbers, more than enough to tell all floats apart."""
 _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 
 
@@ -79,7 +82,7 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
         set_if(body, values, "steps", whole)
         set_if(body, values, "budget_usd", number)
         if "deadline_h" in values:
-            body["deadline_s"] = 3600 * number(values["deadline_h"], "deadline_h")
+            body["deadline_s"] = seconds_of(values["deadline_h"])
         if offers_csv is not None:
             body["offers_csv"] = offers_csv
         if "parts" in values:
@@ -110,6 +113,19 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
     return json.dumps(body).encode()
 
 
+def seconds_of(hours: str) -> float:
+    """Returns the seconds of a form's hours. Raises `BadInput`."""
+    number(hours, "deadline_h")
+    return float(Decimal(hours) * 3600)
+
+
+def hours_text(seconds: float) -> str:
+    """Returns the shortest text of which `seconds_of` makes exactly this many seconds."""
+    hours = Decimal(repr(seconds)) / 3600
+    texts = (f"{hours:.{digits}g}" for digits in range(6, DECIMAL_DIGITS))
+    return next((text for text in texts if seconds_of(text) == seconds), str(hours))
+
+
 def _names_groups(text: str) -> bool:
     """Returns whether a text says devices by group, or for a curve that the usual are meant."""
     return "=" in text or USUAL in text.replace(";", " ").split()
@@ -118,7 +134,7 @@ def _names_groups(text: str) -> bool:
 def options_of(values: Mapping[str, str]) -> dict[str, Any]:
     """Returns the filled-in options that this release has."""
     options: dict[str, Any] = {}
-    for name, reads in _OPTIONS.items():
+    for name, reads in OPTION_FIELDS.items():
         if name in NAMES and name in values:
             options[name] = reads(values[name], name)
     return options
@@ -184,7 +200,7 @@ def lines(text: str, field: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-_OPTIONS = {
+OPTION_FIELDS = {
     "epsilon": number,
     "memory_limit_bytes": size,
     "time_limit_s": number,

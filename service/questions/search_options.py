@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -43,6 +44,8 @@ def options_document(options: Options) -> dict[str, Any]:
     document: dict[str, Any] = {
         name: msgspec.to_builtins(getattr(options, name), order="deterministic") for name in NAMES
     }
+    # msgspec leaves out the members of a dataclass that it has read from an object without them.
+    document[STEP] = asdict(options.step)
     document[PINS] = [str(pin) for pin in options.pins]
     return document
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 from urllib.parse import urlencode
 
+from service.page.forms import hours_text
 from service.page.price_fields import FIELD
 from service.page.units import seconds, short
 from service.questions.search_options import options_document
@@ -136,7 +137,7 @@ def form_values(job: dict[str, Any]) -> dict[str, Any]:
     ):
         values[name] = asked.get(name)
     if asked.get("deadline_s"):
-        values["deadline_h"] = f"{asked['deadline_s'] / 3600:g}"
+        values["deadline_h"] = hours_text(asked["deadline_s"])
     stages, schedules = asked.get("stages"), asked.get("schedules", [])
     values["stages"] = ",".join(map(str, stages)) if isinstance(stages, list) else stages
     if schedules != list(DEFAULT_SCHEDULES):
