@@ -10,6 +10,8 @@
   skipped for want of a package, of Python too, are counted at the end, with the command that
   installs it; `--complete` then fails the run.
 - `engine` marks tests in containers, which run with `--engine` alone (`make compose-test`).
+- Laws that hypothesis checks get 15 examples in `make test`, the same in each run, and 200 that are
+  drawn anew in `make test-all`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from typing import Any
 
 import packages
 import pytest
+from hypothesis import settings
 from rooms import ROOMS, rooms_of
+
+from harness import tiers
 
 MOST_PARTS = 100
 WANT = "needs the package "
@@ -34,6 +39,12 @@ LATE = "not started in the time given by --minutes"
 STARTED = pytest.StashKey[float]()
 KINDS = ("/integration/", "/end_to_end/", "/golden/")
 """Kinds of tests whose modules take long, longest first."""
+
+# No deadlines, as other tests run beside; no folder of examples, which one process would write for
+# another to read.
+settings.register_profile("few", max_examples=15, derandomize=True, deadline=None, database=None)
+settings.register_profile("many", max_examples=200, print_blob=True, deadline=None, database=None)
+settings.load_profile("many" if tiers.WHOLE else "few")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
