@@ -138,7 +138,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_solver_problem.py",
     ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
-    "tests": ("unit/test_cases.py", "unit/test_suite.py", "unit/test_tiers.py"),
+    "tests": (
+        "unit/test_cases.py", "unit/test_shortened.py", "unit/test_suite.py", "unit/test_tiers.py",
+    ),
     "trainers": (
         "integration/service/test_trainer_questions.py", "integration/trainers/*",
         "unit/trainers/*",
