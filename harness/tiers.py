@@ -1,11 +1,24 @@
-"""Chooses the parameters of a test that `make test` runs; `make test-all` runs all of them."""
+"""Chooses what `make test` runs of a test's cases; `make test-all` runs all of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+
+WHOLE = os.environ.get("SHARDWISE_TESTS") == "all"
+"""Whether this is `make test-all`, which sets the variable."""
+
+
+def examples(few: int, whole: int) -> int:
+    """Returns how many cases of a law to draw: `few` in `make test`, `whole` in `make test-all`.
+
+    What hypothesis draws is counted by its profiles (tests/conftest.py).
+    """
+    assert 0 < few < whole, "a law needs cases, and `make test-all` more of them"
+    return whole if WHOLE else few
 
 
 def some(cases: Iterable[Any], runs: Callable[[Any], bool]) -> list[Any]:

@@ -9,6 +9,8 @@
   skipped for want of a package, of Python too, are counted at the end, with the command that
   installs it; `--complete` then fails the run.
 - `engine` marks tests in containers, which run with `--engine` alone (`make compose-test`).
+- Laws that hypothesis checks get 15 examples in `make test`, the same in each run, and 200 that are
+  drawn anew in `make test-all`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from typing import Any
 
 import packages
 import pytest
+from hypothesis import settings
 from rooms import ROOMS, rooms_of
 
+from harness import tiers
 from harness.suite.record import ROOT, Record
 
 MOST_PARTS = 100
@@ -32,6 +36,12 @@ PYTHON_WANTS = ("could not import", "needs shardwise[")
 """How the reason of a skip begins if one of our extras is missing."""
 UNKNOWN_S = 30.0
 """A module that the last whole run did not have counts as so many seconds."""
+
+# No deadlines, as other tests run beside; no folder of examples, which one process would write for
+# another to read.
+settings.register_profile("few", max_examples=15, derandomize=True, deadline=None, database=None)
+settings.register_profile("many", max_examples=200, print_blob=True, deadline=None, database=None)
+settings.load_profile("many" if tiers.WHOLE else "few")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

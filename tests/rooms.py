@@ -143,7 +143,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_solver_problem.py",
     ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
-    "tests": ("unit/test_suite.py", "unit/test_suite_runs.py"),
+    "tests": (
+        "unit/test_cases.py", "unit/test_shortened.py", "unit/test_suite.py",
+        "unit/test_suite_runs.py", "unit/test_tiers.py",
+    ),
     "trainers": (
         "unit/test_yaml_reader.py",
         "integration/service/test_trainer_questions.py", "integration/trainers/*",

@@ -6,7 +6,7 @@ import json
 import random
 import string
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.errors import BadInput
@@ -66,7 +66,6 @@ def graphs(draw: st.DrawFn) -> Graph:
     return Graph(draw(names), tensors, tuple(operators))
 
 
-@settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_reading_what_was_written_changes_nothing(graph: Graph) -> None:
     data = canonical_json(graph)
@@ -76,7 +75,6 @@ def test_reading_what_was_written_changes_nothing(graph: Graph) -> None:
     assert graph_from_document(graph_document(graph)) == graph
 
 
-@settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_any_order_of_operators_is_sorted(graph: Graph, dice: random.Random) -> None:
     document = graph_document(graph)
@@ -89,7 +87,6 @@ def test_any_order_of_operators_is_sorted(graph: Graph, dice: random.Random) -> 
         available.update(op.outputs)
 
 
-@settings(max_examples=100, deadline=None)
 @given(graphs(), st.data())
 def test_another_content_has_another_id(graph: Graph, data: st.DataObject) -> None:
     document = graph_document(graph)
@@ -98,7 +95,6 @@ def test_another_content_has_another_id(graph: Graph, data: st.DataObject) -> No
     assert graph_id(graph_from_document(document)) != graph_id(graph)
 
 
-@settings(max_examples=100, deadline=None)
 @given(graphs(), st.data())
 def test_damaged_text_is_refused_or_read_but_never_crashes(
     graph: Graph, data: st.DataObject
@@ -112,7 +108,6 @@ def test_damaged_text_is_refused_or_read_but_never_crashes(
         assert error.file == "damaged.json"
 
 
-@settings(max_examples=100, deadline=None)
 @given(values, st.sampled_from(["name", "tensors", "operators", "schema"]))
 def test_any_json_value_in_any_place_is_judged(value: object, place: str) -> None:
     document: dict[str, object] = {

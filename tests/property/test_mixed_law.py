@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from harness.models.mixed_cases import mixed_case
+from harness.tiers import some
 from shardwise.documents.comparison import ranked
 from shardwise.peers import compare
 
 ROUNDING = 1e-9
+ALWAYS = (1, 2, 4)
+"""Cases that `make test` asks, of two kinds; those of three kinds take 12 to 20 seconds each."""
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10), lambda seed: seed in ALWAYS))
 def test_our_answer_is_never_slower(seed: int) -> None:
     case = mixed_case(seed)
     document = compare(

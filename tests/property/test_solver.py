@@ -254,7 +254,6 @@ def test_settings_out_of_range_are_value_errors(bad: dict[str, Any]) -> None:
     nodes=st.integers(1, 6),
     arcs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9)), max_size=14),
 )
-@settings(max_examples=100)
 def test_shortest_paths_equal_floyd_warshall(nodes: int, arcs: list[tuple[int, int, int]]) -> None:
     arcs = [(s % nodes, t % nodes, w) for s, t, w in arcs]
     expected = np.full((nodes, nodes), np.inf)
@@ -282,7 +281,7 @@ def test_the_generator_draws_every_kind() -> None:
     """The properties above mean something only if the interesting problems are drawn."""
     seen: set[str] = set()
 
-    @settings(max_examples=400, derandomize=True, database=None)
+    @settings(max_examples=400, derandomize=True)
     @given(drawn(whole=True))
     def record(problem: Drawn) -> None:
         pairs = [tuple(sorted(edge[:2])) for edge in problem.edges]

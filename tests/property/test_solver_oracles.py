@@ -2,7 +2,7 @@
 
 A thousand small problems of every family are compared with enumeration, point by point, in
 solver/frontier/tests/oracles.rs; what they cannot show is that nothing goes wrong at size. Here
-the frontier, read at ten memory caps, equals an integer program's minimum
+the frontier, read at several memory caps, equals an integer program's minimum
 (benchmarks/integer_program.py): another formulation, other code, another method.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 from integer_program import Fastest, IntegerProgram
 
 from harness.middle_problems import Middle, problem
-from harness.tiers import some
+from harness.tiers import examples, some
 from shardwise import _core
 from shardwise.search.problem import build, problem_from_json
 
@@ -32,7 +33,8 @@ MIDDLE = (
 )
 METHODS = ("auto", "elimination", "ldp")
 EPSILON = 0.01
-CAPS = 10
+CAPS = examples(4, 10)
+"""Memory caps, of which each is an integer program that takes seconds."""
 SAME = 1e-6
 """Relative; HiGHS closes its gap to 0, but with tolerances of its own."""
 
@@ -41,8 +43,14 @@ def core_problem(of: dict[str, Any]) -> _core.Problem:
     return build(problem_from_json(json.dumps(of).encode()))
 
 
+@cache
+def near(middle: Middle) -> _core.Solution:
+    """The frontier within 1 %."""
+    return _core.solve(core_problem(problem(middle)), epsilon=EPSILON)
+
+
 def caps(of: dict[str, Any]) -> list[float]:
-    """Ten caps from tight to loose, between bytes so that no tolerance decides what fits."""
+    """Caps from tight to loose, between bytes so that no tolerance decides what fits."""
     memory = [[c["memory_bytes"] for c in o["choices"]] for o in of["operators"]]
     least = sum(min(choices) for choices in memory)
     # The fastest choice of each operator: more memory than that hardly helps.
@@ -77,19 +85,18 @@ ALWAYS = (1, 3, 6)
 
 
 @pytest.mark.parametrize("middle", some(MIDDLE, lambda middle: middle.seed in ALWAYS), ids=str)
-def test_frontiers_equal_highs_at_ten_caps(middle: Middle) -> None:
+def test_frontiers_equal_highs_at_memory_caps(middle: Middle) -> None:
     of = problem(middle)
     core = core_problem(of)
     exact = {method: _core.solve(core, method=method) for method in METHODS}
-    near = _core.solve(core, epsilon=EPSILON)
-    assert near.epsilon <= EPSILON or near.status == "budget"
+    assert near(middle).epsilon <= EPSILON or near(middle).status == "budget"
     oracle = IntegerProgram(of)
     for cap in caps(of):
         which = f"{middle}, cap {cap}"
         fastest = oracle.fastest_within(cap)
         if fastest is not None:
             check_oracle(of, fastest, cap, which)
-            check_covered(near, fastest, which)
+            check_covered(near(middle), fastest, which)
         for method, frontier in exact.items():
             assert frontier.exact, (method, which)
             check_equal(frontier, fastest, cap, (method, which))
@@ -114,14 +121,12 @@ def check_covered(frontier: _core.Solution, fastest: Fastest, which: object) -> 
 
 def test_the_epsilon_that_was_asked_is_reached() -> None:
     for middle in MIDDLE:
-        assert _core.solve(core_problem(problem(middle)), epsilon=EPSILON).epsilon <= EPSILON, (
-            middle
-        )
+        assert near(middle).epsilon <= EPSILON, middle
 
 
 def test_some_certificates_above_are_not_zero() -> None:
     """Exact tracking may answer as well; should it come to answer all, add larger problems."""
-    answers = [_core.solve(core_problem(problem(m)), epsilon=EPSILON) for m in MIDDLE]
+    answers = [near(middle) for middle in MIDDLE]
     assert any(a.status == "within_epsilon" and a.epsilon > 0 for a in answers)
 
 

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
+from harness.cases import every
 from harness.tdl_unverified import UNVERIFIED
 from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.tdl import Mismatch, analyse, verify
@@ -27,18 +28,31 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 SHIPPED = shipped()
-CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(examples_of(d))]
+Case = tuple[str, int, Example]
+"""An example of a kind of operator, with its number."""
+
+CASES: list[Case] = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(examples_of(d))]
 
 
-@pytest.mark.parametrize(
-    ("kind", "number", "example"), CASES, ids=[f"{k}-{i}" for k, i, _ in CASES]
-)
-def test_every_split_is_as_described(kind: str, number: int, example: Example) -> None:
-    if example.needs == "cuda" and not torch.cuda.is_available():
-        pytest.skip("only a GPU implements it")
+def check_splits(case: Case) -> None:
+    kind, _, example = case
     (verified,) = verify(kind, example)
     assert verified.semantics.described
     assert verified.checks or not verified.semantics.variables
+
+
+def name_of(case: Case) -> str:
+    return f"{case[0]}-{case[1]}"
+
+
+def test_every_split_is_as_described() -> None:
+    every((case for case in CASES if case[2].needs != "cuda"), check_splits, name_of)
+
+
+def test_every_split_of_what_only_a_gpu_implements_is_as_described() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    every((case for case in CASES if case[2].needs == "cuda"), check_splits, name_of)
 
 
 def test_every_description_has_an_example() -> None:

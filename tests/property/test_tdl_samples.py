@@ -25,7 +25,8 @@ from shardwise.errors import ShardwiseError
 from shardwise.tdl import Example, Mismatch, NotCovered, verify
 from shardwise.tdl.registry import description
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+# Our own examples of every description are verified by test_tdl_against_torch.py in `make test`.
+pytestmark = [pytest.mark.full, pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 SAMPLES, CALLS = 5, 3
 """How many samples of an operator, and how many calls of one kind from them."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+from shardwise.tdl.__main__ import main
 from shardwise.tdl.core_aten import CORE_ATEN, TORCH
 from shardwise.tdl.coverage import coverage, shipped
 from shardwise.torch_operators import core_kinds, version
@@ -17,11 +21,23 @@ from tools.operators_table import document
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
+Tdl = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def _tdl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardwise.tdl", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+@pytest.fixture
+def tdl(monkeypatch: pytest.MonkeyPatch) -> Tdl:
+    """Runs the command in this process, which has imported torch."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["shardwise.tdl", *arguments])
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    return run
 
 
 def test_the_table_is_up_to_date() -> None:
@@ -61,14 +77,15 @@ def test_what_is_named_is_what_torch_has() -> None:
         assert overload(entry.kind) is not None
 
 
-def test_coverage_is_printed() -> None:
-    done = _tdl("coverage")
+def test_coverage_is_printed(tdl: Tdl) -> None:
+    command = [sys.executable, "-m", "shardwise.tdl", "coverage"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
     covered = coverage()
     assert done.returncode == 0, done.stderr
     assert f"{covered.described} of {covered.total} described" in done.stdout
-    listed = _tdl("coverage", "--list").stdout
+    listed = tdl("coverage", "--list").stdout
     assert "never split: aten.nonzero.default: the shape of its output depends on" in listed
-    assert json.loads(_tdl("coverage", "--json").stdout)["described"] == covered.described
+    assert json.loads(tdl("coverage", "--json").stdout)["described"] == covered.described
 
 
 def test_coverage_of_a_list_names_what_is_missing() -> None:
@@ -78,8 +95,8 @@ def test_coverage_of_a_list_names_what_is_missing() -> None:
     assert covered.missing == ("mylib.mystery.default",)
 
 
-def test_an_operator_is_verified_on_shapes_that_are_given() -> None:
-    done = _tdl(
+def test_an_operator_is_verified_on_shapes_that_are_given(tdl: Tdl) -> None:
+    done = tdl(
         "verify", "aten::cumsum", "--tensor", "self=n,m", "--attribute", "dim=1", "--trials", "2"
     )
     assert done.returncode == 0, done.stderr
@@ -100,8 +117,8 @@ def test_an_operator_is_verified_on_shapes_that_are_given() -> None:
         (["verify", "aten::empty_like"], "has no example"),
     ],
 )
-def test_a_wrong_call_prints_one_line(arguments: list[str], said: str) -> None:
-    done = _tdl(*arguments)
+def test_a_wrong_call_prints_one_line(arguments: list[str], said: str, tdl: Tdl) -> None:
+    done = tdl(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.graph_builder import ADD, MUL, GraphBuilder
@@ -78,7 +78,6 @@ def test_the_first_step_is_the_least_of_all_strategies(k: int) -> None:
     reduced = []
 
     @given(drawn(k))
-    @settings(max_examples=60, deadline=None)
     def check(graph: Graph) -> None:
         subject, solution = tofu_of(graph, k)
         (step,) = solution.steps

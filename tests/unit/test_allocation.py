@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.answers import document
@@ -76,7 +76,6 @@ def worth(jobs: list[AllocationJob], way: Any, gpus: int, objective: str) -> Any
 
 
 @pytest.mark.parametrize("objective", ALLOCATION_OBJECTIVES)
-@settings(max_examples=150, deadline=None)
 @given(jobs=st.lists(drawn_job(), min_size=1, max_size=4), gpus=st.integers(1, 9))
 def test_no_way_is_better(objective: str, jobs: list[AllocationJob], gpus: int) -> None:
     allocation = document(allocate(jobs, gpus, objective))

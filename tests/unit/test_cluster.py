@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.errors import BadInput
@@ -53,7 +53,6 @@ class Watched:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60, deadline=None)
 @given(jobs=jobs_of_a_cluster(), restart_s=restarts)
 def test_a_job_gets_a_count_that_fits_and_no_gpu_is_lent_twice(
     name: str, jobs: list[ClusterJob], restart_s: float
@@ -70,7 +69,6 @@ def test_a_job_gets_a_count_that_fits_and_no_gpu_is_lent_twice(
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60, deadline=None)
 @given(jobs=jobs_of_a_cluster())
 def test_no_job_waits_that_could_run(name: str, jobs: list[ClusterJob]) -> None:
     """Work conservation, as each policy promises it."""
@@ -94,7 +92,6 @@ def test_no_job_waits_that_could_run(name: str, jobs: list[ClusterJob]) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60, deadline=None)
 @given(jobs=jobs_of_a_cluster())
 def test_what_is_done_is_the_work(name: str, jobs: list[ClusterJob]) -> None:
     """Rates, added up over the times between events, are each job's samples."""
@@ -114,7 +111,6 @@ def test_what_is_done_is_the_work(name: str, jobs: list[ClusterJob]) -> None:
     assert used <= GPUS * outcome.makespan_s * (1 + 1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(jobs=jobs_of_a_cluster())
 def test_a_lone_job_is_as_fast_as_its_curve(jobs: list[ClusterJob]) -> None:
     (job,) = jobs[:1]

@@ -48,6 +48,22 @@ def vgg16() -> Graph:
 
 
 @pytest.fixture(scope="module")
+def vgg16_on_4(vgg16: Graph) -> Search:
+    return solved(vgg16, load_hardware("dgx-v100-16gb"), 4, splits(0.05))
+
+
+@pytest.fixture(scope="module")
+def vgg16_on_16(vgg16: Graph) -> Search:
+    return solved(vgg16, load_hardware("dgx-v100-16gb"), 16, splits(0.05))
+
+
+@pytest.fixture(scope="module")
+def gpt2_on_4() -> Search:
+    gpt2 = read_graph(shipped_graph("gpt2"))
+    return solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
+
+
+@pytest.fixture(scope="module")
 def block() -> Search:
     """A residual block on two nodes of two."""
     return solved(residual_block(), hardware(2), 4)
@@ -141,10 +157,10 @@ def test_one_tensor_never_bears_a_name_twice() -> None:
 # data parallelism
 
 
-@pytest.mark.parametrize("gpus", [2, 16])
-def test_data_parallel_memory_of_vgg16_by_hand(vgg16: Graph, gpus: int) -> None:
+@pytest.mark.parametrize("gpus", [4, 16])
+def test_data_parallel_memory_of_vgg16_by_hand(gpus: int, request: pytest.FixtureRequest) -> None:
     """Adam in float32: 16 bytes for every parameter on every device, and its share of samples."""
-    result = solved(vgg16, load_hardware("dgx-v100-16gb"), gpus, splits(0.05))
+    result: Search = request.getfixturevalue(f"vgg16_on_{gpus}")
     point = data_parallel(result)
     expected = 16 * VGG16_PARAMETERS + VGG16_BATCH // gpus * VGG16_KEPT_BYTES
     assert point.memory_bytes == expected
@@ -166,22 +182,21 @@ def test_data_parallelism_is_the_same_in_wider_spaces(block: Search) -> None:
     assert wide.memory_bytes[0] < here.memory_bytes
 
 
-def test_what_has_no_batch_or_too_small_a_one_is_named() -> None:
+def test_what_has_no_batch_or_too_small_a_one_is_named(gpt2_on_4: Search) -> None:
     """Three samples on two nodes of three: one axis takes them, the other repeats the work."""
     result = solved(residual_block(batch=3), hardware(3), 6)
     rows = data_parallel_rows(result.problem)
     assert rows.partly == ("scale", "up", "relu", "down", "add", "head")
     assert not rows.whole
     assert sorted(map(str, split_of(result, rows.choices, "up"))) == ["None", "batch"]
-    gpt2 = solved(read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100"), 2, splits(0.1))
-    assert data_parallel_rows(gpt2.problem).whole == ("transformer.wpe.embedding",)
+    assert data_parallel_rows(gpt2_on_4.problem).whole == ("transformer.wpe.embedding",)
 
 
 # OptCNN
 
 
-def test_optcnn_never_cuts_what_is_summed(vgg16: Graph) -> None:
-    result = solved(vgg16, load_hardware("dgx-v100-16gb"), 4)
+def test_optcnn_never_cuts_what_is_summed(vgg16_on_4: Search) -> None:
+    result = vgg16_on_4
     (point,) = optcnn(result.problem, result.options, quiet).points
     for group in result.problem.coarsened.groups:
         if group.anchor.operator.kind.startswith(("aten.conv", "aten.linear")):
@@ -240,8 +255,10 @@ def test_a_group_without_configurations_is_refused(block: Search) -> None:
 # FlexFlow
 
 
-def test_the_random_search_repeats_by_seed_and_never_loses_to_its_start(vgg16: Graph) -> None:
-    result = solved(vgg16, load_hardware("dgx-v100-16gb"), 4, splits(0.05))
+def test_the_random_search_repeats_by_seed_and_never_loses_to_its_start(
+    vgg16_on_4: Search,
+) -> None:
+    result = vgg16_on_4
     start = data_parallel(result).time_s
     times = set()
     for seed in range(3):
@@ -275,10 +292,9 @@ def test_the_random_search_keeps_count_of_its_time(block: Search) -> None:
 # Megatron and FSDP
 
 
-def test_megatron_finds_columns_then_rows() -> None:
+def test_megatron_finds_columns_then_rows(gpt2_on_4: Search) -> None:
     """§3 of the paper: the first matrix by columns, the second by rows, one all_reduce after it."""
-    gpt2 = read_graph(shipped_graph("gpt2"))
-    result = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
+    result = gpt2_on_4
     answer = megatron(result.problem, result.options, quiet)
     points = {point.label: point for point in answer.points}
     assert {"dp4·tp1", "dp2·tp2", "dp1·tp4"} <= set(points)
@@ -309,8 +325,8 @@ def test_sequence_parallelism_saves_time_and_memory() -> None:
     assert set(split_of(result, sequence.choices, norm)) == {"d1"}
 
 
-def test_zero_3_shards_what_data_parallelism_repeats(vgg16: Graph) -> None:
-    result = solved(vgg16, load_hardware("dgx-v100-16gb"), 16, splits(0.05))
+def test_zero_3_shards_what_data_parallelism_repeats(vgg16_on_16: Search) -> None:
+    result = vgg16_on_16
     sharded, again = fsdp(result, "auto", quiet).points
     assert (sharded.label, again.label) == ("zero-3", "zero-3·recompute")
     kept = VGG16_BATCH // 16 * VGG16_KEPT_BYTES
@@ -337,9 +353,8 @@ def test_zero_3_shards_over_all_devices_not_over_a_node(block: Search) -> None:
     assert again.label == "zero-3·recompute"
 
 
-def test_recomputation_saves_memory_in_a_deep_model() -> None:
-    gpt2 = read_graph(shipped_graph("gpt2"))
-    result = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
+def test_recomputation_saves_memory_in_a_deep_model(gpt2_on_4: Search) -> None:
+    result = gpt2_on_4
     sharded, again = fsdp(result, "auto", quiet).points
     assert again.memory_bytes < 0.5 * sharded.memory_bytes
     assert again.communication_s == pytest.approx(sharded.communication_s, rel=0.1)

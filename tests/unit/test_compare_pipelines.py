@@ -49,7 +49,7 @@ from shardwise.search.pipelines.stages import incoming_shares
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
-COUNTS = (2, 4, 8)
+COUNTS = (4, 8)
 OPTIONS = Options(micro_batches=COUNTS)
 WHOLE = methods_for(DEFAULT_SCHEDULES)
 """The methods whose backward is whole (those of others: test_compare_split.py)."""
@@ -424,7 +424,8 @@ def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
 
 
 def test_a_stage_of_many_says_why_it_is_not_there(gpt2: Graph) -> None:
-    document = compare(gpt2, MACHINE, 8, OPTIONS, proposals=10, stages=(8,))
+    options = Options(micro_batches=(4,))
+    document = compare(gpt2, MACHINE, 8, options, proposals=10, stages=(8,))
     assert "12 layers do not divide into 8" in (method_of(document, GPIPE).reason or "")
 
 

@@ -60,8 +60,8 @@ def known(problem: SearchProblem) -> dict[tuple[str, str], Practice]:
 
 @pytest.fixture(scope="module")
 def document(gpt2: Graph) -> Any:
-    options = Options(micro_batches=COUNTS)
-    return compare(gpt2, load_hardware("dgx-h100"), 8, options, proposals=2000)
+    options = Options(micro_batches=(1, 4))
+    return compare(gpt2, load_hardware("dgx-h100"), 8, options, proposals=500)
 
 
 def of_rows(problem: SearchProblem, practice: Practice, field: str) -> np.ndarray:

@@ -6,11 +6,13 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+
+from harness.cases import every
 
 ROOT = Path(__file__).parents[2]
 TORCH = {"torch", "transformers", "timm", "diffusers"}
@@ -22,19 +24,26 @@ PACKAGES = ("shardwise", "service", "worker", "agent", "migrations")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, tuple[str, ...], bool]]:
-    """Yields for each import its module, the names taken from it, and if it is at module level."""
+@cache
+def imports_of(path: Path) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Returns for each import its module, the names taken from it, and if it is at module level."""
     tree = ast.parse(path.read_text("utf-8"))
     top = set(map(id, tree.body))
+    found: list[tuple[str, tuple[str, ...], bool]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, (), id(node) in top) for alias in node.names)
+            found += ((alias.name, (), id(node) in top) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module, tuple(alias.name for alias in node.names), id(node) in top
+            names = tuple(alias.name for alias in node.names)
+            found.append((node.module, names, id(node) in top))
+    return tuple(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_torch_is_imported_by_what_needs_it_alone(path: Path) -> None:
+def test_torch_is_imported_by_what_needs_it_alone() -> None:
+    every(FILES, check_torch, lambda path: str(path.relative_to(ROOT)))
+
+
+def check_torch(path: Path) -> None:
     package, room, *_ = (*path.relative_to(ROOT).parts, "")
     for module, _names, at_module_level in imports_of(path):
         if module.partition(".")[0] in TORCH:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.errors import BadInput
@@ -163,7 +163,6 @@ def test_tables_of_another_device_are_not_used() -> None:
 numbers = st.floats(0.0, 1e18, allow_nan=False)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     measured=st.lists(st.tuples(numbers, numbers, st.floats(1e-9, 1e3)), min_size=1, max_size=12),
     asked=st.lists(st.tuples(numbers, numbers), min_size=1, max_size=8),
@@ -196,7 +195,6 @@ def test_times_are_finite_and_within_the_measured_utilisation(
             assert modelled / time <= utilisation.max() * (1 + 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     extents=st.lists(
         st.tuples(st.integers(0, 2**40), st.integers(1, 2**20)),

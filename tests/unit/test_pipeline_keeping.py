@@ -6,8 +6,9 @@ import random
 from collections import Counter
 
 import numpy as np
-import pytest
 
+from harness.cases import every
+from harness.tiers import examples
 from shardwise.pipeline.actions import Kind
 from shardwise.pipeline.keeping import BACKWARD, FIRST, FORWARD, LAST, WEIGHTS, Moments, keeping
 from shardwise.pipeline.lists import Transfer, lists_of
@@ -32,74 +33,82 @@ def way(moments: Moments) -> list[tuple[int, int]]:
     return list(zip(moments.before[:, 0].tolist(), moments.behind[:, 0].tolist(), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(70))
-def test_micro_batches_are_those_of_the_simulated_step(seed: int) -> None:
-    keeps = keeping(*drawn(seed))
-    made = keeps.order
-    step = simulate(made, [StageTimes(1.0, 1.2, 0.7)] * made.stages)
-    for rank, moments in enumerate(keeps.moments):
-        held = (moments.kept + moments.waiting).sum(axis=1)
-        assert held.max() == step.rank_peaks[rank]
-        for place, stage in enumerate(made.placement.stages_of(rank)):
-            assert moments.kept[:, place].max() == step.peak_kept(stage)
-        rows = np.arange(len(held))
-        running = np.where(
-            moments.part == WEIGHTS,
-            moments.waiting[rows, moments.place],
-            moments.kept[rows, moments.place],
-        )
-        assert (running > 0).all() and min(of.min() for of in moments) >= 0
+def test_micro_batches_are_those_of_the_simulated_step() -> None:
+
+    def holds(seed: int) -> None:
+        keeps = keeping(*drawn(seed))
+        made = keeps.order
+        step = simulate(made, [StageTimes(1.0, 1.2, 0.7)] * made.stages)
+        for rank, moments in enumerate(keeps.moments):
+            held = (moments.kept + moments.waiting).sum(axis=1)
+            assert held.max() == step.rank_peaks[rank]
+            for place, stage in enumerate(made.placement.stages_of(rank)):
+                assert moments.kept[:, place].max() == step.peak_kept(stage)
+            rows = np.arange(len(held))
+            running = np.where(
+                moments.part == WEIGHTS,
+                moments.waiting[rows, moments.place],
+                moments.kept[rows, moments.place],
+            )
+            assert (running > 0).all() and min(of.min() for of in moments) >= 0
+
+    every(range(examples(21, 70)), holds)
 
 
-@pytest.mark.parametrize("seed", range(70))
-def test_tensors_are_held_while_they_may_be_on_their_way(seed: int) -> None:
+def test_tensors_are_held_while_they_may_be_on_their_way() -> None:
     """Every moment of the list, told anew: what was asked for and not used yet, what was sent and
     is not known to have come, and what waits for the rank's other stages."""
-    keeps = keeping(*drawn(seed))
-    made, every = keeps.order, [True] * (keeps.order.stages - 1)
-    for rank, items in enumerate(lists_of(made, every, every)):
-        own, moments = made.placement.stages_of(rank), keeps.moments[rank]
-        there: set[tuple[int, bool, int]] = set()
-        asked: dict[tuple[int, bool, int], Transfer] = {}
-        sent: list[tuple[Transfer, int]] = []
-        calls, number = 0, -1
-        for item in items:
-            if item.transfer is not None:
-                transfer, forward = item.transfer, item.transfer.is_forward
-                if transfer.target in own:
-                    asked[transfer.target, forward, transfer.micro_batch] = transfer
-                    there.add((transfer.target, forward, transfer.micro_batch))
-                else:
-                    sent.append((transfer, calls))
-                continue
-            assert item.action is not None
-            number += 1
-            kind, stage, part, _ = item.action
-            forward = kind is Kind.FORWARD
-            if kind is not Kind.WEIGHTS:
-                calls += 1
-                come = asked.pop((stage, forward, part), None)
-                if come is not None:
-                    sent = [
-                        (one, at)
-                        for one, at in sent
-                        if one.ranks != come.ranks or one.number > come.number or at >= calls - 1
-                    ]
-            if forward:
-                there.discard((stage, True, part))
-            counts: Counter[tuple[int, bool]] = Counter((s, f) for s, f, _ in there)
-            counts.update((one.source, not one.is_forward) for one, _ in sent)
-            for row in np.flatnonzero(moments.action == number).tolist():
-                if moments.part[row] == WEIGHTS and kind is Kind.BACKWARD:
-                    continue  # W after its I: the gradient that I has read is gone.
-                assert moments.before[row].tolist() == [counts[s, True] for s in own]
-                assert moments.behind[row].tolist() == [counts[s, False] for s in own]
-            if kind in (Kind.BACKWARD, Kind.INPUTS):
-                there.discard((stage, False, part))
-                if stage - 1 in own:
-                    there.add((stage - 1, False, part))
-            if forward and stage + 1 in own:
-                there.add((stage + 1, True, part))
+
+    def holds(seed: int) -> None:
+        keeps = keeping(*drawn(seed))
+        made, every = keeps.order, [True] * (keeps.order.stages - 1)
+        for rank, items in enumerate(lists_of(made, every, every)):
+            own, moments = made.placement.stages_of(rank), keeps.moments[rank]
+            there: set[tuple[int, bool, int]] = set()
+            asked: dict[tuple[int, bool, int], Transfer] = {}
+            sent: list[tuple[Transfer, int]] = []
+            calls, number = 0, -1
+            for item in items:
+                if item.transfer is not None:
+                    transfer, forward = item.transfer, item.transfer.is_forward
+                    if transfer.target in own:
+                        asked[transfer.target, forward, transfer.micro_batch] = transfer
+                        there.add((transfer.target, forward, transfer.micro_batch))
+                    else:
+                        sent.append((transfer, calls))
+                    continue
+                assert item.action is not None
+                number += 1
+                kind, stage, part, _ = item.action
+                forward = kind is Kind.FORWARD
+                if kind is not Kind.WEIGHTS:
+                    calls += 1
+                    come = asked.pop((stage, forward, part), None)
+                    if come is not None:
+                        sent = [
+                            (one, at)
+                            for one, at in sent
+                            if one.ranks != come.ranks
+                            or one.number > come.number
+                            or at >= calls - 1
+                        ]
+                if forward:
+                    there.discard((stage, True, part))
+                counts: Counter[tuple[int, bool]] = Counter((s, f) for s, f, _ in there)
+                counts.update((one.source, not one.is_forward) for one, _ in sent)
+                for row in np.flatnonzero(moments.action == number).tolist():
+                    if moments.part[row] == WEIGHTS and kind is Kind.BACKWARD:
+                        continue  # W after its I: the gradient that I has read is gone.
+                    assert moments.before[row].tolist() == [counts[s, True] for s in own]
+                    assert moments.behind[row].tolist() == [counts[s, False] for s in own]
+                if kind in (Kind.BACKWARD, Kind.INPUTS):
+                    there.discard((stage, False, part))
+                    if stage - 1 in own:
+                        there.add((stage - 1, False, part))
+                if forward and stage + 1 in own:
+                    there.add((stage + 1, True, part))
+
+    every(range(examples(21, 70)), holds)
 
 
 def test_what_is_sent_is_held_until_something_later_comes_back() -> None:

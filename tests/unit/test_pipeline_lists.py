@@ -7,6 +7,8 @@ from itertools import combinations
 
 import pytest
 
+from harness.cases import every
+from harness.tiers import examples
 from shardwise.errors import ShardwiseError
 from shardwise.pipeline.actions import Kind
 from shardwise.pipeline.lists import Item, forward_only, lists_of, require_end
@@ -33,42 +35,52 @@ def drawn(seed: int) -> tuple[tuple[Item, ...], ...]:
     return lists_of(made, carries, returns)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_every_transfer_is_begun_by_both_sides_in_one_order(seed: int) -> None:
-    lists = drawn(seed)
-    require_end(lists)
-    for pair in combinations(range(len(lists)), 2):
-        here, there = (
-            [item.transfer for item in lists[r] if item.transfer and item.transfer.ranks == pair]
-            for r in pair
-        )
-        assert here == there
-        assert [t.number for t in here if t] == sorted(t.number for t in here if t)
+def test_every_transfer_is_begun_by_both_sides_in_one_order() -> None:
+
+    def holds(seed: int) -> None:
+        lists = drawn(seed)
+        require_end(lists)
+        for pair in combinations(range(len(lists)), 2):
+            here, there = (
+                [
+                    item.transfer
+                    for item in lists[r]
+                    if item.transfer and item.transfer.ranks == pair
+                ]
+                for r in pair
+            )
+            assert here == there
+            assert [t.number for t in here if t] == sorted(t.number for t in here if t)
+
+    every(range(examples(21, 60)), holds)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_tensors_are_sent_when_made_and_asked_for_one_action_ahead(seed: int) -> None:
-    for items in drawn(seed):
-        actions = [item.action for item in items if item.action]
-        stages = {action.stage for action in actions}
-        done = 0
-        for item in items:
-            if item.action is not None:
-                done += 1
-                continue
-            transfer = item.transfer
-            assert transfer is not None
-            sends = transfer.source in stages
-            assert (transfer.target in stages) != sends
-            kinds = (Kind.FORWARD,) if transfer.is_forward else (Kind.BACKWARD, Kind.INPUTS)
-            stage = transfer.source if sends else transfer.target
-            wanted = [(kind, stage, transfer.micro_batch) for kind in kinds]
-            of = next(n for n, action in enumerate(actions) if action.work in wanted)
-            if sends:
-                assert of == done - 1
-            else:
-                # Sooner only where it was asked for before something that is sent.
-                assert of >= done
+def test_tensors_are_sent_when_made_and_asked_for_one_action_ahead() -> None:
+
+    def holds(seed: int) -> None:
+        for items in drawn(seed):
+            actions = [item.action for item in items if item.action]
+            stages = {action.stage for action in actions}
+            done = 0
+            for item in items:
+                if item.action is not None:
+                    done += 1
+                    continue
+                transfer = item.transfer
+                assert transfer is not None
+                sends = transfer.source in stages
+                assert (transfer.target in stages) != sends
+                kinds = (Kind.FORWARD,) if transfer.is_forward else (Kind.BACKWARD, Kind.INPUTS)
+                stage = transfer.source if sends else transfer.target
+                wanted = [(kind, stage, transfer.micro_batch) for kind in kinds]
+                of = next(n for n, action in enumerate(actions) if action.work in wanted)
+                if sends:
+                    assert of == done - 1
+                else:
+                    # Sooner only where it was asked for before something that is sent.
+                    assert of >= done
+
+    every(range(examples(21, 60)), holds)
 
 
 @pytest.mark.parametrize("name", NAMES[:5])

@@ -71,7 +71,7 @@ def hosts_of(bundle: str) -> list[tuple[str, int]]:
 
 
 bundles = st.builds("v100={},p100={}".format, st.integers(1, 8), st.integers(1, 6))
-slow = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+slow = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def component_nodes(script: str) -> list[tuple[str, int, int]]:
@@ -86,7 +86,7 @@ def component_nodes(script: str) -> list[tuple[str, int, int]]:
 
 
 @given(bundles)
-@settings(slow, max_examples=15)
+@slow
 def test_slurm_starts_every_host_with_its_kind_and_its_number(
     tmp_path_factory: pytest.TempPathFactory, bundle: str
 ) -> None:
@@ -126,7 +126,7 @@ def test_two_components_may_share_a_host(tmp_path: Path) -> None:
 
 
 @given(bundles)
-@settings(slow, max_examples=15)
+@slow
 def test_a_jobset_has_a_pod_for_every_host(
     tmp_path_factory: pytest.TempPathFactory, bundle: str
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_jobset_has_a_pod_for_every_host(
 
 
 @given(bundles)
-@settings(slow)
+@slow
 def test_ray_has_a_bundle_for_every_host(bundle: str) -> None:
     group = json.loads(export_plan(plan_on(bundle), "ray", gpu_type="p100=P-100"))
     names = {"v100": "V100", "p100": "P-100"}

@@ -12,6 +12,7 @@ from published.checks import is_quoted
 from published.reading import FOLDER, LEAST_ROWS, Published, read_published
 from published.run import Run, iteration_seconds
 
+from harness.cases import every
 from shardwise.cost.software import FRAMEWORKS
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
@@ -103,8 +104,11 @@ def test_outliers_are_those_of_the_rule() -> None:
 RUNS_BY_NAME = {run.name: run for run in RUNS}
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_a_run_is_complete(run: Run) -> None:
+def test_every_run_is_complete() -> None:
+    every(RUNS, check_complete, lambda run: run.name)
+
+
+def check_complete(run: Run) -> None:
     assert run.quote and run.note and run.source
     hardware = load_hardware(run.hardware)
     assert run.gpus <= hardware.per_node * hardware.max_nodes

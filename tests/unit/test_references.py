@@ -8,7 +8,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
+from harness.cases import every
 
 ROOT = Path(__file__).parents[2]
 CODE = (
@@ -109,8 +109,11 @@ FILES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_what_is_named_is_there(name: str) -> None:
+def test_what_is_named_is_there() -> None:
+    every(FILES, check)
+
+
+def check(name: str) -> None:
     # What the text of a link to another site names is there.
     text = LINKED.sub("", (ROOT / name).read_text("utf-8"))
     for match in FILE.finditer(text):

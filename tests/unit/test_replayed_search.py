@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.answers import curve, plan
 from harness.graph_builder import GraphBuilder
 from harness.models.comparison_models import hardware
+from harness.models.shortened import shortened
 from harness.strategies import problem_of, random_strategies
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
@@ -190,8 +191,8 @@ def test_plans_and_curves_by_replayed_time_say_their_gap() -> None:
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
-    options = Options(micro_batches=(1, 2), memory_limit_bytes=12 * 2**30)
+    graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
+    options = Options(micro_batches=(1, 2), memory_limit_bytes=4 * 2**30)
     one, two = (search_replayed(Subject.of(graph), machine, 4, options)[0] for _ in range(2))
     assert one.proof == two.proof
     assert one.solution.choices.tolist() == two.solution.choices.tolist()
@@ -253,7 +254,7 @@ def test_what_may_be_chosen_never_makes_the_answer_slower() -> None:
 
 def test_rules_leave_out_numbers_of_micro_batches_that_are_not_named() -> None:
     """A rule that splits the batch needs as many samples; only named numbers are then an error."""
-    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
     options = Options(pins=(parse_pin("inside=batch"),), zero=(3,), recompute="never")
     searches = search_replayed(Subject.of(graph), machine, 4, options)
     assert [s.micro_batches for s in searches if s.micro_batches > 16] == []
@@ -267,6 +268,6 @@ def test_a_frontier_that_is_not_tracked_in_time_is_done_without(
 ) -> None:
     monkeypatch.setattr(count, "MOST_TRACKING_S", 1e-6)
     options = Options(micro_batches=(1, 2))
-    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
     searches = search_frontier(Subject.of(graph), machine, 4, options)
     assert sum(len(search.time_s) for search in searches) > 3

@@ -28,7 +28,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "integration/models/test_coarsening.py::test_coarsening_changes_no_frontier",
     ),
     "the frontier is exact, or within its certificate": (
-        "property/test_solver_oracles.py::test_frontiers_equal_highs_at_ten_caps",
+        "property/test_solver_oracles.py::test_frontiers_equal_highs_at_memory_caps",
         "golden/test_frontiers.py::test_the_frontier_is_as_it_was",
     ),
     "replayed peaks are those of a real step": (

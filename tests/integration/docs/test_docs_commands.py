@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cases import every
 from harness.commands import succeed
 from harness.docs.fence_checks import check, inline_commands, shardwise_calls, unknown_option
 from harness.docs.fences import ROOT, Block, blocks, command_blocks, pages, unfenced_commands
@@ -140,21 +141,27 @@ def test_pages_that_another_test_runs(page: str) -> None:
         check(block)
 
 
-@pytest.mark.parametrize("page", pages())
-def test_no_command_escapes(page: str) -> None:
+def test_no_command_escapes() -> None:
     """No test would run a command outside the fences of a known language."""
-    assert unfenced_commands(page) == []
-    for block in blocks(page):
-        assert block.language, f"{block.where}: a fence needs a language (`text` for output)"
+
+    def fenced(page: str) -> None:
+        assert unfenced_commands(page) == []
+        for block in blocks(page):
+            assert block.language, f"{block.where}: a fence needs a language (`text` for output)"
+
+    every(pages(), fenced)
 
 
-@pytest.mark.parametrize("page", pages())
-def test_commands_in_running_text_exist(page: str) -> None:
-    text = (ROOT / page).read_text("utf-8")
-    for command in inline_commands(text):
-        plain = command.replace("…", "").replace("[", " ").replace("]", " ").replace("|", " ")
-        for words in shardwise_calls(plain.replace("(", "").replace(")", "")):
-            assert unknown_option(words) is None, f"{page}: `{command}`: {unknown_option(words)}"
+def test_commands_in_running_text_exist() -> None:
+    def known(page: str) -> None:
+        text = (ROOT / page).read_text("utf-8")
+        for command in inline_commands(text):
+            plain = command.replace("…", "").replace("[", " ").replace("]", " ").replace("|", " ")
+            for words in shardwise_calls(plain.replace("(", "").replace(")", "")):
+                unknown = unknown_option(words)
+                assert unknown is None, f"`{command}`: {unknown}"
+
+    every(pages(), known)
 
 
 def sample(text: str) -> list[Block]:

@@ -10,6 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
+from harness.cases import every
+from harness.tiers import examples
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
@@ -35,68 +37,76 @@ def every_cut(units: int, stages: int) -> list[tuple[int, ...]]:
     return [(0, *inner, units) for inner in combinations(range(1, units), stages - 1)]
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_no_pipeline_is_below_the_bound(seed: int) -> None:
+def test_no_pipeline_is_below_the_bound() -> None:
     """Of random units: every cut and schedule, run with the seconds of its stages."""
-    random = Random(seed)
-    units, stages = random.randint(3, 6), random.randint(2, 3)
-    batches = random.randint(4, 7)
-    forward = [random.uniform(0.1, 2) for _ in range(units)]
-    backward = [random.uniform(0.1, 4) for _ in range(units)]
-    update = np.array([random.uniform(0, 1) for _ in range(units)])
-    passes = ranges_of(np.add(forward, backward))
-    bound = least_step_s([passes] * stages, update, batches)
-    for name in SCHEDULES:
-        windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
-        windowed = least_windowed(
-            [passes] * stages, np.array(backward), update, windows_of, batches
-        ).step_s
-        steps = []
-        for bounds in every_cut(units, stages):
-            ranges = [slice(*pair) for pair in pairwise(bounds)]
-            times = [StageTimes(sum(forward[r]), sum(backward[r]), 0.0) for r in ranges]
-            run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
-            ends = [spans[-1][1] for spans in run.spans_s]
-            steps.append(max(end + update[r].sum() for end, r in zip(ends, ranges, strict=True)))
-        assert max(bound, windowed) <= min(steps) * (1 + 1e-9)
-        assert max(bound, windowed) >= 0.7 * min(steps)
 
-
-@pytest.mark.parametrize("seed", range(50))
-def test_no_pipeline_of_unlike_stages_is_below_the_bound(seed: int) -> None:
-    """As above, with units that take other times in each stage, as on other kinds of devices."""
-    random = Random(seed)
-    units, stages, batches = random.randint(3, 6), random.randint(2, 3), random.randint(4, 7)
-    forward, backward = (
-        np.array([[random.uniform(0.1, 2) for _ in range(units)] for _ in range(stages)])
-        * np.array([[random.uniform(0.5, 2)] for _ in range(stages)])
-        for _ in range(2)
-    )
-    update = np.array([[random.uniform(0, 1) for _ in range(units)] for _ in range(stages)])
-    passes = [ranges_of(of_stage) for of_stage in forward + backward]
-    for name in SCHEDULES:
-        windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
-        bound = max(
-            least_step_s(passes, update[0], batches),
-            least_windowed(passes, backward, update[0], windows_of, batches).step_s,
-        )
-        steps = []
-        for bounds in every_cut(units, stages):
-            ranges = [slice(*pair) for pair in pairwise(bounds)]
-            times = [
-                StageTimes(float(forward[s, r].sum()), float(backward[s, r].sum()), 0.0)
-                for s, r in enumerate(ranges)
-            ]
-            run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
-            ends = [spans[-1][1] for spans in run.spans_s]
-            steps.append(
-                max(
-                    e + update[s, r].sum()
-                    for s, (e, r) in enumerate(zip(ends, ranges, strict=True))
+    def holds(seed: int) -> None:
+        random = Random(seed)
+        units, stages = random.randint(3, 6), random.randint(2, 3)
+        batches = random.randint(4, 7)
+        forward = [random.uniform(0.1, 2) for _ in range(units)]
+        backward = [random.uniform(0.1, 4) for _ in range(units)]
+        update = np.array([random.uniform(0, 1) for _ in range(units)])
+        passes = ranges_of(np.add(forward, backward))
+        bound = least_step_s([passes] * stages, update, batches)
+        for name in SCHEDULES:
+            windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
+            windowed = least_windowed(
+                [passes] * stages, np.array(backward), update, windows_of, batches
+            ).step_s
+            steps = []
+            for bounds in every_cut(units, stages):
+                ranges = [slice(*pair) for pair in pairwise(bounds)]
+                times = [StageTimes(sum(forward[r]), sum(backward[r]), 0.0) for r in ranges]
+                run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
+                ends = [spans[-1][1] for spans in run.spans_s]
+                steps.append(
+                    max(end + update[r].sum() for end, r in zip(ends, ranges, strict=True))
                 )
+            assert max(bound, windowed) <= min(steps) * (1 + 1e-9)
+            assert max(bound, windowed) >= 0.7 * min(steps)
+
+    every(range(examples(15, 100)), holds)
+
+
+def test_no_pipeline_of_unlike_stages_is_below_the_bound() -> None:
+    """As above, with units that take other times in each stage, as on other kinds of devices."""
+
+    def holds(seed: int) -> None:
+        random = Random(seed)
+        units, stages, batches = random.randint(3, 6), random.randint(2, 3), random.randint(4, 7)
+        forward, backward = (
+            np.array([[random.uniform(0.1, 2) for _ in range(units)] for _ in range(stages)])
+            * np.array([[random.uniform(0.5, 2)] for _ in range(stages)])
+            for _ in range(2)
+        )
+        update = np.array([[random.uniform(0, 1) for _ in range(units)] for _ in range(stages)])
+        passes = [ranges_of(of_stage) for of_stage in forward + backward]
+        for name in SCHEDULES:
+            windows_of = [1] * stages if name == "gpipe" else kept(name, stages, batches)
+            bound = max(
+                least_step_s(passes, update[0], batches),
+                least_windowed(passes, backward, update[0], windows_of, batches).step_s,
             )
-        assert bound <= min(steps) * (1 + 1e-9)
-        assert bound >= 0.6 * min(steps)
+            steps = []
+            for bounds in every_cut(units, stages):
+                ranges = [slice(*pair) for pair in pairwise(bounds)]
+                times = [
+                    StageTimes(float(forward[s, r].sum()), float(backward[s, r].sum()), 0.0)
+                    for s, r in enumerate(ranges)
+                ]
+                run = simulate(schedule(name, ranks=stages, micro_batches=batches), times)
+                ends = [spans[-1][1] for spans in run.spans_s]
+                steps.append(
+                    max(
+                        e + update[s, r].sum()
+                        for s, (e, r) in enumerate(zip(ends, ranges, strict=True))
+                    )
+                )
+            assert bound <= min(steps) * (1 + 1e-9)
+            assert bound >= 0.6 * min(steps)
+
+    every(range(examples(15, 50)), holds)
 
 
 def test_more_stages_than_units_take_for_ever() -> None:
@@ -105,35 +115,38 @@ def test_more_stages_than_units_take_for_ever() -> None:
     assert least_windowed([two] * 3, np.ones(2), np.zeros(2), [3, 2, 1], 4).step_s == inf
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_windowed_bounds_are_the_least_of_all_cuts(seed: int) -> None:
-    random = Random(seed)
-    units, stages, batches = random.randint(2, 6), random.randint(1, 3), random.randint(4, 9)
-    stages = min(units, stages)
-    backward, update = (np.array([random.random() for _ in range(units)]) for _ in range(2))
-    windows_of = [random.randint(1, batches) for _ in range(stages)]
-    # Each stage has bounds of its own, and may not have some ranges.
-    ranges_s = [
-        np.where(
-            np.array([[random.random() < 0.2] * (units + 1) for _ in range(units + 1)]),
-            inf,
-            ranges_of(backward + np.array([random.random() for _ in range(units)])),
-        )
-        for _ in range(stages)
-    ]
-    least, best = inf, ()
-    for bounds in every_cut(units, stages):
-        times = [of[pair] for of, pair in zip(ranges_s, pairwise(bounds), strict=True)]
-        ahead = [
-            (batches - k) * t + (k - 1) * backward[slice(*pair)].sum() if t < inf else inf
-            for k, t, pair in zip(windows_of, times, pairwise(bounds), strict=True)
+def test_windowed_bounds_are_the_least_of_all_cuts() -> None:
+
+    def holds(seed: int) -> None:
+        random = Random(seed)
+        units, stages, batches = random.randint(2, 6), random.randint(1, 3), random.randint(4, 9)
+        stages = min(units, stages)
+        backward, update = (np.array([random.random() for _ in range(units)]) for _ in range(2))
+        windows_of = [random.randint(1, batches) for _ in range(stages)]
+        # Each stage has bounds of its own, and may not have some ranges.
+        ranges_s = [
+            np.where(
+                np.array([[random.random() < 0.2] * (units + 1) for _ in range(units + 1)]),
+                inf,
+                ranges_of(backward + np.array([random.random() for _ in range(units)])),
+            )
+            for _ in range(stages)
         ]
-        step_s = sum(times) + max(ahead) + update[: bounds[1]].sum()
-        if step_s < least:
-            least, best = step_s, bounds
-    found = least_windowed(ranges_s, backward, update, windows_of, batches)
-    assert found.step_s == pytest.approx(least)
-    assert found.cuts == best
+        least, best = inf, ()
+        for bounds in every_cut(units, stages):
+            times = [of[pair] for of, pair in zip(ranges_s, pairwise(bounds), strict=True)]
+            ahead = [
+                (batches - k) * t + (k - 1) * backward[slice(*pair)].sum() if t < inf else inf
+                for k, t, pair in zip(windows_of, times, pairwise(bounds), strict=True)
+            ]
+            step_s = sum(times) + max(ahead) + update[: bounds[1]].sum()
+            if step_s < least:
+                least, best = step_s, bounds
+        found = least_windowed(ranges_s, backward, update, windows_of, batches)
+        assert found.step_s == pytest.approx(least)
+        assert found.cuts == best
+
+    every(range(examples(25, 100)), holds)
 
 
 @pytest.mark.parametrize("hardware", ["l4", "dgx-h100"])

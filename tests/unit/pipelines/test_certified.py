@@ -25,7 +25,10 @@ OPTIONS = Options(micro_batches=(8, 16), recompute="auto")
 CHAIN = layers(10, 64, 2048)
 
 
-@pytest.fixture(scope="module", params=["1f1b", "1f1b,interleaved:2"])
+@pytest.fixture(
+    scope="module",
+    params=["1f1b", pytest.param("1f1b,interleaved:2", marks=pytest.mark.full)],
+)
 def certified(gpt2: Graph, request: pytest.FixtureRequest) -> list[Fastest]:
     return PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, request.param.split(",")).certified([2, 4])
 

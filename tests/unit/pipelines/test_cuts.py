@@ -11,6 +11,8 @@ from random import Random
 import numpy as np
 import pytest
 
+from harness.cases import every
+from harness.tiers import examples, some
 from shardwise.search.pipelines.cuts import FINE, Cuts, best_cuts, least_slack, moved, windows
 
 
@@ -60,14 +62,17 @@ class RandomPipeline:
         )
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_cuts_are_the_best_of_all(seed: int) -> None:
-    of = RandomPipeline.of(seed)
-    best = min(of.step_s(bounds) for bounds in every_cut(of.units, of.stages))
-    found = of.found()
-    assert (found.step_s if found else inf) == pytest.approx(best)
-    if found:
-        assert of.step_s(found.bounds) == pytest.approx(best)
+def test_cuts_are_the_best_of_all() -> None:
+
+    def holds(seed: int) -> None:
+        of = RandomPipeline.of(seed)
+        best = min(of.step_s(bounds) for bounds in every_cut(of.units, of.stages))
+        found = of.found()
+        assert (found.step_s if found else inf) == pytest.approx(best)
+        if found:
+            assert of.step_s(found.bounds) == pytest.approx(best)
+
+    every(range(examples(60, 300)), holds)
 
 
 def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
@@ -85,7 +90,7 @@ def test_a_stage_that_computes_little_says_nothing_of_others() -> None:
     assert cuts is not None and cuts.bounds == (0, 4, 7, 10, 13)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some(range(12), lambda seed: seed < 3))
 def test_cuts_of_many_units_are_within_a_unit_of_the_best(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

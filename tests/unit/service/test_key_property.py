@@ -57,9 +57,7 @@ def rows(database: Database) -> dict[str, Key]:
         return {key.id: key for key in session.scalars(select(Key))}
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(OPERATION, min_size=1, max_size=8))
 def test_no_sequence_of_operations_yields_more(
     service: Administered, operations: list[tuple[Any, ...]]
