@@ -26,6 +26,8 @@ import httpx
 import psycopg
 import pytest
 
+from harness import warm
+
 ROOT = Path(__file__).parents[2]
 DATABASE_VARIABLE = "SHARDWISE_TEST_DATABASE_URL"
 REDIS_VARIABLE = "SHARDWISE_TEST_REDIS_URL"
@@ -192,6 +194,9 @@ class App:
     python_path: tuple[str, ...] = (str(ROOT),)
     """What the process imports from; tests put a `sitecustomize` before it."""
 
+    warm = True
+    """Whether it may be forked from a warm process (harness/warm.py), where there is one."""
+
     def __init__(self, folder: Path, name: str, *arguments: str, **variables: str) -> None:
         self.log = folder / f"{name}-{uuid.uuid4().hex[:6]}.log"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SHARDWISE_")}
@@ -201,8 +206,9 @@ class App:
             "SHARDWISE_LOG_FORMAT": "json",
             **{f"SHARDWISE_{key.upper()}": value for key, value in variables.items()},
         }
+        start = warm.Popen if self.warm else subprocess.Popen
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] = start(
                 [sys.executable, "-P", "-m", "shardwise.cli.main", name, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
