@@ -9,6 +9,9 @@ on is its own code; only the start of Python and the imports are left out.
 
 On other systems than Linux, with another import path, and in benchmarks, programs start as users
 start them. So do those of tests about the start itself (`App.warm`).
+
+Solves and uploads do not give way here (`service.base.background`): a test waits for them, and on a
+machine that does much else they would get a thirtieth of a core.
 """
 
 from __future__ import annotations
@@ -183,6 +186,8 @@ def serve_first(descriptor: int) -> NoReturn:
     for module in PRELOAD:
         importlib.import_module(module)
     subprocess.Popen = Popen  # type: ignore[misc]
+    background = importlib.import_module("service.base.background")
+    background.give_way = lambda by: None
     gc.collect()
     gc.freeze()
     _live(socket.socket(fileno=descriptor))

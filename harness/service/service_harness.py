@@ -161,11 +161,14 @@ class Valkey:
 
 
 @contextmanager
-def new_database(admin_url: str) -> Iterator[str]:
-    """Yields the URL of a new empty database, which is dropped afterwards."""
+def new_database(admin_url: str, like: str = "template1") -> Iterator[str]:
+    """Yields the URL of a new database, which is dropped afterwards; empty, or a copy of another.
+
+    Nobody may be connected to the one that it is a copy of.
+    """
     name = f"shardwise_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(admin_url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{like}"')
     try:
         yield admin_url.rpartition("/")[0] + f"/{name}"
     finally:
