@@ -28,8 +28,8 @@ BOTH_DATABASES = (
     "test_enrolment.py", "test_fair_order.py", "test_gangs.py", "test_leases.py", "test_schema.py",
     "test_webhook_outbox.py",
 )  # fmt: skip
-"""Modules about leases, locks, the queue and the schema: in these the databases differ. What others
-do on PostgreSQL too, `make test-all` tries."""
+"""Modules about leases, locks, the queue and the schema: in these the databases differ; so they do
+in single tests that name both. What others do on PostgreSQL too, `make test-all` tries."""
 
 EMPTY = "test_schema.py"
 """The module whose databases have no tables yet."""
@@ -46,7 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elsewhere = of.params.get("backend", backend) != backend
         if elsewhere and not any("backend" in names for names in own):
             item.add_marker("full")
-        if of.params.get("database") == "postgresql" and item.path.name not in BOTH_DATABASES:
+        of_both = item.path.name in BOTH_DATABASES or "database" in own
+        if of.params.get("database") == "postgresql" and not of_both:
             item.add_marker("full")
 
 
