@@ -256,6 +256,9 @@ def test_the_database_claims_in_the_predicted_order(
     assert order(store, len(jobs) + 1) == sorted(predicted, key=lambda each: predicted[each].place)
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True
+)
 def test_a_real_worker_takes_the_other_tenants_question_next(store: Database) -> None:
     from service.edge.metrics import WorkerMetrics
     from worker.tasks import Worker
