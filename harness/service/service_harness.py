@@ -26,11 +26,15 @@ import httpx
 import psycopg
 import pytest
 
+from harness import warm
+
 ROOT = Path(__file__).parents[2]
 DATABASE_VARIABLE = "SHARDWISE_TEST_DATABASE_URL"
 REDIS_VARIABLE = "SHARDWISE_TEST_REDIS_URL"
 PATIENCE_S = 180.0
 """How long a machine that does much else may take for an answer that it has in seconds."""
+
+LONGEST_PAUSE_S = 0.25
 
 
 def free_port() -> int:
@@ -41,11 +45,12 @@ def free_port() -> int:
 
 def wait_until(holds: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> Any:
     """Returns the first true value of `holds`. Raises AssertionError naming `what` without one."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < within_s:
         if value := holds():
             return value
-        time.sleep(0.05)
+        # Asking often costs what is waited for its processor, and a twentieth more is little.
+        time.sleep(min(0.02 + waited / 20, LONGEST_PAUSE_S))
     raise AssertionError(f"not within {within_s:g} s: {what}")
 
 
@@ -159,11 +164,14 @@ class Valkey:
 
 
 @contextmanager
-def new_database(admin_url: str) -> Iterator[str]:
-    """Yields the URL of a new empty database, which is dropped afterwards."""
+def new_database(admin_url: str, like: str = "template1") -> Iterator[str]:
+    """Yields the URL of a new database, which is dropped afterwards; empty, or a copy of another.
+
+    Nobody may be connected to the one that it is a copy of.
+    """
     name = f"shardwise_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(admin_url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{like}"')
     try:
         yield admin_url.rpartition("/")[0] + f"/{name}"
     finally:
@@ -192,6 +200,9 @@ class App:
     python_path: tuple[str, ...] = (str(ROOT),)
     """What the process imports from; tests put a `sitecustomize` before it."""
 
+    warm = True
+    """Whether it may be forked from a warm process (harness/warm.py), where there is one."""
+
     def __init__(self, folder: Path, name: str, *arguments: str, **variables: str) -> None:
         self.log = folder / f"{name}-{uuid.uuid4().hex[:6]}.log"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SHARDWISE_")}
@@ -201,8 +212,9 @@ class App:
             "SHARDWISE_LOG_FORMAT": "json",
             **{f"SHARDWISE_{key.upper()}": value for key, value in variables.items()},
         }
+        start = warm.Popen if self.warm else subprocess.Popen
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] = start(
                 [sys.executable, "-P", "-m", "shardwise.cli.main", name, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -56,9 +56,13 @@ def console() -> Console:
 
 
 def emit(document: Any) -> None:
-    """Prints the JSON document of `--json`: one line of UTF-8, whatever the locale."""
+    """Prints the JSON document of `--json`: one line of UTF-8, whatever the locale.
+
+    A program that reads from a pipe has it at once: `serve` goes on for days.
+    """
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def say(text: str) -> None:

@@ -7,6 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness import warm
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_starts() -> Iterator[None]:
+    """Our services and workers are forked from a process that has imported them."""
+    warm.allow()
+    yield
+    warm.stop()
+
 
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

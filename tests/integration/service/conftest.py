@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,40 +11,43 @@ from typing import Any
 
 import pytest
 
-from harness.service.service_harness import System, new_database, variables_of
+from harness.service.service_harness import System, new_database, variables_of, with_driver
 
 for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
     pytest.importorskip(package, reason="needs shardwise[service,worker]")
 
 
-ONE_BACKEND = {
-    "test_agents.py": "postgres",
-    "test_backup.py": "postgres",
-    "test_end_to_end.py": "embedded",
-    "test_jobs_survive.py": "postgres",
-    "test_launch_calls.py": "embedded",
-    "test_launch_client.py": "embedded",
-    "test_pipeline_questions.py": "postgres",
-    "test_trainer_questions.py": "embedded",
-    "test_webhooks.py": "postgres",
-}
-"""Modules whose own systems `make test` starts on one back end; `make test-all` on both.
+POSTGRES = (
+    "test_agents.py", "test_backup.py", "test_jobs_survive.py", "test_pipeline_questions.py",
+    "test_webhooks.py",
+)  # fmt: skip
+"""Modules whose systems `make test` starts on PostgreSQL and Valkey; those of all others are
+embedded. `make test-all` starts both."""
 
-What differs between the two databases is tested on both by `test_leases.py`, `test_gangs.py` and
-`test_schema.py`."""
+BOTH_DATABASES = (
+    "test_enrolment.py", "test_fair_order.py", "test_gangs.py", "test_leases.py", "test_schema.py",
+    "test_webhook_outbox.py",
+)  # fmt: skip
+"""Modules about leases, locks, the queue and the schema: in these the databases differ; so they do
+in single tests that name both. What others do on PostgreSQL too, `make test-all` tries."""
+
+EMPTY = "test_schema.py"
+"""The module whose databases have no tables yet."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         of = getattr(item, "callspec", None)
-        backend = of.params.get("backend") if of is not None else None
-        if (
-            item.path.parent == here
-            and backend is not None
-            and ONE_BACKEND.get(item.path.name, backend) != backend
-            and not any("backend" in mark.args[0] for mark in item.iter_markers("parametrize"))
-        ):
+        if of is None or item.path.parent != here:
+            continue
+        own = [mark.args[0] for mark in item.iter_markers("parametrize")]
+        backend = "postgres" if item.path.name in POSTGRES else "embedded"
+        elsewhere = of.params.get("backend", backend) != backend
+        if elsewhere and not any("backend" in names for names in own):
+            item.add_marker("full")
+        of_both = item.path.name in BOTH_DATABASES or "database" in own
+        if of.params.get("database") == "postgresql" and not of_both:
             item.add_marker("full")
 
 
@@ -91,18 +95,48 @@ def own_system(
         running.stop()
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of SQLite that has all tables and no rows."""
+    path = tmp_path_factory.mktemp("migrated") / "a.sqlite"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_name(postgres_url: str) -> Iterator[str]:
+    """The name of a PostgreSQL database that has all tables and no rows."""
+    with new_database(postgres_url) as url:
+        _migrate(with_driver(url))
+        yield url.rpartition("/")[2]
+
+
+def _migrate(url: str) -> None:
+    from service.store.database import Database
+    from service.store.schema import migrate
+
+    opened = Database(url)
+    migrate(opened)
+    opened.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """An empty database of either kind."""
+    """A database of either kind, without rows."""
     from service.store.database import Database
 
+    empty = request.path.name == EMPTY
     if request.param == "sqlite":
-        opened = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
+        path = tmp_path / "a.sqlite"
+        if not empty:
+            shutil.copy(request.getfixturevalue("migrated_file"), path)
+        opened = Database(f"sqlite:///{path}")
         yield opened
         opened.close()
         return
-    with new_database(request.getfixturevalue("postgres_url")) as url:
-        opened = Database(url.replace("postgresql://", "postgresql+psycopg://"))
+    like = "template1" if empty else request.getfixturevalue("migrated_name")
+    with new_database(request.getfixturevalue("postgres_url"), like) as url:
+        opened = Database(with_driver(url))
         yield opened
         opened.close()
 

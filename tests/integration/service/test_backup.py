@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from harness.service.service_harness import System, new_database, wait_until
+from harness.service.steps import mlp, upload
 from service.host.backup import read_backup, tables, write_backup
 from service.store.database import Database
 from service.store.schema import migrate
@@ -45,8 +46,9 @@ def contents(database: Database) -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def used(own_system: System) -> System:
     """A system with graphs, profiles, jobs and answers."""
+    graph = upload(own_system.service, mlp())
     for gpus in (1, 2):
-        body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": gpus}
+        body = {"graph": graph, "hardware": "dgx-v100-16gb", "gpus": gpus}
         accepted = own_system.client.post("/v1/plans", json=body).json()
         wait_until(
             lambda accepted=accepted: (

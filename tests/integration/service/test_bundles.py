@@ -1,4 +1,4 @@
-"""Questions about several kinds of devices through HTTP and the client, on both back ends."""
+"""Questions about several kinds of devices through HTTP and the client."""
 
 from __future__ import annotations
 

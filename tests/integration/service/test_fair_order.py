@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from sqlalchemy import delete, func, select, update
 
+from harness.service.steps import mlp
 from service.base.logs import context
 from service.base.settings import Settings
-from service.handlers.graphs import _shipped
 from service.questions.fair_order import Share, Slots, Waiting, places
 from service.questions.question import Limits, Question, frontier_question
+from service.questions.upload import upload_of
 from service.store import leases
 from service.store.database import Database
 from service.store.estimates import Estimate
@@ -255,11 +256,14 @@ def test_the_database_claims_in_the_predicted_order(
     assert order(store, len(jobs) + 1) == sorted(predicted, key=lambda each: predicted[each].place)
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True
+)
 def test_a_real_worker_takes_the_other_tenants_question_next(store: Database) -> None:
     from service.edge.metrics import WorkerMetrics
     from worker.tasks import Worker
 
-    graph = _shipped("vgg16")
+    graph = upload_of(mlp())
     profile = load_hardware("dgx-v100-16gb*1")
     with store.write() as session:
         for tenant in ("a", "b"):

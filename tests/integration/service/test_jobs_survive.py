@@ -18,21 +18,20 @@ from harness.service.service_harness import (
     solver_pids,
     wait_until,
 )
+from harness.service.steps import mlp, upload
 from service.store import keys
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
-from shardwise.graph import read_graph
+from shardwise.graph import graph_id, read_graph
 from shardwise.hardware import load_hardware
 
 LONG = {
-    "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 12, "options": {"overlap": False}
+    "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 9, "options": {"overlap": False}
 }  # fmt: skip
 """Some seconds of work, in steps that tell of progress."""
 
 LARGE = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "gpus": 64}
-SMALL = {
-    "graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "options": {"overlap": False}
-}  # fmt: skip
+SMALL = {"graph": graph_id(mlp()), "hardware": "dgx-v100-16gb"}
 FOREVER = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "max_gpus": 1000}
 
 
@@ -56,7 +55,7 @@ def running(system: System, location: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def right_answer() -> list[dict[str, Any]]:
     graph = read_graph(shipped_graph("gpt2"))
-    answer = curve(graph, load_hardware("dgx-h100"), 12, Options(overlap=False))
+    answer = curve(graph, load_hardware("dgx-h100"), 9, Options(overlap=False))
     return list(answer["points"])
 
 
@@ -75,7 +74,7 @@ def test_a_worker_killed_in_mid_solve(own_system: System, right_answer: Any) -> 
 
 
 def test_the_service_killed_and_started_again(own_system: System, right_answer: Any) -> None:
-    location = start(own_system, {**LONG, "max_gpus": 11})
+    location = start(own_system, {**LONG, "max_gpus": 8})
     running(own_system, location)
     below = descendants(own_system.service.pid)
     own_system.service.kill()
@@ -83,9 +82,9 @@ def test_the_service_killed_and_started_again(own_system: System, right_answer: 
     own_system.restart_service()
     job = own_system.service.ended(location)
     assert job["state"] == "done"
-    assert job["result"]["points"] == right_answer[:11]
+    assert job["result"]["points"] == right_answer[:8]
     jobs = own_system.client.get("/v1/jobs", params={"kind": "curve"}).json()["items"]
-    assert [j["id"] for j in jobs if j["question"]["max_gpus"] == 11] == [job["id"]]
+    assert [j["id"] for j in jobs if j["question"]["max_gpus"] == 8] == [job["id"]]
 
 
 def test_a_stop_in_order_gives_the_job_back(own_system: System) -> None:
@@ -161,7 +160,7 @@ def test_a_queued_job_is_cancelled_and_never_computed(own_system: System) -> Non
 
 def test_time_and_memory_of_a_solve_are_bounded(own_system: System) -> None:
     """By a tenant's own limits, set while the service runs."""
-    set_limit(own_system, "solve_time_s", 2.0)
+    set_limit(own_system, "solve_time_s", 1.0)
     job = own_system.service.ended(start(own_system, {**FOREVER, "max_gpus": 997}))
     assert job["error"]["type"].endswith("time-limit")
     set_limit(own_system, "solve_time_s")
@@ -199,6 +198,7 @@ def test_one_folder_is_one_services(own_system: System) -> None:
 def test_two_services_and_two_workers_share_the_work(own_system: System) -> None:
     if own_system.kind == "embedded":
         pytest.skip("an embedded service is one")
+    upload(own_system.service, mlp())
     other = Service(own_system.folder, **own_system.variables)
     own_system.start_worker()
     ids = set()
@@ -220,6 +220,7 @@ def test_rings_that_are_lost_are_rung_again(own_system: System, redis_url: str) 
         pytest.skip("the embedded broker is not shared")
     import redis
 
+    upload(own_system.service, mlp())
     for worker in own_system.living_workers():
         worker.stop()
     location = start(own_system, {**SMALL, "gpus": 8}, "/v1/frontiers")

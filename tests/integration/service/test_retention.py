@@ -521,6 +521,7 @@ def see(t: Tenant) -> Seen:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_blobs_stay_for_rows_that_begin_to_refer_to_them(store: Database) -> None:
     """Others store, refer to and let go of the same blobs while retention runs again and again."""
     names = [Tenant(store).name for _ in range(3)]

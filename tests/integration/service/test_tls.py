@@ -109,14 +109,17 @@ def test_large_bodies_and_heads_pass(secure: Secure) -> None:
 
 
 def test_a_connection_that_shakes_no_hands_is_ended(secure: Secure) -> None:
-    for begin in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00"):
-        with socket.create_connection(secure.address, 30) as client:
-            client.sendall(begin)
+    with ExitStack() as stack:
+        clients = []
+        for begin in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00"):
+            clients.append(stack.enter_context(socket.create_connection(secure.address, 30)))
+            clients[-1].sendall(begin)
+        for client in clients:
             with suppress(ConnectionError):
                 while client.recv(2**16):
                     pass
-    with secure.client() as client:
-        assert client.get("/healthz").status_code == 200
+    with secure.client() as known:
+        assert known.get("/healthz").status_code == 200
 
 
 def test_connections_have_their_places_before_they_shake_hands(secure: Secure) -> None:

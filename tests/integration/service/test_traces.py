@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.service.service_harness import Service, wait_until
+from harness.service.steps import HARDWARE, mlp, upload
 
 pytest.importorskip("opentelemetry.sdk")
 SPAN = re.compile(r"^\{\n.*?^\}", re.DOTALL | re.MULTILINE)
@@ -19,7 +20,7 @@ def test_a_solve_is_in_its_requests_trace(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     service = Service(tmp_path)
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 1}
+    body = {"graph": upload(service, mlp()), "hardware": HARDWARE, "gpus": 1}
     answer = service.client.post("/v1/frontiers", json=body, headers={"traceparent": parent})
     service.ended(answer.headers["Location"])
 

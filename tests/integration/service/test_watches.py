@@ -9,9 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.service.service_harness import Service, wait_until
+from harness.service.steps import mlp, upload
+from shardwise.graph import graph_id
 from shardwise.hardware import read_offers
 
-OF_CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
+GRAPH = graph_id(mlp())
+OF_CURVE = {"graph": GRAPH, "hardware": "dgx-v100-16gb", "max_gpus": 4}
 CURVE = {**OF_CURVE, "options": {"micro_batches": [1]}}
 QUERY = {**OF_CURVE, "micro_batches": "1"}
 
@@ -19,6 +22,7 @@ QUERY = {**OF_CURVE, "micro_batches": "1"}
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     started = Service(tmp_path_factory.mktemp("watches"), max_watched="2")
+    upload(started, mlp())
     yield started
     started.stop()
 
@@ -35,24 +39,24 @@ def series(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_a_watched_curve_becomes_series(service: Service) -> None:
-    created = service.client.post("/v1/watches", json={**CURVE, "name": "vgg"})
+    created = service.client.post("/v1/watches", json={**CURVE, "name": "mlp"})
     assert created.status_code == 201
-    assert created.headers["location"] == "/v1/watches/vgg"
+    assert created.headers["location"] == "/v1/watches/mlp"
     name = "shardwise_watch_iteration_time_seconds"
     samples: dict[str, Any] = wait_until(
         lambda: now if name in (now := series(service)) else None, "the curve is computed"
     )
     curve = service.client.get("/v1/curves", params=QUERY).json()
     feasible = [p for p in curve["points"] if p["feasible"]]
-    assert samples[name] == {(str(p["gpus"]), "vgg"): p["replayed_time_s"] for p in feasible}
-    assert samples["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
-    assert samples["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
+    assert samples[name] == {(str(p["gpus"]), "mlp"): p["replayed_time_s"] for p in feasible}
+    assert samples["shardwise_watch_peak_memory_bytes"][("4", "mlp")] == feasible[-1]["peak_bytes"]
+    assert samples["shardwise_watch_info"] == {("mlp", "dgx-v100-16gb", "mlp"): 1}
     usd = samples["shardwise_watch_usd_per_million_samples"]
     assert usd.keys() == samples[name].keys()
     whole_node = min(o.usd_per_hour for o in read_offers() if o.hardware == CURVE["hardware"])
     fastest = feasible[-1]["samples_per_s"]
-    assert usd[("4", "vgg")] == pytest.approx(whole_node / 3600 / fastest * 1e6)
-    assert samples["shardwise_watch_knee_gpus"][("vgg",)] in range(1, 5)
+    assert usd[("4", "mlp")] == pytest.approx(whole_node / 3600 / fastest * 1e6)
+    assert samples["shardwise_watch_knee_gpus"][("mlp",)] in range(1, 5)
 
 
 def test_again_is_known_and_another_curve_is_refused(service: Service) -> None:
@@ -101,7 +105,8 @@ def test_what_is_refused(service: Service, change: dict[str, Any], field: str | 
 
 
 def test_a_watch_goes_with_its_graph(service: Service) -> None:
-    ask = {**CURVE, "graph": "shipped:gpt2", "max_gpus": 1, "name": "gone"}
+    other = upload(service, mlp(48))
+    ask = {**CURVE, "graph": other, "max_gpus": 1, "name": "gone"}
     created = service.client.post("/v1/watches", json=ask).json()
     wait_until(
         lambda: service.client.get(created["job"]["location"]).json()["state"] == "done", "curve"
@@ -116,7 +121,7 @@ def test_a_watched_curve_over_bundles_has_series_of_its_own(service: Service) ->
         service.client.delete(f"/v1/watches/{known['name']}")
     bundles = ["p100=1,v100=1", "v100=2"]
     ask = {
-        "name": "mixed", "graph": "shipped:vgg16", "hardware": "heterog-8", "bundles": bundles,
+        "name": "mixed", "graph": GRAPH, "hardware": "heterog-8", "bundles": bundles,
         "options": {"micro_batches": [1], "time_limit_s": 2.0},
     }  # fmt: skip
     created = service.client.post("/v1/watches", json=ask)

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from harness.service.service_harness import Service, System, variables_of, wait_until
-from harness.service.steps import QUICK, ended
+from harness.service.steps import HARDWARE, QUICK, ended, mlp, upload
 from shardwise.client import BadInput, Client, Missing, verify_webhook
+from shardwise.graph import graph_id
 
-ASK = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb"}
+ASK = {"graph": graph_id(mlp()), "hardware": HARDWARE}
 
 
 class Receiver:
@@ -95,6 +96,7 @@ def test_the_end_of_a_job_arrives_signed(
     hooked: System, client: Client, receiver: Receiver, path: str
 ) -> None:
     webhook = client.make_webhook(receiver.url(path), ["job.ended"], name="chat")
+    upload(hooked.service, mlp())
     job = hooked.client.post("/v1/frontiers", json={**ASK, "gpus": 1}).json()
     done = hooked.service.ended(job["location"])
     [(headers, body)] = receiver.at(path)
