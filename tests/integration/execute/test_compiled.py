@@ -10,7 +10,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ pytest.importorskip("timm")
 import shardwise  # noqa: E402
 from harness.execute.bounds import DOUBLE_TOLERANCE, KINDS, TOLERANCE  # noqa: E402
 from harness.execute.families import TOYS  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -90,13 +89,6 @@ def test_traced_plans_compute_what_one_device_computes(family: str, seed: int) -
     check(result)
 
 
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
-
-
 def a_module() -> Any:
     torch.manual_seed(3)
 
@@ -134,7 +126,7 @@ def _programs(rank: int, plan: dict[str, Any]) -> tuple[Any, Any, Any]:
     return eager.program, asked.program, None
 
 
-def test_a_plan_for_compiled_kernels_is_compiled(two: Ranks) -> None:
+def test_a_plan_for_compiled_kernels_is_compiled(two: SharedRanks) -> None:
     (plan,) = plans(range(1), zero=(0,), recompute="never", reuse=False)
     for eager, asked, refused in two(_programs, plan):
         assert refused is None and eager.regions == () and asked.obstacle is None
@@ -149,14 +141,14 @@ def test_a_plan_for_compiled_kernels_is_compiled(two: Ranks) -> None:
         ({"zero": (0,), "recompute": "always"}, "runs forward again in backward"),
     ],
 )
-def test_what_cannot_be_compiled_is_refused(two: Ranks, options: Any, why: str) -> None:
+def test_what_cannot_be_compiled_is_refused(two: SharedRanks, options: Any, why: str) -> None:
     """Asked for by the plan alone, it runs eagerly and says so."""
     for _, asked, refused in two(_programs, plans(range(1), **options)[0]):
         assert asked.regions == () and why in asked.obstacle
         assert refused is not None and why in refused and "compile" in refused
 
 
-def test_moves_in_backward_are_refused(two: Ranks) -> None:
+def test_moves_in_backward_are_refused(two: SharedRanks) -> None:
     (plan,) = plans(range(1), zero=(0,), recompute="never", reuse=False)
     moved = next(edge for edge in plan["edges"] if edge["forward"])
     moved["kept"], moved["again"] = "before", moved["forward"]

@@ -56,7 +56,7 @@ class Results:
 
 def sweep(ranks: int, seeds: range, families: Sequence[str]) -> list[dict[str, Any]]:
     cases = ["--cases", f"{ranks}:{seeds.start}:{seeds.stop}", "--steps", str(STEPS)]
-    return swept("--trace", *cases, *families, timeout_s=1800.0)
+    return swept("--trace", *cases, *families)
 
 
 @pytest.fixture(scope="module")

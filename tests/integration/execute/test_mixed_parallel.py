@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import shardwise  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.mixed import MixedStrategies, data_parallel  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.cost.mixed.proportions import cut  # noqa: E402
@@ -113,7 +113,7 @@ def _resumed(rank: int, plan: dict[str, Any], other: dict[str, Any], path: Path)
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.full) for n in range(4, 12))]
 )
 def test_a_checkpoint_is_trained_on_under_another_plan(
-    four: Ranks, strategies: MixedStrategies, tmp_path: Path, seed: int
+    four: SharedRanks, strategies: MixedStrategies, tmp_path: Path, seed: int
 ) -> None:
     # Single numbers under float32: the norm is summed in float32.
     wanted = pytest.approx(_alone(4), rel=1e-6)
@@ -149,7 +149,7 @@ def _number(strategies: MixedStrategies, origin: str) -> tuple[int, list[int]]:
 
 
 def test_ranks_load_their_shares_and_blocks_without_any_have_no_parameters(
-    four: Ranks, strategies: MixedStrategies
+    four: SharedRanks, strategies: MixedStrategies
 ) -> None:
     number, weights = _number(strategies, "proportional to peaks")
     rows = four(_rows, _uniform(strategies, 1, number))
@@ -163,7 +163,7 @@ def test_ranks_load_their_shares_and_blocks_without_any_have_no_parameters(
 
 
 def test_a_server_alone_has_the_state_and_uneven_shards_have_their_shares(
-    four: Ranks, strategies: MixedStrategies
+    four: SharedRanks, strategies: MixedStrategies
 ) -> None:
     cluster = strategies.problem(1).cluster
     sums = strategies.problem(1).context.mesh.gradient_sums
@@ -192,7 +192,9 @@ def _slowed(rank: int, plan: dict[str, Any], times: list[float]) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_slowed_ranks_compute_the_same(four: Ranks, strategies: MixedStrategies, seed: int) -> None:
+def test_slowed_ranks_compute_the_same(
+    four: SharedRanks, strategies: MixedStrategies, seed: int
+) -> None:
     wanted = pytest.approx(_alone(3), rel=1e-6)
     for losses in four(_slowed, strategies.plan(seed), [1.0, 2.25, 1.0, 3.5]):
         assert losses == wanted
@@ -225,7 +227,7 @@ def _counted(rank: int, plan: dict[str, Any], times: float) -> tuple[Counter[str
 
 
 def test_slowed_ranks_run_operators_so_many_times_and_send_as_much(
-    four: Ranks, strategies: MixedStrategies
+    four: SharedRanks, strategies: MixedStrategies
 ) -> None:
     number, _ = _number(strategies, "proportional to peaks")
     plan = _uniform(strategies, 1, number, zero=0)
@@ -255,7 +257,7 @@ def _refusal(rank: int, plan: dict[str, Any]) -> str:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    four: Ranks, strategies: MixedStrategies, change: Any, said: str
+    four: SharedRanks, strategies: MixedStrategies, change: Any, said: str
 ) -> None:
     plan = strategies.plan(1)
     change(plan)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import shardwise  # noqa: E402
 from harness.execute import equality  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -88,7 +88,9 @@ def _errors(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "seeds", some([range(3), range(3, 10)], lambda seeds: seeds.start == 0), ids=str
 )
-def test_a_users_module_computes_what_it_computes_on_one_device(four: Ranks, seeds: range) -> None:
+def test_a_users_module_computes_what_it_computes_on_one_device(
+    four: SharedRanks, seeds: range
+) -> None:
     for plan in plans(seeds):
         for off, worst in four(_errors, plan):
             assert off < 1e-6
@@ -109,7 +111,7 @@ def _without_sums(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
         crossing.run = kept  # type: ignore[attr-defined]
 
 
-def test_a_lost_all_reduce_is_seen(four: Ranks) -> None:
+def test_a_lost_all_reduce_is_seen(four: SharedRanks) -> None:
     seen = [max(max(pair) for pair in four(_without_sums, plan)) for plan in plans(range(3))]
     assert max(seen) > 1e-3
 
@@ -135,7 +137,7 @@ def _counting(name: str, run: Any, count: Counter[str]) -> Any:
     return counted
 
 
-def test_recomputed_groups_and_no_others_run_twice(four: Ranks) -> None:
+def test_recomputed_groups_and_no_others_run_twice(four: SharedRanks) -> None:
     for plan in plans(range(4), zero=(0,), micro_batches=1):
         again = {
             op["name"]: group["recompute"] and op.get("runs_again", True)
@@ -187,7 +189,7 @@ def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
     return said
 
 
-def test_what_does_not_fit_is_refused_in_one_line(four: Ranks) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(four: SharedRanks) -> None:
     words = (
         "its batch is 8, the plan's 16",
         "operator 0",

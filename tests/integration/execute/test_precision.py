@@ -16,7 +16,7 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa
 
 from harness.execute import equality  # noqa: E402
 from harness.execute.equality import Case  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise import documents  # noqa: E402
@@ -120,7 +120,7 @@ ALWAYS = ("DLRM",)
 
 
 @pytest.mark.parametrize("family", some(FAMILIES, lambda family: family in ALWAYS))
-def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: Ranks, family: str) -> None:
+def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: SharedRanks, family: str) -> None:
     strategies = Strategies(case_of(family).captured.graph, (1,), precision="bf16")
     known = in_halves(family, torch.bfloat16)
     for seed in range(2):
@@ -130,7 +130,7 @@ def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: Ranks, family: st
 
 
 @pytest.mark.full
-def test_fp16_and_an_operator_that_stays(four: Ranks) -> None:
+def test_fp16_and_an_operator_that_stays(four: SharedRanks) -> None:
     graph = case_of("GPT-2").captured.graph
     tensors = graph.tensors
     head = next(op for op in graph.operators if op.name.startswith("lm_head"))
@@ -204,7 +204,7 @@ def _trained(rank: int, plan: dict[str, Any], steps: int) -> tuple[list[float], 
 
 
 @pytest.mark.parametrize("precision", some(["bf16", "fp16"], lambda bits: bits == "bf16"))
-def test_training_in_16_bits_learns_as_in_float32(four: Ranks, precision: str) -> None:
+def test_training_in_16_bits_learns_as_in_float32(four: SharedRanks, precision: str) -> None:
     for plan in _plans(range(4), precision):
         for losses, wanted in four(_trained, plan, 20):
             assert wanted[-1] < wanted[0] / 3
@@ -243,7 +243,7 @@ def _saved(rank: int, path: Path, plan: dict[str, Any], first: bool) -> list[flo
     return steps()
 
 
-def test_checkpoints_keep_master_weights_across_plans(four: Ranks, tmp_path: Path) -> None:
+def test_checkpoints_keep_master_weights_across_plans(four: SharedRanks, tmp_path: Path) -> None:
     before, *others = [p for p in _plans(range(12), "bf16") if p["micro_batches"] == 1][:3]
     wanted = four(_saved, tmp_path, before, True)[0]
     for plan in others:
