@@ -72,9 +72,12 @@ class SharedRanks:
 
 def shared_ranks(world: int, families: Iterable[Any] = ()) -> Any:
     """Returns ranks, in the keeper, that were forked when it had these families."""
+    from harness.execute.equality import case_of
     from harness.execute.ranks import Ranks
 
     if world not in _SHARED:
+        # The first capture of a process takes seconds more, on each rank if not here.
+        case_of("MLP")
         _SHARED[world] = Ranks(world, inherit=True, busy=True)
         _FORKED_WITH[world] = set()
     if new := set(families) - _FORKED_WITH[world]:

@@ -32,10 +32,10 @@ pytestmark = pytest.mark.torch
 
 SEEDS = {"MLP": 20, "GPT-2": 10, "WideResNet": 10, "ResNet": 10, "LSTM": 5, "DLRM": 5, "T5": 5}
 """How many strategies of each family are run."""
-ALWAYS = {"MLP": 10, "GPT-2": 5, "WideResNet": 5}
+ALWAYS = {"MLP": 5, "GPT-2": 5, "WideResNet": 5}
 """How many of them `make test` runs."""
 CASES = [(family, first) for family, count in SEEDS.items() for first in range(0, count, 5)]
-STEPS = 3
+STEPS = 2
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,13 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-import shardwise  # noqa: E402
 from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.mixed import MixedStrategies, data_parallel  # noqa: E402
+from harness.execute.remembered import capture_module, parallelize  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.cost.mixed.proportions import cut  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
-from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.communication import CommunicationClock  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
@@ -96,14 +95,14 @@ def _clip(model: Any) -> Any:
 
 def _resumed(rank: int, plan: dict[str, Any], other: dict[str, Any], path: Path) -> list[float]:
     """Trains two steps by a plan, and two more by another from the checkpoint of the first."""
-    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    model = parallelize(a_module(), a_batch(), plan)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     share, _ = model.share(*a_batch())
     assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in share)
     losses = _trained(model, optimizer, _clip, 2, share)
     model.sync_buffers()
     save(model, optimizer, path)
-    model = shardwise.parallelize(a_module(), a_batch(), other)
+    model = parallelize(a_module(), a_batch(), other)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     load(model, optimizer, path)
     return losses + _trained(model, optimizer, _clip, 2)
@@ -124,7 +123,7 @@ def test_a_checkpoint_is_trained_on_under_another_plan(
 
 def _rows(rank: int, plan: dict[str, Any]) -> tuple[int, int, int]:
     """This rank's rows of the batch, elements of parameters and elements of optimizer state."""
-    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    model = parallelize(a_module(), a_batch(), plan)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     share, _ = model.share(*a_batch())
     _trained(model, optimizer, _clip, 1, share)
@@ -241,7 +240,7 @@ def test_slowed_ranks_run_operators_so_many_times_and_send_as_much(
 
 def _refusal(rank: int, plan: dict[str, Any]) -> str:
     try:
-        shardwise.parallelize(a_module(), a_batch(), plan)
+        parallelize(a_module(), a_batch(), plan)
     except BadInput as error:
         return str(error)
     return ""

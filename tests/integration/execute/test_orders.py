@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import shardwise  # noqa: E402
 from harness.execute.bounds import equal  # noqa: E402
 from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.execute.swept import swept  # noqa: E402
 from harness.tiers import some  # noqa: E402
@@ -78,7 +78,7 @@ def a_batch() -> tuple[Any, Any]:
 
 def _traced(rank: int, plan: dict[str, Any]) -> tuple[list[str], list[str], float, list[float]]:
     """Returns the operators as forward and backward ran them, the loss, and sums of gradients."""
-    model = shardwise.parallelize(two_towers(), a_batch(), plan)
+    model = parallelize(two_towers(), a_batch(), plan)
     forward: list[str] = []
     backward: list[str] = []
 
@@ -125,7 +125,7 @@ def test_what_ran_is_the_plans_order(four: SharedRanks, strategies: Strategies, 
 
 def _refused(rank: int, plan: dict[str, Any], compile: bool) -> str:
     try:
-        shardwise.parallelize(two_towers(), a_batch(), plan, compile=compile)
+        parallelize(two_towers(), a_batch(), plan, compile=compile)
     except BadInput as error:
         return str(error)
     return ""
@@ -140,7 +140,7 @@ def test_orders_that_cannot_be_run_are_refused(four: SharedRanks, strategies: St
 
 
 def _twice(rank: int, plan: dict[str, Any]) -> str:
-    model = shardwise.parallelize(two_towers(), a_batch(), plan)
+    model = parallelize(two_towers(), a_batch(), plan)
     loss = model(*a_batch())
     loss.backward(retain_graph=True)
     try:

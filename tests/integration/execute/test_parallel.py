@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 import shardwise  # noqa: E402
 from harness.execute import equality  # noqa: E402
 from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -118,7 +119,7 @@ def test_a_lost_all_reduce_is_seen(four: SharedRanks) -> None:
 
 def _runs(rank: int, plan: dict[str, Any]) -> dict[str, int]:
     """How often each operator ran in one step."""
-    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    model = parallelize(a_module(), a_batch(), plan)
     count: Counter[str] = Counter()
     for instruction in model._programs[0].instructions:
         if instruction.tensors:
@@ -165,14 +166,14 @@ def _with_another_layout(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
     module, (features, labels) = a_module(), a_batch()
-    model = shardwise.parallelize(module, (features, labels), plan)
+    model = parallelize(module, (features, labels), plan)
     model.eval()
     attempts = [
-        lambda: shardwise.parallelize(module, (features[:8], labels[:8]), plan),
-        lambda: shardwise.parallelize(torch.nn.Sequential(module.first), (features,), plan),
-        lambda: shardwise.parallelize(module, (features, labels), {**plan, "gpus": 8}),
-        lambda: shardwise.parallelize(module, (features, labels), {**plan, "precision": "fp8"}),
-        lambda: shardwise.parallelize(module, (features, labels), _with_another_layout(plan)),
+        lambda: parallelize(module, (features[:8], labels[:8]), plan),
+        lambda: parallelize(torch.nn.Sequential(module.first), (features,), plan),
+        lambda: parallelize(module, (features, labels), {**plan, "gpus": 8}),
+        lambda: parallelize(module, (features, labels), {**plan, "precision": "fp8"}),
+        lambda: parallelize(module, (features, labels), _with_another_layout(plan)),
         lambda: model(features, labels),
         lambda: model.train()(features[:7], labels),
         lambda: model.train()(features.double(), labels),

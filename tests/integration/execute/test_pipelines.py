@@ -28,6 +28,7 @@ from harness.execute.pipeline_module import (  # noqa: E402
 )
 from harness.execute.pipeline_sweep import FAMILIES  # noqa: E402
 from harness.execute.pipelines import Pipelines  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.advise import Options, pipeline_or_plan  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -133,7 +134,7 @@ def _errors(rank: int, pipeline: dict[str, Any]) -> dict[str, Any]:
     wanted = module(*batch)
     wanted.backward()
     norm = float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()]))
-    model = shardwise.parallelize(module, batch, pipeline)
+    model = parallelize(module, batch, pipeline)
     off, worst = 0.0, 0.0
     for inputs in (batch, model.share(*batch)[0]):
         model.zero_grad()
@@ -206,7 +207,7 @@ def _with_dropout(rank: int, pipelines: list[dict[str, Any]]) -> list[list[float
     of_each = []
     for pipeline in pipelines:
         torch.manual_seed(0)
-        model = shardwise.parallelize(a_module(dropout=0.5), a_batch(), pipeline)
+        model = parallelize(a_module(dropout=0.5), a_batch(), pipeline)
         figures = []
         for _ in range(2):
             model.zero_grad()
@@ -287,7 +288,7 @@ def _as_ever(rank: int, pipeline: dict[str, Any], path: str) -> dict[str, Any]:
     """Trains as a script for one device does: a scaler, an optimizer of all parameters, clipping,
     a checkpoint in between; beside one device."""
     module, batch = a_module(), a_batch()
-    model = shardwise.parallelize(module, batch, pipeline)
+    model = parallelize(module, batch, pipeline)
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     alone = torch.optim.Adam(module.parameters(), lr=1e-2)
@@ -333,7 +334,7 @@ def _said(rank: int, pipeline: dict[str, Any], on_rank: int | None = None) -> tu
     if on_rank is not None and rank != on_rank:
         pipeline = {**pipeline, "id": "another"}
     try:
-        shardwise.parallelize(a_module(), a_batch(), pipeline)
+        parallelize(a_module(), a_batch(), pipeline)
     except shardwise.ShardwiseError as error:
         return type(error).__name__, str(error)
     return "", ""
@@ -464,7 +465,7 @@ def _compiled(rank: int, pipeline: dict[str, Any]) -> str:
 
 def _in_half(rank: int, pipeline: dict[str, Any]) -> tuple[float, set[str]]:
     module, batch = a_module(), a_batch()
-    model = shardwise.parallelize(module, batch, pipeline)
+    model = parallelize(module, batch, pipeline)
     optimizer = shardwise.MasterWeights(model.parameters(), torch.optim.Adam, lr=1e-2)
     alone = torch.optim.Adam(module.parameters(), lr=1e-2)
     off = 0.0

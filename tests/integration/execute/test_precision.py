@@ -17,11 +17,11 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa
 from harness.execute import equality  # noqa: E402
 from harness.execute.equality import Case  # noqa: E402
 from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.remembered import capture_module  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
-from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.master_weights import MasterWeights  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
