@@ -126,7 +126,7 @@ LIKE_NCCL = False
 """Whether collectives run as `through_host.py` has them, which all ranks of one GPU need."""
 CASES: dict[str, Case] = {}
 _REFERENCES: dict[tuple[str, int, int], Reference] = {}
-_MESHES: dict[tuple[int, ...], RankMesh] = {}
+_MESHES: dict[Any, RankMesh] = {}
 
 
 def reference(case: Case, parts: int, steps: int) -> Reference:
@@ -191,7 +191,7 @@ def parallel(case: Case, plan: dict[str, Any], compile: bool = False) -> Paralle
     torch.backends.cudnn.allow_tf32 = False  # else convolutions keep 10 bits on a GPU
     checked = documents.read(plan, documents.Plan)
     mesh = mesh_of(checked, dist.get_rank())
-    mesh = _MESHES.setdefault(mesh.sizes, mesh)
+    mesh = _MESHES.setdefault((type(mesh), mesh.names, mesh.sizes), mesh)
     with case.computing():
         return ParallelModule(case.captured, checked, mesh, DEVICE, compile=compile)
 

@@ -86,6 +86,28 @@ def shared_ranks(world: int, families: Iterable[Any] = ()) -> Any:
     return _SHARED[world]
 
 
+def graph_of_source(world: int, source: tuple[Any, ...], parts: tuple[int, ...] = ()) -> Any:
+    """Returns the graph of a source's model, in the keeper, of which ranks then have the capture,
+    also on these parts of the batch."""
+    from harness.execute.sources import captured_source
+    from shardwise.execute.captured import smaller
+
+    captured = captured_source(*source)
+    for count in parts:
+        smaller(captured, count)
+    shared_ranks(world, [(source, parts)])
+    return captured.graph
+
+
+def graph_of_family(world: int, name: str) -> Any:
+    """Returns the graph of a family, in the keeper, which ranks then have."""
+    from harness.execute.equality import case_of
+
+    graph = case_of(name).captured.graph
+    shared_ranks(world, [name])
+    return graph
+
+
 def _stop(world: int) -> None:
     shared_ranks(world).stop()
 

@@ -6,6 +6,8 @@ shapes and operators of a module, no values; so it holds for another of the same
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,11 +31,23 @@ def capture_module(model: Model, name: str) -> Captured:
     return Captured(model, *_KNOWN[key])
 
 
+def remember(model: Model, name: str, parts: int) -> None:
+    """Captures a module, whole and on 1 / `parts` of the batch, for processes forked from here."""
+    with _remembering():
+        captured.smaller(capture_module(model, name), parts)
+
+
 def parallelize(module: Any, inputs: Any, plan: Any, **options: Any) -> Any:
     """Is `shardwise.parallelize`, and exports modules that are alike once."""
+    with _remembering():
+        return shardwise.parallelize(module, inputs, plan, **options)
+
+
+@contextlib.contextmanager
+def _remembering() -> Iterator[None]:
     captured.capture_module = capture_module
     try:
-        return shardwise.parallelize(module, inputs, plan, **options)
+        yield
     finally:
         captured.capture_module = _capture
 

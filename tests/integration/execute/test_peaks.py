@@ -8,8 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.execute.keeper import SharedRanks  # noqa: E402
-from harness.execute.sources import captured_source  # noqa: E402
+from harness.execute.keeper import SharedRanks, graph_of_source, keeper  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.execute.trained_rank import TrainedRank  # noqa: E402
 from harness.tiers import some  # noqa: E402
@@ -55,7 +54,7 @@ CASES = [
 def test_no_random_strategy_needs_much_more_than_predicted(
     two: SharedRanks, name: str, recompute: str, count: int
 ) -> None:
-    strategies = Strategies(captured_source(*SOURCES[name]).graph)
+    strategies = Strategies(keeper().run(graph_of_source, 2, SOURCES[name]))
     off = {}
     for seed in range(count):
         plan, predicted = strategies.with_peak(2, seed, recompute)

@@ -13,8 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from harness.execute.drawn_pipelines import DrawnPipelines
-from harness.execute.keeper import SharedRanks
-from harness.execute.sources import captured_source
+from harness.execute.keeper import SharedRanks, graph_of_source, keeper
 from harness.execute.trained_rank import TrainedStages
 from shardwise.documents import Pipeline
 from shardwise.execute.pipeline.hops import Hops
@@ -31,13 +30,14 @@ SOURCE = (
 )
 SCHEDULES = (("1f1b", 1), ("1f1b-eager", 1), ("gpipe", 1), ("interleaved", 2), ("zb-h1", 1))
 SEEDS = 3
+MICRO_BATCHES = (4, 8)
 
 
 @pytest.fixture(scope="module")
 def drawn() -> DrawnPipelines:
-    graph = captured_source(*SOURCE).graph
+    graph = keeper().run(graph_of_source, 2, SOURCE, MICRO_BATCHES)
     profile: dict[str, Any] = hardware_document(load_hardware("l4"))
-    return DrawnPipelines(graph, profile, 2, 2, (4, 8), 0.0, 2)
+    return DrawnPipelines(graph, profile, 2, 2, MICRO_BATCHES, 0.0, 2)
 
 
 def peak_of(_: int, pipeline: Pipeline) -> int:
