@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.keeper import SharedRanks, keeper  # noqa: E402
 from harness.execute.ranks import Ranks  # noqa: E402
 from harness.execute.split_mlp import SplitMlp, train  # noqa: E402
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
@@ -92,12 +92,16 @@ def _at_exit(rank: int) -> tuple[int, int, int]:
     return at_first, most, left
 
 
-def test_no_thread_of_a_mesh_outlives_the_interpreter() -> None:
-    ranks = Ranks(4)
+def _on_ranks_of_their_own() -> list[tuple[int, int, int]]:
+    ranks = Ranks(4, inherit=True)
     try:
-        answers = ranks(_at_exit)
+        return ranks(_at_exit)
     finally:
         ranks.stop(kill=True)
+
+
+def test_no_thread_of_a_mesh_outlives_the_interpreter() -> None:
+    answers = keeper().run(_on_ranks_of_their_own)
     for at_first, most, left in answers:
         assert most > at_first
         # Functions of torch may have the group of all ranks as a default.
