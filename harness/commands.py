@@ -22,12 +22,15 @@ from typing import Any
 from shardwise.cli.commands import OWN
 
 PRELOAD = [
-    "torch", "shardwise.cli.main", "shardwise.advise", "service.store.schema", "service.store.keys",
+    "torch", "shardwise.execute.training", "shardwise.measure.rank",
+    "shardwise.cli.main", "shardwise.advise", "service.store.schema", "service.store.keys",
     *sorted({f"shardwise.cli.{module}" for module, _ in OWN.values()}),
 ]  # fmt: skip
 """There is one server per test process, so this lists the modules of all its users."""
 
 LONGEST_S = 300.0
+CODE = "-c"
+"""As a command's first argument: the second is a program in Python."""
 
 
 def warm_context() -> Any:
@@ -40,7 +43,7 @@ def warm_context() -> Any:
 def _command(
     arguments: tuple[str, ...], folder: str, environment: dict[str, str], outputs: tuple[str, str]
 ) -> None:
-    """Does what `python -m shardwise.cli.main` does, in a process that has imported it."""
+    """Does what `python -m shardwise.cli.main` or `python -c` does, with everything imported."""
     for number, path in enumerate(outputs, start=1):
         os.dup2(os.open(path, os.O_WRONLY), number)
     os.chdir(folder)
@@ -54,7 +57,10 @@ def _command(
     from shardwise.cli.main import main
 
     try:
-        main()
+        if arguments[0] == CODE:
+            exec(arguments[1], {"__name__": "__main__"})
+        else:
+            main()
     except Exception:
         # `main` sets the hook; multiprocessing would not call it.
         sys.excepthook(*sys.exc_info())
@@ -64,29 +70,58 @@ def _command(
         sys.stderr.flush()
 
 
+class Command:
+    """A command that runs; `ended` waits for it."""
+
+    def __init__(self, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> None:
+        self._arguments = arguments
+        self._folder = tempfile.TemporaryDirectory(prefix="shardwise-command-")
+        self._outputs = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        for path in self._outputs:
+            path.touch()
+        stdout, stderr = map(str, self._outputs)
+        given = (arguments, str(cwd), dict(env), (stdout, stderr))
+        self._process = warm_context().Process(target=_command, args=given)
+        self._process.start()
+
+    def ended(self) -> subprocess.CompletedProcess[str]:
+        """Returns its result, with output as text.
+
+        Raises AssertionError, and kills the command, if it runs for more than `LONGEST_S`.
+        """
+        with self._folder:
+            self._process.join(LONGEST_S)
+            if self._process.exitcode is None:
+                self._process.kill()
+                self._process.join()
+                raise AssertionError(f"{self._arguments} runs for more than {LONGEST_S:g} s")
+            stdout, stderr = (path.read_text() for path in self._outputs)
+            return subprocess.CompletedProcess(
+                self._arguments, self._process.exitcode, stdout, stderr
+            )
+
+
 def shardwise(
     *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end and returns its result, with output as text.
+    """Runs a command to its end and returns its result (`Command.ended`)."""
+    return Command(arguments, cwd or Path.cwd(), os.environ if env is None else env).ended()
 
-    Raises AssertionError, and kills the command, if it runs for more than `LONGEST_S`.
+
+def as_ranks(
+    world: int, *arguments: str, cwd: Path, env: Mapping[str, str]
+) -> list[subprocess.CompletedProcess[str]]:
+    """Runs a command as all ranks of one host, as torchrun starts them, to their ends.
+
+    Where ranks meet (`MASTER_PORT`, a store) is in `env`. `CODE` and a program are a command too.
     """
-    with tempfile.TemporaryDirectory(prefix="shardwise-command-") as folder:
-        stdout, stderr = (Path(folder) / name for name in ("stdout", "stderr"))
-        for path in (stdout, stderr):
-            path.touch()
-        environment = dict(os.environ if env is None else env)
-        given = (arguments, str(cwd or Path.cwd()), environment, (str(stdout), str(stderr)))
-        process = warm_context().Process(target=_command, args=given)
-        process.start()
-        process.join(LONGEST_S)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            raise AssertionError(f"{arguments} runs for more than {LONGEST_S:g} s")
-        return subprocess.CompletedProcess(
-            arguments, process.exitcode, stdout.read_text(), stderr.read_text()
-        )
+    common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
+    common |= {"MASTER_ADDR": "127.0.0.1", **env}
+    started = [
+        Command(arguments, cwd, {**os.environ, **common, "RANK": str(n), "LOCAL_RANK": str(n)})
+        for n in range(world)
+    ]
+    return [command.ended() for command in started]
 
 
 def succeed(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:

@@ -237,7 +237,7 @@ allow_arguments = true
         return marked(AGENT_MARKER, identity["id"])
 
     def assert_no_orphan(self) -> None:
-        for host in range(HOSTS):
+        for host in self.agents:
             try:
                 wait_for(lambda host=host: not self.processes(host), "no process")
             except AssertionError:
@@ -310,11 +310,12 @@ def running_cluster(
     lease_s: float,
     settings: Mapping[int, str] | None = None,
     network: Network | None = None,
+    hosts: int = HOSTS,
 ) -> Iterator[Cluster]:
-    """Runs a cluster until the block ends; its agents are live."""
+    """Runs a cluster until the block ends; the agents of its first `hosts` hosts are live."""
     cluster = Cluster(folder, lease_s, settings or {}, network or make_network())
     try:
-        for host in range(HOSTS):
+        for host in range(hosts):
             cluster.start_agent(host)
         yield cluster
     finally:

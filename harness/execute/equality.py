@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,7 +51,12 @@ class Case:
     name: str
     model: Model
     captured: Captured
-    strategies: Strategies
+    micro_batches: tuple[int, ...] = (1, 2)
+
+    @cached_property
+    def strategies(self) -> Strategies:
+        """Random plans of it, for who draws them: not needed on ranks."""
+        return Strategies(self.captured.graph, self.micro_batches)
 
     @property
     def family(self) -> str:
@@ -69,14 +75,22 @@ class Case:
         model = make(name, dtype)
         with computing(TOYS[name], dtype):
             captured = capture_module(model, name)
-            strategies = Strategies(captured.graph)
             try:
                 # For plans with micro-batches, here once and not on every rank.
                 smaller(captured, 2)
             except CaptureError:
                 # The module has its batch written into it.
-                strategies.micro_batches = (1,)
-        return cls(case, model, captured, strategies)
+                return cls(case, model, captured, (1,))
+        return cls(case, model, captured)
+
+
+def case_of(name: str) -> Case:
+    """Returns a family, which the first call makes and captures; in float64 if `DOUBLE` ends its
+    name."""
+    if name not in CASES:
+        family = name.removesuffix(DOUBLE)
+        CASES[name] = Case.of(family, torch.float32 if family == name else torch.float64)
+    return CASES[name]
 
 
 @dataclass
@@ -112,7 +126,7 @@ LIKE_NCCL = False
 """Whether collectives run as `through_host.py` has them, which all ranks of one GPU need."""
 CASES: dict[str, Case] = {}
 _REFERENCES: dict[tuple[str, int, int], Reference] = {}
-_MESHES: dict[tuple[int, ...], RankMesh] = {}
+_MESHES: dict[Any, RankMesh] = {}
 
 
 def reference(case: Case, parts: int, steps: int) -> Reference:
@@ -177,7 +191,7 @@ def parallel(case: Case, plan: dict[str, Any], compile: bool = False) -> Paralle
     torch.backends.cudnn.allow_tf32 = False  # else convolutions keep 10 bits on a GPU
     checked = documents.read(plan, documents.Plan)
     mesh = mesh_of(checked, dist.get_rank())
-    mesh = _MESHES.setdefault(mesh.sizes, mesh)
+    mesh = _MESHES.setdefault((type(mesh), mesh.names, mesh.sizes), mesh)
     with case.computing():
         return ParallelModule(case.captured, checked, mesh, DEVICE, compile=compile)
 
@@ -188,9 +202,7 @@ def compare_there(
     """Is `compare` on another device, for ranks that inherited no case: each makes its own."""
     global DEVICE, LIKE_NCCL
     DEVICE, LIKE_NCCL = torch.device(device), True
-    if name not in CASES:
-        family = name.removesuffix(DOUBLE)
-        CASES[name] = Case.of(family, torch.float32 if family == name else torch.float64)
+    case_of(name)
     return compare(rank, name, plan, steps)
 
 

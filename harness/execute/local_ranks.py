@@ -1,17 +1,11 @@
 """One rank of the check of local operators: every case on real process groups, against the whole.
 
-Started by test_local_operators.py: `python -m harness.execute.local_ranks RANK FILE SIZES CHOICE
-SEED` prints one JSON line. The whole operator runs on every rank from the same seeds, and each
-compares its own part.
+The whole operator runs on every rank from the same seeds, and each compares its own part.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
-import os
 import random
-import sys
 import traceback
 import zlib
 from collections.abc import Iterator, Sequence
@@ -251,16 +245,8 @@ def differs(got: torch.Tensor, right: torch.Tensor, tolerance: float) -> str | N
     return None
 
 
-def main(rank: int, file: str, sizes: Sequence[int], wanted: str, seed: int) -> dict:
-    torch.set_num_threads(1)
-    world = int(np.prod(sizes))
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{file}",
-        rank=rank,
-        world_size=world,
-        timeout=datetime.timedelta(seconds=60),
-    )
+def checked(rank: int, sizes: Sequence[int], wanted: str = "", seed: int = 0) -> dict:
+    """Returns what this rank finds on a mesh of `sizes`: of kinds with `wanted` in their name."""
     names = ("x", "y", "z")[: len(sizes)]
     mesh = RankMesh(names, sizes, rank)
     for axes in [(a,) for a in range(len(sizes))]:
@@ -284,16 +270,3 @@ def main(rank: int, file: str, sizes: Sequence[int], wanted: str, seed: int) -> 
                 wrong.append(f"{case.label}: {mistake}")
     dist.barrier()
     return {"rank": rank, "forms": forms, "wrong": wrong}
-
-
-if __name__ == "__main__":
-    report = main(
-        int(sys.argv[1]),
-        sys.argv[2],
-        [int(n) for n in sys.argv[3].split("x")],
-        sys.argv[4],
-        int(sys.argv[5]),
-    )
-    print(json.dumps(report), flush=True)
-    # At an orderly exit gloo's threads may still be running, which aborts one time in twenty.
-    os._exit(0)

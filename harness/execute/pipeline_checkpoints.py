@@ -1,31 +1,33 @@
 """Checkpoints of pipelines: saved and loaded under different cuts, or none, on the same ranks.
 
-    python -m harness.execute.pipeline_checkpoints FOLDER
-
-Trains GPT-2 with tied embeddings for some steps under a pipeline or a plan, saves, loads under the
-other, trains on, and prints the losses beside those of one device as JSON lines. A process of its
-own, as `pipeline_sweep`.
+Run by a keeper. Trains GPT-2 with tied embeddings for some steps under a pipeline or a plan, saves,
+loads under another, and trains on, beside one device.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import torch
 
 from harness.execute import equality
 from harness.execute.equality import ADAM
-from harness.execute.pipeline_sweep import made_case
-from harness.execute.pipelines import Pipelines
-from harness.execute.ranks import Ranks
+from harness.execute.pipeline_sweep import drawn, made_case, ranks_for
 from shardwise import documents
 from shardwise.execute.checkpoint import load, save
 from shardwise.execute.parallel import ParallelModule, mesh_of
 from shardwise.execute.pipeline.module import PipelineModule
 
-FAMILY, RANKS, PARTS, STEPS = "GPT-2", 4, 2, 3
+FAMILY, RANKS, PARTS, STEPS = "GPT-2", 4, 2, 2
+PAIRS = (
+    ("two stages", "plan"),
+    ("plan", "two stages"),
+    ("two stages", "two others"),
+    ("four stages", "two others"),
+    ("two on each", "plan"),
+    ("two stages", "two on each"),
+)
+"""Under what a checkpoint is saved, and under what it is loaded."""
 
 
 def trained(
@@ -57,11 +59,13 @@ def trained(
     return losses, float(optimizer.param_groups[0]["lr"])
 
 
-def main(folder: str) -> None:
-    """Prints a line per pair of plans."""
-    torch.set_num_threads(1)
-    case = made_case(FAMILY)
-    pipelines = Pipelines(case.captured.graph)
+def _alone(rank: int) -> list[float]:
+    return equality.reference(equality.CASES[FAMILY], PARTS, 2 * STEPS).losses
+
+
+def moved(folder: str) -> dict[str, Any]:
+    """Returns the losses of one device, and of each rank for each pair."""
+    case, pipelines = made_case(FAMILY), drawn(FAMILY)
     plans = {
         "plan": case.strategies.plan(RANKS, 2, micro_batches=PARTS),
         "two stages": pipelines.pipeline(RANKS, 2, 3, micro_batches=PARTS, bounds=(0, 2, 4)),
@@ -71,27 +75,13 @@ def main(folder: str) -> None:
             RANKS, 4, 3, schedule="interleaved", micro_batches=PARTS, stages_per_rank=2
         ),
     }
-    ranks = Ranks(RANKS, inherit=True)
-    for first, second in (
-        ("two stages", "plan"),
-        ("plan", "two stages"),
-        ("two stages", "two others"),
-        ("four stages", "two others"),
-        ("two on each", "plan"),
-        ("two stages", "two on each"),
-    ):
-        path = f"{folder}/{first} {second}"
-        before = ranks(trained, plans[first], path, False, True)
-        after = ranks(trained, plans[second], path, True, False)
-        line = {
-            "first": first,
-            "second": second,
-            "losses": [[*b[0], *a[0]] for b, a in zip(before, after, strict=True)],
-        }
-        print(json.dumps(line), flush=True)
-    ranks.stop()
-    print(json.dumps({"alone": equality.reference(case, PARTS, 2 * STEPS).losses}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    ranks = ranks_for(RANKS, [FAMILY])
+    before = {
+        first: ranks(trained, plans[first], f"{folder}/{first}", False, True)
+        for first in dict.fromkeys(first for first, _ in PAIRS)
+    }
+    losses = {}
+    for first, second in PAIRS:
+        after = ranks(trained, plans[second], f"{folder}/{first}", True, False)
+        losses[first, second] = [[*b[0], *a[0]] for b, a in zip(before[first], after, strict=True)]
+    return {"alone": ranks(_alone)[0], "pairs": losses}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-import shardwise
 from harness.execute.pipelines import Pipelines
+from harness.execute.ranks import free_port
+from harness.execute.remembered import parallelize, remember
 from shardwise.capture.model import Model
 from shardwise.execute.captured import capture_module
 
-BATCH = 16
+BATCH, NAME = 16, "net"
 
 
 class Block(torch.nn.Module):  # type: ignore[misc]
@@ -71,8 +74,36 @@ def a_batch() -> tuple[Any, Any]:
 
 def pipelines(precision: str = "captured", dropout: float = 0.0) -> Pipelines:
     """Returns random pipelines of the module."""
-    captured = capture_module(Model(a_module(dropout), a_batch()), "net")
+    captured = capture_module(Model(a_module(dropout), a_batch()), NAME)
     return Pipelines(captured.graph, precision)
+
+
+PATIENCE_S = 30.0
+"""How long ranks may take to end when one is lost."""
+
+
+def trained_until_lost(pipeline: dict[str, Any], lost: int, folder: str) -> list[int | None]:
+    """Trains on ranks that are forked from this process, of which one is lost; returns their exit
+    codes, None of those that go on after `PATIENCE_S`."""
+    world, port = pipeline["gpus"], free_port()
+    remember(Model(a_module(), a_batch()), NAME, pipeline["micro_batches"])
+    processes = [
+        multiprocessing.get_context("fork").Process(
+            target=train_until_lost, args=(rank, world, port, pipeline, lost, folder)
+        )
+        for rank in range(world)
+    ]
+    for process in processes:
+        process.start()
+    processes[lost].join(120.0)
+    until = time.monotonic() + PATIENCE_S
+    for process in processes:
+        process.join(max(until - time.monotonic(), 0.0))
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+        process.join()
+    return codes
 
 
 def train_until_lost(
@@ -83,7 +114,7 @@ def train_until_lost(
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=60))
-    model = shardwise.parallelize(a_module(), a_batch(), pipeline)
+    model = parallelize(a_module(), a_batch(), pipeline)
     try:
         for step in range(1000):
             if step == 2 and rank == lost:

@@ -1,10 +1,9 @@
-"""Families × random pipelines against one device, as JSON lines; run as a process of its own.
+"""Families × random pipelines against one device; run by a keeper, or as a program.
 
     python -m harness.execute.pipeline_sweep --cases 4:2:0:2,2:4:0:3:interleaved:2 [FAMILY…]
 
 A case is ranks:stages:first seed:seed after the last, and then :schedule:stages per rank where
-that is not one of those with one stage on each, in turns. A process of its own, because ranks are
-forked from it, which torch forbids once autograd has run. A family with " float64" behind its name
+that is not one of those with one stage on each, in turns. A family with " float64" behind its name
 is in double precision.
 """
 
@@ -12,7 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from collections.abc import Iterator
+from functools import cache
 from math import sqrt
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 
 from harness.execute import equality
 from harness.execute.equality import ADAM, Case, Errors
+from harness.execute.keeper import shared_ranks
 from harness.execute.pipelines import Pipelines
 from harness.execute.ranks import Ranks
 from shardwise import documents
@@ -72,15 +75,28 @@ def compare(rank: int, name: str, pipeline: dict[str, Any], steps: int) -> tuple
     return errors, list(parameters)
 
 
+@cache
 def made_case(name: str) -> Case:
     """Returns a family, made and captured for all numbers of micro-batches once."""
-    if name not in equality.CASES:
-        dtype = torch.float64 if name.endswith(equality.DOUBLE) else torch.float32
-        case = equality.CASES[name] = Case.of(name.removesuffix(equality.DOUBLE), dtype)
-        with case.computing():
-            for parts in MICRO_BATCHES:
-                smaller(case.captured, parts)
-    return equality.CASES[name]
+    case = equality.case_of(name)
+    with case.computing():
+        for parts in MICRO_BATCHES:
+            smaller(case.captured, parts)
+    return case
+
+
+@cache
+def drawn(name: str) -> Pipelines:
+    """Returns random pipelines of a family."""
+    return Pipelines(made_case(name).captured.graph)
+
+
+def ranks_for(world: int, names: list[str]) -> Ranks:
+    """Returns shared ranks that have these families on all parts of the batch."""
+    for name in names:
+        made_case(name)
+    ranks: Ranks = shared_ranks(world, [(name, MICRO_BATCHES) for name in names])
+    return ranks
 
 
 def one(ranks: Ranks, name: str, pipeline: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -109,35 +125,38 @@ def one(ranks: Ranks, name: str, pipeline: dict[str, Any], steps: int) -> dict[s
     return result
 
 
-def main() -> None:
-    """Prints one line per case."""
+def results(*arguments: str) -> Iterator[dict[str, Any]]:
+    """Yields a line for each case that the arguments of the program ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--cases", default="4:2:0:3")
     parser.add_argument("--steps", type=int, default=3)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    drawn = {name: Pipelines(made_case(name).captured.graph) for name in given.families}
+    given = parser.parse_args(arguments)
     for case in given.cases.split(","):
         *numbers, schedule, each = (
             case.split(":") if case.count(":") > 3 else [*case.split(":"), "", 1]
         )
         world, stages, first, last = map(int, numbers)
-        ranks = Ranks(world, inherit=True)
+        ranks = ranks_for(world, given.families)
         for seed in range(first, last):
-            for name, pipelines in drawn.items():
-                parts = MICRO_BATCHES[seed // 3 % len(MICRO_BATCHES)]
-                pipeline = pipelines.pipeline(
+            for name in given.families:
+                pipeline = drawn(name).pipeline(
                     world,
                     stages,
                     seed,
                     schedule=schedule or None,
-                    micro_batches=parts,
+                    micro_batches=MICRO_BATCHES[seed // 3 % len(MICRO_BATCHES)],
                     stages_per_rank=int(each),
                 )
-                print(json.dumps(one(ranks, name, pipeline, given.steps)), flush=True)
-        ranks.stop()
+                yield one(ranks, name, pipeline, given.steps)
+
+
+def listed(*arguments: str) -> list[dict[str, Any]]:
+    """Returns `results` as a list, for a keeper."""
+    return [*results(*arguments)]
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    for line in results(*sys.argv[1:]):
+        print(json.dumps(line), flush=True)

@@ -1,12 +1,10 @@
-"""Families × random strategies against one device, as JSON lines; run as a process of its own.
+"""Families × random strategies against one device; `main` prints them as JSON lines.
 
     python -m harness.execute.sweep --cases 4:0:2,8:2:3 [--steps 5] [--trace] [--mixed] [FAMILY…]
 
 A case is ranks:first seed:seed after the last. With `--mixed` strategies are for four ranks of
 several kinds, with `--order` operators run in another order than the program's. With `--device
 cuda` all ranks compute on one GPU, and their collectives pass through the host's memory.
-
-A process of its own, because ranks are forked from it, which torch forbids once autograd has run.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from math import inf
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,11 +22,20 @@ import torch
 from harness.execute import equality
 from harness.execute.bounds import TOLERANCE
 from harness.execute.families import TOYS
+from harness.execute.keeper import shared_ranks
 from harness.execute.mixed import MixedStrategies
 from harness.execute.orders import PROGRAM
 from harness.execute.ranks import Ranks
 
 TRACED = 12
+CPU = "cpu"
+
+
+@cache
+def mixed_strategies(name: str) -> MixedStrategies:
+    """Returns the strategies of a family for four ranks of several kinds."""
+    case = equality.case_of(name)
+    return MixedStrategies(case.captured.graph, case.micro_batches)
 
 
 def sweep(
@@ -40,37 +47,35 @@ def sweep(
     trace: bool = False,
     mixed: bool = False,
     order: str = PROGRAM,
-    device: str = "cpu",
+    device: str = CPU,
 ) -> Iterator[dict[str, Any]]:
     """Yields a result per family and seed; a case that fails does not end the sweep."""
     for name in names:
-        if name not in equality.CASES:
-            equality.CASES[name] = equality.Case.of(name)
-    several: dict[str, MixedStrategies] = {}
-    for name in names if mixed else ():
-        like = equality.CASES[name].strategies
-        several[name] = MixedStrategies(like.graph, like.micro_batches)
-    ranks = _ranks(world, device)
+        equality.case_of(name)
     for seed in seeds:
         for name in names:
             if mixed:
-                plan = several[name].plan(seed, order)
+                plan = mixed_strategies(name).plan(seed, order)
             else:
-                plan = equality.CASES[name].strategies.plan(world, seed, order=order)
+                plan = equality.case_of(name).strategies.plan(world, seed, order=order)
             # Tracing gathers tensors of one proportion, on CPUs.
-            traced = trace and not mixed and device == "cpu"
-            yield _one(ranks, name, seed, plan, steps, traced, device)
-    ranks.stop()
+            traced = trace and not mixed and device == CPU
+            yield _one(_ranks(world, device, names), name, seed, plan, steps, traced, device)
 
 
-def _ranks(world: int, device: str) -> Ranks:
-    return Ranks(world, inherit=True) if device == "cpu" else Ranks(world, spawn=True)
+def _ranks(world: int, device: str, names: Sequence[str]) -> Ranks:
+    return shared_ranks(world, names) if device == CPU else _spawned(world)
+
+
+@cache
+def _spawned(world: int) -> Ranks:
+    return Ranks(world, spawn=True)
 
 
 def _compared(
     ranks: Ranks, name: str, plan: dict[str, Any], steps: int, device: str
 ) -> equality.Errors:
-    if device == "cpu":
+    if device == CPU:
         errors: equality.Errors = ranks(equality.compare, name, plan, steps)[0]
     else:
         errors = ranks(equality.compare_there, device, name, plan, steps)[0]
@@ -118,49 +123,44 @@ def _in_double(
     then gradients jump though nothing is wrong. In float64 nothing lies that near.
     """
     double = f"{name}{equality.DOUBLE}"
-    if double not in equality.CASES:
-        equality.CASES[double] = equality.Case.of(name, torch.float64)
-    double_graph = equality.CASES[double].captured.graph
-    if {op.name for op in double_graph.operators} != set(plan["order"]):
+    graph = equality.case_of(double).captured.graph
+    if {op.name for op in graph.operators} != set(plan["order"]):
         return None
-    ranks = _ranks(world, device)
-    try:
-        return float(_compared(ranks, double, plan, steps, device).largest)
-    finally:
-        ranks.stop()
+    ranks = _ranks(world, device, [double])
+    return float(_compared(ranks, double, plan, steps, device).largest)
 
 
-def main() -> None:
-    """Prints one line per case."""
+def results(*arguments: str) -> Iterator[dict[str, Any]]:
+    """Yields a line for each case that the arguments of the command ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", default=list(TOYS))
     parser.add_argument("--cases", default="4:0:2", help="ranks:first:last, the last not included")
     parser.add_argument("--steps", type=int, default=equality.STEPS)
     parser.add_argument("--trace", action="store_true", help="name the first operators that differ")
     parser.add_argument("--mixed", action="store_true", help="strategies of several kinds")
-    parser.add_argument("--device", choices=("cpu", "cpu:0", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, default=inf, help="start no case after these")
+    parser.add_argument("--device", choices=(CPU, "cpu:0", "cuda"), default=CPU)
     parser.add_argument("--order", default=PROGRAM, help="of execution: rank, fifo, …, random")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    end = time.monotonic() + given.seconds
+    given = parser.parse_args(arguments)
     for case in given.cases.split(","):
         world, first, last = map(int, case.split(":"))
-        seeds = range(first, last)
-        for result in sweep(
+        yield from sweep(
             given.families,
             world,
-            seeds,
+            range(first, last),
             given.steps,
             trace=given.trace,
             mixed=given.mixed,
             order=given.order,
             device=given.device,
-        ):
-            print(json.dumps(result), flush=True)
-            if time.monotonic() > end:
-                return
+        )
+
+
+def listed(*arguments: str) -> list[dict[str, Any]]:
+    """Returns `results` as a list, for a keeper."""
+    return [*results(*arguments)]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    torch.set_num_threads(1)
+    for line in results(*sys.argv[1:]):
+        print(json.dumps(line), flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import shardwise
+from harness.commands import CODE, as_ranks, shardwise, succeed
 from harness.tiers import some
 
 pytest.importorskip("torch")
@@ -33,7 +33,6 @@ from shardwise.torch_operators import load_torch
 pytestmark = pytest.mark.torch
 
 PATIENCE_S = 300.0
-CLI = [sys.executable, "-m", "shardwise.cli.main"]
 MEASURE = [sys.executable, "-m", "shardwise.measure"]
 SMALL = ["--max-size", "16KiB", "--time-limit", "10"]
 
@@ -96,15 +95,10 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     assert document["points"]
     assert document["provenance"]["communication"] == "measured tables"
     assert hardware.provenance in document["provenance"]["profile"]
-    shown = subprocess.run(
-        [*CLI, "hardware", "show", str(tmp_path / "profile.json")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "reduce_scatter" in shown.stdout
-    assert "busbw" in shown.stdout
-    assert "waiting for the latest rank at a collective" in " ".join(shown.stdout.split())
+    shown = succeed("hardware", "show", str(tmp_path / "profile.json"))
+    assert "reduce_scatter" in shown
+    assert "busbw" in shown
+    assert "waiting for the latest rank at a collective" in " ".join(shown.split())
 
 
 @pytest.mark.full
@@ -289,26 +283,14 @@ with joined(world, MeasureOptions(backend="gloo")) as rank:
 """
 
 
-def _rank(program: str, number: int, place: Path) -> subprocess.Popen[str]:
-    """One of two ranks that run this program and meet in this folder."""
-    environment = {
-        **os.environ,
-        "RANK": str(number),
-        "LOCAL_RANK": str(number),
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        STORE_VARIABLE: str(place / "store"),
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True
-    )
+def _run_by_two(program: str, place: Path) -> None:
+    """Runs a program as two ranks that meet in this folder."""
+    ranks = as_ranks(2, CODE, program, cwd=place, env={STORE_VARIABLE: str(place / "store")})
+    assert [rank.returncode for rank in ranks] == [0, 0], [rank.stderr for rank in ranks]
 
 
 def test_ranks_agree_on_the_slowest_and_call_what_is_asked(tmp_path: Path) -> None:
-    ranks = [_rank(TWO_RANKS, number, tmp_path) for number in range(2)]
-    said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    _run_by_two(TWO_RANKS, tmp_path)
 
 
 @pytest.mark.full
@@ -337,9 +319,7 @@ with joined(find_world(), MeasureOptions(backend="gloo")) as rank:
 
 
 def test_the_time_of_the_host_is_the_same_on_all_ranks(tmp_path: Path) -> None:
-    ranks = [_rank(HOST_OF_TWO, number, tmp_path) for number in range(2)]
-    said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    _run_by_two(HOST_OF_TWO, tmp_path)
 
 
 def test_more_operators_take_the_host_longer() -> None:
@@ -384,13 +364,7 @@ except rank.PeersLost as error:
 
 
 def test_how_long_a_rank_waits_for_others_to_start_is_not_the_time_limit(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE.format(store=tmp_path / "store")],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = shardwise(CODE, ALONE.format(store=tmp_path / "store"))
     assert done.returncode == 0, done.stderr
 
 
@@ -416,6 +390,4 @@ with rank.joined(world, MeasureOptions(backend="gloo", time_limit_s=0.1)) as one
 @pytest.mark.full
 def test_a_rank_that_had_no_turn_decides_as_the_others_do(tmp_path: Path) -> None:
     """By its own clock no time is left: it would measure no larger product, the others would."""
-    ranks = [_rank(SUSPENDED, number, tmp_path) for number in range(2)]
-    said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    _run_by_two(SUSPENDED, tmp_path)

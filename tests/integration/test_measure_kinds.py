@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.commands import shardwise, succeed
+from harness.commands import as_ranks, succeed
+from harness.execute.ranks import free_port
 
 pytest.importorskip("torch")
 
@@ -19,7 +18,6 @@ from shardwise.hardware import load_hardware
 
 pytestmark = pytest.mark.torch
 
-PATIENCE_S = 400.0
 SOURCE = "zoo:mlp:layers=3,inputs=512,hidden=512"
 KINDS = ["--kinds", "fast=2,slow=2", "--slowed", "slow=2"]
 LARGE_S = 1e-4
@@ -31,20 +29,17 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a graph, and the profile of two fast and two slow ranks with its operators."""
     folder = tmp_path_factory.mktemp("kinds")
     succeed("capture", SOURCE, "--batch", "256", "-o", str(folder / "graph.json"))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "shardwise.measure", *KINDS, "--time-limit", "12"),
-            *("--max-size", "32KiB", "--operators", str(folder / "graph.json")),
-            *("-o", str(folder / "profile.json"), "--name", "two-kinds"),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    measure = ["measure", *KINDS, "--time-limit", "8", "--max-size", "32KiB"]
+    measure += ["--operators", "graph.json", "-o", "profile.json", "--name", "two-kinds"]
+    _on_four_ranks(folder, *measure)
     return folder
+
+
+def _on_four_ranks(folder: Path, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
+    """Runs a command as four ranks that meet in this folder; it ends well on all of them."""
+    done = as_ranks(4, *arguments, cwd=folder, env={"MASTER_PORT": str(free_port())})
+    assert [rank.returncode for rank in done] == [0] * 4, [rank.stderr for rank in done]
+    return done
 
 
 def _calls(document: dict[str, Any], kind: str) -> dict[Any, float]:
@@ -95,10 +90,11 @@ def test_a_plan_on_both_kinds_runs_on_these_ranks(measured: Path, tmp_path: Path
     if "cluster" not in document or len(document["cluster"]["blocks"]) < 2:
         pytest.skip("one group alone was faster on this machine")
     run = ["run", str(plan), "--graph", graph, "--steps", "2", "--warm-up", "1"]
-    succeed(*run, *KINDS, "-o", str(report))
+    _on_four_ranks(measured, *run, *KINDS, "-o", str(report))
     ran = json.loads(report.read_bytes())
     assert ran["device_kind"] == "2 fast, 2 slow"
     assert ran["iteration_s"]["median"] > 0
-    refused = shardwise(*run, "--kinds", "slow=2,fast=2")
-    assert refused.returncode == 2
-    assert "rank 0 has a device of kind 'slow' (expected 'fast'" in refused.stderr
+    others = [*run, "--kinds", "slow=2,fast=2"]
+    refused = as_ranks(4, *others, cwd=measured, env={"MASTER_PORT": str(free_port())})
+    assert {rank.returncode for rank in refused} == {2}
+    assert "rank 0 has a device of kind 'slow' (expected 'fast'" in refused[0].stderr

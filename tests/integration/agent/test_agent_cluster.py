@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=30) as running:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=15) as running:
         yield running
 
 

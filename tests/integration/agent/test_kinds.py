@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 SOURCE = "zoo:mlp:layers=2,inputs=64,hidden=128,classes=8,batch=32"
 SETTINGS = {0: 'kind = "slow"\nslowed = 2.0', 1: 'kind = "fast"', 2: 'kind = "fast"'}
-MEASURING = ["--time-limit=10", "--max-size=64KiB", "--collectives", "--quiet"]
+MEASURING = ["--time-limit=5", "--max-size=64KiB", "--collectives", "--quiet"]
 
 
 @pytest.fixture(scope="module")

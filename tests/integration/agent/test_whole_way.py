@@ -14,6 +14,7 @@ pytest.importorskip("service.routes.agents", reason="needs shardwise[service] wi
 from harness.agent.agent_harness import wait_for
 from harness.agent.cluster import Cluster, running_cluster
 from harness.commands import succeed
+from harness.tiers import some
 
 pytestmark = pytest.mark.torch
 
@@ -22,7 +23,7 @@ SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("whole-way"), lease_s=30) as running:
+    with running_cluster(tmp_path_factory.mktemp("whole-way"), lease_s=30, hosts=2) as running:
         yield running
         running.assert_no_orphan()
 
@@ -60,7 +61,7 @@ def plan(cluster: Cluster, graph_id: str, hardware: str, **asked: Any) -> dict[s
 
 
 def test_measure_plan_run_compare_refit(cluster: Cluster, tmp_path: Path) -> None:
-    measuring = ["--time-limit=10", "--max-size=256KiB", "--collectives", "--quiet"]
+    measuring = ["--time-limit=5", "--max-size=64KiB", "--collectives", "--quiet"]
     launch(
         cluster, kind="measure", agents=2, ranks_per_agent=1, hardware="pair", arguments=measuring
     )
@@ -91,15 +92,16 @@ def test_measure_plan_run_compare_refit(cluster: Cluster, tmp_path: Path) -> Non
     assert off < max(abs(run["errors"]["compute"]), 0.05)
 
 
-def test_a_pipeline_runs_on_two_hosts(cluster: Cluster) -> None:
+# A plan is launched by its id above, a pipeline here as a document.
+@pytest.mark.parametrize("how", some(["plan", "plan_id"], lambda how: how == "plan"))
+def test_a_pipeline_runs_on_two_hosts(cluster: Cluster, how: str) -> None:
     options = {"micro_batches": [4]}
     pipeline = plan(cluster, graph(cluster), "l4", stages=[2], options=options)
     assert pipeline["schema"] == "shardwise.pipeline/1"
     given = {"agents": 2, "arguments": [f"--source={SOURCE}", "--steps=4"]}
-    for how in ({"plan_id": pipeline["id"]}, {"plan": pipeline}):
-        ran = launch(cluster, **how, **given)
-        assert ran["summary"]["predicted"]["step_s"] == pipeline["predicted"]["step_s"]
-        (run,) = ran["runs"]
-        stages = run["measurement"]["stages"]
-        assert [stage["stage"] for stage in stages] == [0, 1]
-        assert all(abs(stage["peak_error"]) < 0.5 for stage in stages), stages
+    ran = launch(cluster, **{how: pipeline["id"] if how == "plan_id" else pipeline}, **given)
+    assert ran["summary"]["predicted"]["step_s"] == pipeline["predicted"]["step_s"]
+    (run,) = ran["runs"]
+    stages = run["measurement"]["stages"]
+    assert [stage["stage"] for stage in stages] == [0, 1]
+    assert all(abs(stage["peak_error"]) < 0.5 for stage in stages), stages

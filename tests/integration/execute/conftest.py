@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from harness.execute.ranks import Ranks
+    from harness.execute.keeper import SharedRanks
 
 
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    """Four ranks, for the tests of a module."""
-    from harness.execute.ranks import Ranks  # torch is not everywhere
+def _shared(world: int) -> SharedRanks:
+    from harness.execute.keeper import SharedRanks, keeper  # torch is not everywhere
 
-    ranks = Ranks(4)
-    yield ranks
-    ranks.stop()
+    return SharedRanks(keeper(), world)
+
+
+@pytest.fixture(scope="session")
+def four() -> SharedRanks:
+    """Four ranks, for all tests of this process."""
+    return _shared(4)
+
+
+@pytest.fixture(scope="session")
+def two() -> SharedRanks:
+    """Two ranks."""
+    return _shared(2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.split_mlp import Mlp, SplitMlp, train  # noqa: E402
 from shardwise.errors import BadInput, ShardwiseError  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
@@ -28,13 +27,6 @@ pytestmark = pytest.mark.torch
 ADAM = partial(torch.optim.AdamW, lr=0.02, betas=(0.8, 0.95), weight_decay=0.1)
 SGD = partial(torch.optim.SGD, lr=0.02, momentum=0.9)
 AXES = ("data", "model")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
 
 
 def model_on(rank: int, sizes: tuple[int, int], zero: int, axes: tuple[int, ...]) -> SplitMlp:
@@ -75,7 +67,7 @@ def alone(path: Path | None, make: Any) -> list[float]:
 )
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_saved_on_four_ranks_loaded_on_two_and_one(
-    four: Ranks, two: Ranks, tmp_path: Path, zero: int, make: Any
+    four: SharedRanks, two: SharedRanks, tmp_path: Path, zero: int, make: Any
 ) -> None:
     wanted = pytest.approx(alone(None, make), rel=1e-5)
     path = tmp_path / "state"
@@ -91,7 +83,7 @@ def test_saved_on_four_ranks_loaded_on_two_and_one(
         assert losses == on
 
 
-def test_saved_on_one_device_loaded_on_four(four: Ranks, tmp_path: Path) -> None:
+def test_saved_on_one_device_loaded_on_four(four: SharedRanks, tmp_path: Path) -> None:
     model = Mlp()
     optimizer = ADAM(model.parameters())
     train(model, optimizer, range(3))

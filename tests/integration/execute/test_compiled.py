@@ -6,12 +6,7 @@ compiles C++, which takes seconds for every region.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +15,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("timm")
 
-import shardwise  # noqa: E402
+from harness.execute import compiled  # noqa: E402
 from harness.execute.bounds import DOUBLE_TOLERANCE, KINDS, TOLERANCE  # noqa: E402
 from harness.execute.families import TOYS  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks, keeper  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -35,7 +31,6 @@ from shardwise.execute.region import Region  # noqa: E402
 from shardwise.execute.regions import in_regions  # noqa: E402
 
 pytestmark = pytest.mark.torch
-ROOT = Path(__file__).parents[3]
 STEPS = 3
 
 COMPILED = [("MLP", 2), ("GPT-2", 2), ("Llama", 0), ("VGG", 1), ("ResNet float64", 0)]
@@ -53,15 +48,9 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def trained(cases: list[tuple[str, int]], backend: str) -> list[dict[str, Any]]:
-    named = ",".join(f"{family}:{seed}" for family, seed in cases)
-    arguments = ["--cases", named, "--backend", backend, "--steps", str(STEPS)]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.execute.compiled", *arguments],
-        capture_output=True, text=True, timeout=1800, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+def trained(family: str, seed: int, backend: str) -> dict[str, Any]:
+    result: dict[str, Any] = keeper().run(compiled.result, family, seed, 2, STEPS, backend)
+    return result
 
 
 def check(result: dict[str, Any]) -> None:
@@ -77,7 +66,7 @@ def check(result: dict[str, Any]) -> None:
 @needs_compiler
 @pytest.mark.parametrize(("family", "seed"), some(COMPILED, lambda case: case == COMPILED[0]))
 def test_compiled_plans_compute_what_one_device_computes(family: str, seed: int) -> None:
-    (result,) = trained([(family, seed)], "inductor")
+    result = trained(family, seed, "inductor")
     assert result["micro_batches"] == (2 if seed == 2 else 1)
     check(result)
 
@@ -86,15 +75,8 @@ def test_compiled_plans_compute_what_one_device_computes(family: str, seed: int)
 @pytest.mark.parametrize(("family", "seed"), TRACED)
 def test_traced_plans_compute_what_one_device_computes(family: str, seed: int) -> None:
     name = f"{family} float64" if family in KINKED else family
-    (result,) = trained([(name, seed)], "aot_eager")
+    result = trained(name, seed, "aot_eager")
     check(result)
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
 
 
 def a_module() -> Any:
@@ -125,16 +107,16 @@ def plans(seeds: range, **options: Any) -> list[dict[str, Any]]:
 
 def _programs(rank: int, plan: dict[str, Any]) -> tuple[Any, Any, Any]:
     """The programs of a plan for eager and for compiled kernels, and what refuses to compile it."""
-    eager = shardwise.parallelize(a_module(), a_batch(), {**plan, "kernels": "eager"})
-    asked = shardwise.parallelize(a_module(), a_batch(), {**plan, "kernels": "compiled"})
+    eager = parallelize(a_module(), a_batch(), {**plan, "kernels": "eager"})
+    asked = parallelize(a_module(), a_batch(), {**plan, "kernels": "compiled"})
     try:
-        shardwise.parallelize(a_module(), a_batch(), plan, compile=True)
+        parallelize(a_module(), a_batch(), plan, compile=True)
     except BadInput as error:
         return eager.program, asked.program, str(error)
     return eager.program, asked.program, None
 
 
-def test_a_plan_for_compiled_kernels_is_compiled(two: Ranks) -> None:
+def test_a_plan_for_compiled_kernels_is_compiled(two: SharedRanks) -> None:
     (plan,) = plans(range(1), zero=(0,), recompute="never", reuse=False)
     for eager, asked, refused in two(_programs, plan):
         assert refused is None and eager.regions == () and asked.obstacle is None
@@ -149,14 +131,14 @@ def test_a_plan_for_compiled_kernels_is_compiled(two: Ranks) -> None:
         ({"zero": (0,), "recompute": "always"}, "runs forward again in backward"),
     ],
 )
-def test_what_cannot_be_compiled_is_refused(two: Ranks, options: Any, why: str) -> None:
+def test_what_cannot_be_compiled_is_refused(two: SharedRanks, options: Any, why: str) -> None:
     """Asked for by the plan alone, it runs eagerly and says so."""
     for _, asked, refused in two(_programs, plans(range(1), **options)[0]):
         assert asked.regions == () and why in asked.obstacle
         assert refused is not None and why in refused and "compile" in refused
 
 
-def test_moves_in_backward_are_refused(two: Ranks) -> None:
+def test_moves_in_backward_are_refused(two: SharedRanks) -> None:
     (plan,) = plans(range(1), zero=(0,), recompute="never", reuse=False)
     moved = next(edge for edge in plan["edges"] if edge["forward"])
     moved["kept"], moved["again"] = "before", moved["forward"]

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks, keeper  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -109,11 +109,8 @@ def _executed(rank: int, plan: dict[str, Any]) -> Counter[str]:
 
 def test_a_plan_runs_again_what_torchs_checkpoint_does() -> None:
     never = Strategies(_captured().graph).plan(1, 0, zero=(0,), recompute="never", micro_batches=1)
-    ranks = Ranks(1)
-    try:
-        (again,), (once,) = ranks(_executed, _layers_again()), ranks(_executed, never)
-    finally:
-        ranks.stop()
+    one = SharedRanks(keeper(), 1)
+    (again,), (once,) = one(_executed, _layers_again()), one(_executed, never)
     found = _added(again, once)
     assert found == _of_checkpoint()
     # Of seven products of a layer the last, the down projection, does not run again.

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,8 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
+from harness.execute.keeper import SharedRanks, keeper
+from harness.execute.local_ranks import checked
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local import local_operator
 from shardwise.execute.rank_mesh import RankMesh
@@ -25,51 +23,24 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[3]
 
 
-def _on_ranks(tmp_path: Path, sizes: str, count: int, wanted: str = "") -> list[dict[str, Any]]:
-    """What every rank found; they run as processes of their own, on the machine's idle time."""
-    command = [sys.executable, "-W", "ignore", "-m", "harness.execute.local_ranks"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store"), sizes, wanted, "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
-        for rank in range(count)
-    ]
-    reports = []
-    try:
-        for process in started:
-            out, err = process.communicate(timeout=540)
-            assert process.returncode == 0, err[-2000:]
-            reports.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in started:
-            process.kill()
-    return reports
-
-
 def _compare(reports: list[dict[str, Any]], cases: int) -> None:
     for rank in reports:
         assert rank["wrong"] == [], f"rank {rank['rank']}: " + "\n".join(rank["wrong"][:20])
         assert sum(rank["forms"].values()) > cases
 
 
-def test_every_loop_of_every_operator_on_two_ranks(tmp_path: Path) -> None:
-    _compare(_on_ranks(tmp_path, "2", 2), 1900)
+def test_every_loop_of_every_operator_on_two_ranks(two: SharedRanks) -> None:
+    _compare(two(checked, (2,)), 1900)
 
 
 @pytest.mark.full
-def test_uneven_shares_on_three_ranks(tmp_path: Path) -> None:
-    _compare(_on_ranks(tmp_path, "3", 3), 800)
+def test_uneven_shares_on_three_ranks() -> None:
+    _compare(SharedRanks(keeper(), 3)(checked, (3,)), 800)
 
 
 @pytest.mark.full
-def test_pairs_of_loops_on_four_ranks(tmp_path: Path) -> None:
-    _compare(_on_ranks(tmp_path, "2x2", 4), 3000)
+def test_pairs_of_loops_on_four_ranks(four: SharedRanks) -> None:
+    _compare(four(checked, (2, 2)), 3000)
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -13,14 +13,13 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-import shardwise  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from harness.execute.mixed import MixedStrategies, data_parallel  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.remembered import capture_module, parallelize  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.cost.mixed.proportions import cut  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
-from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.communication import CommunicationClock  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
@@ -96,14 +95,14 @@ def _clip(model: Any) -> Any:
 
 def _resumed(rank: int, plan: dict[str, Any], other: dict[str, Any], path: Path) -> list[float]:
     """Trains two steps by a plan, and two more by another from the checkpoint of the first."""
-    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    model = parallelize(a_module(), a_batch(), plan)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     share, _ = model.share(*a_batch())
     assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in share)
     losses = _trained(model, optimizer, _clip, 2, share)
     model.sync_buffers()
     save(model, optimizer, path)
-    model = shardwise.parallelize(a_module(), a_batch(), other)
+    model = parallelize(a_module(), a_batch(), other)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     load(model, optimizer, path)
     return losses + _trained(model, optimizer, _clip, 2)
@@ -113,7 +112,7 @@ def _resumed(rank: int, plan: dict[str, Any], other: dict[str, Any], path: Path)
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.full) for n in range(4, 12))]
 )
 def test_a_checkpoint_is_trained_on_under_another_plan(
-    four: Ranks, strategies: MixedStrategies, tmp_path: Path, seed: int
+    four: SharedRanks, strategies: MixedStrategies, tmp_path: Path, seed: int
 ) -> None:
     # Single numbers under float32: the norm is summed in float32.
     wanted = pytest.approx(_alone(4), rel=1e-6)
@@ -124,7 +123,7 @@ def test_a_checkpoint_is_trained_on_under_another_plan(
 
 def _rows(rank: int, plan: dict[str, Any]) -> tuple[int, int, int]:
     """This rank's rows of the batch, elements of parameters and elements of optimizer state."""
-    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    model = parallelize(a_module(), a_batch(), plan)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     share, _ = model.share(*a_batch())
     _trained(model, optimizer, _clip, 1, share)
@@ -149,7 +148,7 @@ def _number(strategies: MixedStrategies, origin: str) -> tuple[int, list[int]]:
 
 
 def test_ranks_load_their_shares_and_blocks_without_any_have_no_parameters(
-    four: Ranks, strategies: MixedStrategies
+    four: SharedRanks, strategies: MixedStrategies
 ) -> None:
     number, weights = _number(strategies, "proportional to peaks")
     rows = four(_rows, _uniform(strategies, 1, number))
@@ -163,7 +162,7 @@ def test_ranks_load_their_shares_and_blocks_without_any_have_no_parameters(
 
 
 def test_a_server_alone_has_the_state_and_uneven_shards_have_their_shares(
-    four: Ranks, strategies: MixedStrategies
+    four: SharedRanks, strategies: MixedStrategies
 ) -> None:
     cluster = strategies.problem(1).cluster
     sums = strategies.problem(1).context.mesh.gradient_sums
@@ -192,7 +191,9 @@ def _slowed(rank: int, plan: dict[str, Any], times: list[float]) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_slowed_ranks_compute_the_same(four: Ranks, strategies: MixedStrategies, seed: int) -> None:
+def test_slowed_ranks_compute_the_same(
+    four: SharedRanks, strategies: MixedStrategies, seed: int
+) -> None:
     wanted = pytest.approx(_alone(3), rel=1e-6)
     for losses in four(_slowed, strategies.plan(seed), [1.0, 2.25, 1.0, 3.5]):
         assert losses == wanted
@@ -225,7 +226,7 @@ def _counted(rank: int, plan: dict[str, Any], times: float) -> tuple[Counter[str
 
 
 def test_slowed_ranks_run_operators_so_many_times_and_send_as_much(
-    four: Ranks, strategies: MixedStrategies
+    four: SharedRanks, strategies: MixedStrategies
 ) -> None:
     number, _ = _number(strategies, "proportional to peaks")
     plan = _uniform(strategies, 1, number, zero=0)
@@ -239,7 +240,7 @@ def test_slowed_ranks_run_operators_so_many_times_and_send_as_much(
 
 def _refusal(rank: int, plan: dict[str, Any]) -> str:
     try:
-        shardwise.parallelize(a_module(), a_batch(), plan)
+        parallelize(a_module(), a_batch(), plan)
     except BadInput as error:
         return str(error)
     return ""
@@ -255,7 +256,7 @@ def _refusal(rank: int, plan: dict[str, Any]) -> str:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    four: Ranks, strategies: MixedStrategies, change: Any, said: str
+    four: SharedRanks, strategies: MixedStrategies, change: Any, said: str
 ) -> None:
     plan = strategies.plan(1)
     change(plan)

@@ -11,9 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from harness.execute.keeper import SharedRanks, graph_of_source, keeper  # noqa: E402
 from harness.execute.mixed import MixedStrategies, data_parallel, drawn_strategy  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
-from harness.execute.sources import captured_source  # noqa: E402
 from harness.execute.trained_rank import TrainedRank  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise import documents  # noqa: E402
@@ -107,9 +106,9 @@ ALWAYS = ("uneven", "a server that updates", "random 3")
     ),
 )
 def test_every_rank_needs_what_is_predicted_of_its_place(
-    four: Ranks, model: str, case: str
+    four: SharedRanks, model: str, case: str
 ) -> None:
-    strategies = MixedStrategies(captured_source(*SOURCES[model]).graph, (1,))
+    strategies = MixedStrategies(keeper().run(graph_of_source, 4, SOURCES[model]), (1,))
     bundle, make = CASES[case]
     problem = strategies.problem(bundle)
     choices, edges = make(problem)

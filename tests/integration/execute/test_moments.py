@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from shardwise.execute.collectives import Change, change  # noqa: E402
 from shardwise.execute.communication import CommunicationClock  # noqa: E402
 from shardwise.execute.local.moments import Moments  # noqa: E402
@@ -20,13 +19,6 @@ from shardwise.sharding.layout import REPLICATE as R  # noqa: E402
 pytestmark = pytest.mark.torch
 
 DIMS = {"by channel": (0, 2, 3), "of a sample": (1, 2, 3), "of rows": (3,)}
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
 
 
 def mesh_of(rank: int) -> RankMesh:
@@ -56,7 +48,7 @@ def normalised(rank: int, dims: tuple[int, ...]) -> tuple[dict[str, int], list[s
 
 
 @pytest.mark.parametrize("dims", DIMS.values(), ids=DIMS)
-def test_two_sums_and_nothing_kept_but_the_input(two: Ranks, dims: tuple[int, ...]) -> None:
+def test_two_sums_and_nothing_kept_but_the_input(two: SharedRanks, dims: tuple[int, ...]) -> None:
     for calls, kept in two(normalised, dims):
         assert calls == {"all_reduce": 2}
         assert kept == []
@@ -77,7 +69,7 @@ def far_from_zero(rank: int, dims: tuple[int, ...]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("dims", DIMS.values(), ids=DIMS)
-def test_moments_far_from_zero(two: Ranks, dims: tuple[int, ...]) -> None:
+def test_moments_far_from_zero(two: SharedRanks, dims: tuple[int, ...]) -> None:
     for mean, variance in two(far_from_zero, dims):
         assert mean < 1e-3
         assert variance < 1e-3
@@ -107,6 +99,6 @@ def moved(rank: int) -> tuple[tuple[float, float], tuple[float, float]]:
     return figures[0], figures[1]
 
 
-def test_packing_counts_as_communication(two: Ranks) -> None:
+def test_packing_counts_as_communication(two: SharedRanks) -> None:
     """Two ticks more: from the move's begin to its collective's, and from its end to the move's."""
     assert two(moved) == [((3.0, 2.0), (1.0, 2.0))] * 2

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import shardwise  # noqa: E402
 from harness.execute.bounds import equal  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.execute.swept import swept  # noqa: E402
 from harness.tiers import some  # noqa: E402
@@ -78,7 +78,7 @@ def a_batch() -> tuple[Any, Any]:
 
 def _traced(rank: int, plan: dict[str, Any]) -> tuple[list[str], list[str], float, list[float]]:
     """Returns the operators as forward and backward ran them, the loss, and sums of gradients."""
-    model = shardwise.parallelize(two_towers(), a_batch(), plan)
+    model = parallelize(two_towers(), a_batch(), plan)
     forward: list[str] = []
     backward: list[str] = []
 
@@ -106,7 +106,7 @@ def strategies() -> Strategies:
 
 
 @pytest.mark.parametrize("order", ["random", "rank"])
-def test_what_ran_is_the_plans_order(four: Ranks, strategies: Strategies, order: str) -> None:
+def test_what_ran_is_the_plans_order(four: SharedRanks, strategies: Strategies, order: str) -> None:
     """Forward and backward, on every rank, also where groups run again or are under ZeRO 3."""
     moved = False
     for seed in range(5):
@@ -125,13 +125,13 @@ def test_what_ran_is_the_plans_order(four: Ranks, strategies: Strategies, order:
 
 def _refused(rank: int, plan: dict[str, Any], compile: bool) -> str:
     try:
-        shardwise.parallelize(two_towers(), a_batch(), plan, compile=compile)
+        parallelize(two_towers(), a_batch(), plan, compile=compile)
     except BadInput as error:
         return str(error)
     return ""
 
 
-def test_orders_that_cannot_be_run_are_refused(four: Ranks, strategies: Strategies) -> None:
+def test_orders_that_cannot_be_run_are_refused(four: SharedRanks, strategies: Strategies) -> None:
     plan = strategies.plan(4, 0, order="rank", zero=(0,), recompute="never", reuse=False)
     said = four(_refused, {**plan, "order": plan["order"][::-1]}, False)
     assert all("order: has" in text and "which it needs" in text for text in said)
@@ -140,7 +140,7 @@ def test_orders_that_cannot_be_run_are_refused(four: Ranks, strategies: Strategi
 
 
 def _twice(rank: int, plan: dict[str, Any]) -> str:
-    model = shardwise.parallelize(two_towers(), a_batch(), plan)
+    model = parallelize(two_towers(), a_batch(), plan)
     loss = model(*a_batch())
     loss.backward(retain_graph=True)
     try:
@@ -150,6 +150,6 @@ def _twice(rank: int, plan: dict[str, Any]) -> str:
     return ""
 
 
-def test_backward_runs_once(four: Ranks, strategies: Strategies) -> None:
+def test_backward_runs_once(four: SharedRanks, strategies: Strategies) -> None:
     plan = strategies.plan(4, 1, order="random", zero=(0,), recompute="never", reuse=False)
     assert all("backward has run already" in text for text in four(_twice, plan))

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 
 import shardwise  # noqa: E402
 from harness.execute import equality  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -88,7 +89,9 @@ def _errors(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "seeds", some([range(3), range(3, 10)], lambda seeds: seeds.start == 0), ids=str
 )
-def test_a_users_module_computes_what_it_computes_on_one_device(four: Ranks, seeds: range) -> None:
+def test_a_users_module_computes_what_it_computes_on_one_device(
+    four: SharedRanks, seeds: range
+) -> None:
     for plan in plans(seeds):
         for off, worst in four(_errors, plan):
             assert off < 1e-6
@@ -109,14 +112,14 @@ def _without_sums(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
         crossing.run = kept  # type: ignore[attr-defined]
 
 
-def test_a_lost_all_reduce_is_seen(four: Ranks) -> None:
+def test_a_lost_all_reduce_is_seen(four: SharedRanks) -> None:
     seen = [max(max(pair) for pair in four(_without_sums, plan)) for plan in plans(range(3))]
     assert max(seen) > 1e-3
 
 
 def _runs(rank: int, plan: dict[str, Any]) -> dict[str, int]:
     """How often each operator ran in one step."""
-    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    model = parallelize(a_module(), a_batch(), plan)
     count: Counter[str] = Counter()
     for instruction in model._programs[0].instructions:
         if instruction.tensors:
@@ -135,7 +138,7 @@ def _counting(name: str, run: Any, count: Counter[str]) -> Any:
     return counted
 
 
-def test_recomputed_groups_and_no_others_run_twice(four: Ranks) -> None:
+def test_recomputed_groups_and_no_others_run_twice(four: SharedRanks) -> None:
     for plan in plans(range(4), zero=(0,), micro_batches=1):
         again = {
             op["name"]: group["recompute"] and op.get("runs_again", True)
@@ -163,14 +166,14 @@ def _with_another_layout(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
     module, (features, labels) = a_module(), a_batch()
-    model = shardwise.parallelize(module, (features, labels), plan)
+    model = parallelize(module, (features, labels), plan)
     model.eval()
     attempts = [
-        lambda: shardwise.parallelize(module, (features[:8], labels[:8]), plan),
-        lambda: shardwise.parallelize(torch.nn.Sequential(module.first), (features,), plan),
-        lambda: shardwise.parallelize(module, (features, labels), {**plan, "gpus": 8}),
-        lambda: shardwise.parallelize(module, (features, labels), {**plan, "precision": "fp8"}),
-        lambda: shardwise.parallelize(module, (features, labels), _with_another_layout(plan)),
+        lambda: parallelize(module, (features[:8], labels[:8]), plan),
+        lambda: parallelize(torch.nn.Sequential(module.first), (features,), plan),
+        lambda: parallelize(module, (features, labels), {**plan, "gpus": 8}),
+        lambda: parallelize(module, (features, labels), {**plan, "precision": "fp8"}),
+        lambda: parallelize(module, (features, labels), _with_another_layout(plan)),
         lambda: model(features, labels),
         lambda: model.train()(features[:7], labels),
         lambda: model.train()(features.double(), labels),
@@ -187,7 +190,7 @@ def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
     return said
 
 
-def test_what_does_not_fit_is_refused_in_one_line(four: Ranks) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(four: SharedRanks) -> None:
     words = (
         "its batch is 8, the plan's 16",
         "operator 0",

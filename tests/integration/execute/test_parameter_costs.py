@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from shardwise.execute.parameters import ParameterSpec, ParameterStore  # noqa: E402
 from shardwise.execute.parameters.gathering import GatheredParameter  # noqa: E402
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
@@ -112,13 +112,13 @@ def priced(zero: int, micro: int) -> dict[Any, tuple[int, int]]:
 
 @pytest.mark.parametrize("micro", [1, 3])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_collectives_are_those_priced(four: Ranks, zero: int, micro: int) -> None:
+def test_collectives_are_those_priced(four: SharedRanks, zero: int, micro: int) -> None:
     for counts in four(counted, zero, micro, 0):
         assert counts == priced(zero, micro)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_buckets_carry_the_same_bytes_in_fewer_calls(four: Ranks, zero: int) -> None:
+def test_buckets_carry_the_same_bytes_in_fewer_calls(four: SharedRanks, zero: int) -> None:
     wanted = priced(zero, 1)
     for counts in four(counted, zero, 1, 3 * BYTES):
         for key, (calls, volume) in wanted.items():
@@ -162,7 +162,7 @@ def kept_whole(rank: int, hooked: bool) -> tuple[int, bool]:
     return min(steps), all(p.grad.numel() == p.numel() for p in store.parameters().values())
 
 
-def test_under_zero_3_parameters_are_whole_only_while_used(four: Ranks) -> None:
+def test_under_zero_3_parameters_are_whole_only_while_used(four: SharedRanks) -> None:
     # One in use, one that its last operator or a communication thread has not let go of yet.
     for most, shards in four(kept_whole, True):
         assert most <= 3 and shards
@@ -201,7 +201,7 @@ def whole_gradients(rank: int, zero: int, micro: int) -> int:
 @pytest.mark.parametrize("micro", [1, 3])
 @pytest.mark.parametrize("zero", [2, 3])
 def test_whole_gradients_go_when_the_next_are_on_their_way(
-    four: Ranks, zero: int, micro: int
+    four: SharedRanks, zero: int, micro: int
 ) -> None:
     # One begins, one is on its way, one that a communication thread has not let go of yet.
     assert max(four(whole_gradients, zero, micro)) <= 3
@@ -225,5 +225,5 @@ def held_gradients(rank: int) -> list[int]:
     return [size, int(memory.expired())]
 
 
-def test_under_zero_0_buckets_go_with_the_gradients(four: Ranks) -> None:
+def test_under_zero_0_buckets_go_with_the_gradients(four: SharedRanks) -> None:
     assert four(held_gradients) == [[LAYERS * BYTES, 1]] * 4

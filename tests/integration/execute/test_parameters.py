@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks  # noqa: E402
 from shardwise.execute.parameters import (  # noqa: E402
     ParameterSpec,
     ParameterStore,
@@ -172,28 +172,28 @@ def near(answers: list[tuple[float, float]], bound: float = 1e-6) -> None:
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("axes", [(0, 1), (0,), (1,)], ids=["all", "data", "model"])
-def test_stages_and_hybrid_axes(four: Ranks, stage: int, axes: tuple[int, ...]) -> None:
+def test_stages_and_hybrid_axes(four: SharedRanks, stage: int, axes: tuple[int, ...]) -> None:
     near(four(run_store, under(stage, axes), ADAM))
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_micro_batches(four: Ranks, stage: int) -> None:
+def test_micro_batches(four: SharedRanks, stage: int) -> None:
     near(four(run_store, under(stage, (0,)), ADAM, 3))
 
 
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_two_backward_calls_before_a_step(four: Ranks, stage: int, to_none: bool) -> None:
+def test_two_backward_calls_before_a_step(four: SharedRanks, stage: int, to_none: bool) -> None:
     near(four(run_store, under(stage, (0,)), ADAM, 2, None, 2, to_none))
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_a_parameter_used_by_two_operators(four: Ranks, stage: int) -> None:
+def test_a_parameter_used_by_two_operators(four: SharedRanks, stage: int) -> None:
     near(four(run_store, under(stage), ADAM, 1, None, 1, True, True))
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_clipping(four: Ranks, stage: int) -> None:
+def test_clipping(four: SharedRanks, stage: int) -> None:
     near(four(run_store, under(stage, (0,)), ADAM, 1, 0.5))
 
 
@@ -208,17 +208,17 @@ def test_clipping(four: Ranks, stage: int) -> None:
     ids=["sgd", "adam-fused", "adamw-foreach", "adamw-loop"],
 )
 @pytest.mark.parametrize("stage", [0, 1, 3])
-def test_ordinary_optimizers(four: Ranks, stage: int, make: Any) -> None:
+def test_ordinary_optimizers(four: SharedRanks, stage: int, make: Any) -> None:
     near(four(run_store, under(stage), make))
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_one_bucket_per_parameter(four: Ranks, stage: int) -> None:
+def test_one_bucket_per_parameter(four: SharedRanks, stage: int) -> None:
     near(four(run_store, under(stage, (0,)), ADAM, 2, None, 1, True, False, 0))
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_bfloat16(four: Ranks, stage: int) -> None:
+def test_bfloat16(four: SharedRanks, stage: int) -> None:
     """Sums of bfloat16 gradients round in another order: SGD's steps stay within a few units."""
     specs = tuple(replace(s, dtype="bfloat16") if not s.buffer else s for s in under(stage))
     near(four(run_store, specs, partial(torch.optim.SGD, lr=1e-3)), 2**-5)
@@ -247,7 +247,9 @@ def large_alone(rank: int, to_none: bool, stage: int, columns: int) -> bool:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 # With 1025 columns four ranks have shards of another size than the last.
 @pytest.mark.parametrize("columns", [513, 1025])
-def test_a_large_gradient_goes_alone(four: Ranks, to_none: bool, stage: int, columns: int) -> None:
+def test_a_large_gradient_goes_alone(
+    four: SharedRanks, to_none: bool, stage: int, columns: int
+) -> None:
     assert all(four(large_alone, to_none, stage, columns))
 
 
@@ -276,7 +278,7 @@ def after_a_failure(rank: int) -> list[float]:
     return [float(weight.grad.sum()) for weight in store.parameters().values()]
 
 
-def test_after_a_failed_backward(four: Ranks) -> None:
+def test_after_a_failed_backward(four: SharedRanks) -> None:
     assert four(after_a_failure) == [[12.0, 12.0]] * 4
 
 
@@ -306,7 +308,7 @@ def scaled(rank: int, stage: int) -> tuple[list[bool], float]:
 
 
 @pytest.mark.parametrize("stage", [0, 1, 3])
-def test_mixed_precision_with_a_scaler(four: Ranks, stage: int) -> None:
+def test_mixed_precision_with_a_scaler(four: SharedRanks, stage: int) -> None:
     # Four ranks with two rows of ones: the gradient of each element is 8 / 64.
     assert four(scaled, stage) == [([False, True, False], 1 - 2 * 0.5 / 8)] * 4
 
@@ -339,6 +341,7 @@ def kept_alive(rank: int) -> bool:
 
     from torch.optim import optimizer as optimizers
 
+    gc.collect()  # what other tests have left
     mesh, before = RankMesh(("data",), (4,), rank), len(optimizers._global_optimizer_post_hooks)
     specs = [ParameterSpec(f"w{z}", (4,), "float32", (R,), (P,), z, (0,)) for z in (1, 2, 3)]
     store = ParameterStore(specs, mesh)
@@ -348,5 +351,5 @@ def kept_alive(rank: int) -> bool:
     return gone() is None and len(optimizers._global_optimizer_post_hooks) == before
 
 
-def test_a_store_goes_with_its_last_user(four: Ranks) -> None:
+def test_a_store_goes_with_its_last_user(four: SharedRanks) -> None:
     assert all(four(kept_alive))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.execute.ranks import Ranks  # noqa: E402
-from harness.execute.sources import captured_source  # noqa: E402
+from harness.execute.keeper import SharedRanks, graph_of_source, keeper  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.execute.trained_rank import TrainedRank  # noqa: E402
 from harness.tiers import some  # noqa: E402
@@ -28,13 +26,6 @@ SOURCES = {
     ),
     "Wide ResNet": ("zoo:wrn:depth=10,width=2,image=16,classes=10,batch=32", None, None),
 }
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
 
 
 def _peaks(rank: int, name: str, plan: dict[str, Any]) -> tuple[int, ...]:
@@ -61,9 +52,9 @@ CASES = [
     ("name", "recompute", "count"), some(CASES, lambda case: case == ("GPT-2", "auto", 2))
 )
 def test_no_random_strategy_needs_much_more_than_predicted(
-    two: Ranks, name: str, recompute: str, count: int
+    two: SharedRanks, name: str, recompute: str, count: int
 ) -> None:
-    strategies = Strategies(captured_source(*SOURCES[name]).graph)
+    strategies = Strategies(keeper().run(graph_of_source, 2, SOURCES[name]))
     off = {}
     for seed in range(count):
         plan, predicted = strategies.with_peak(2, seed, recompute)

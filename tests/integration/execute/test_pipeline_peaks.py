@@ -5,7 +5,6 @@ What is on its way between stages is counted by `pipeline/keeping.py`, and known
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from harness.execute.drawn_pipelines import DrawnPipelines
-from harness.execute.ranks import Ranks
-from harness.execute.sources import captured_source
+from harness.execute.keeper import SharedRanks, graph_of_source, keeper
 from harness.execute.trained_rank import TrainedStages
 from shardwise.documents import Pipeline
 from shardwise.execute.pipeline.hops import Hops
@@ -32,20 +30,14 @@ SOURCE = (
 )
 SCHEDULES = (("1f1b", 1), ("1f1b-eager", 1), ("gpipe", 1), ("interleaved", 2), ("zb-h1", 1))
 SEEDS = 3
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
+MICRO_BATCHES = (4, 8)
 
 
 @pytest.fixture(scope="module")
 def drawn() -> DrawnPipelines:
-    graph = captured_source(*SOURCE).graph
+    graph = keeper().run(graph_of_source, 2, SOURCE, MICRO_BATCHES)
     profile: dict[str, Any] = hardware_document(load_hardware("l4"))
-    return DrawnPipelines(graph, profile, 2, 2, (4, 8), 0.0, 2)
+    return DrawnPipelines(graph, profile, 2, 2, MICRO_BATCHES, 0.0, 2)
 
 
 def peak_of(_: int, pipeline: Pipeline) -> int:
@@ -57,7 +49,7 @@ def peak_of(_: int, pipeline: Pipeline) -> int:
 
 @pytest.mark.parametrize(("schedule", "each"), SCHEDULES)
 def test_peaks_are_those_predicted(
-    two: Ranks, drawn: DrawnPipelines, schedule: str, each: int
+    two: SharedRanks, drawn: DrawnPipelines, schedule: str, each: int
 ) -> None:
     off = []
     for seed in range(SEEDS):
@@ -90,7 +82,7 @@ def transfers_of(_: int, pipeline: Pipeline) -> list[tuple[bool, int]]:
 
 @pytest.mark.parametrize(("schedule", "each"), SCHEDULES)
 def test_as_many_transfers_are_on_their_way_as_are_counted(
-    two: Ranks, drawn: DrawnPipelines, schedule: str, each: int
+    two: SharedRanks, drawn: DrawnPipelines, schedule: str, each: int
 ) -> None:
     pipeline = drawn.of(1, schedule, each)
     keeps = keeping(schedule, 2, pipeline.micro_batches, each)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
-import subprocess
-import sys
-import time
 import weakref
 from collections.abc import Callable
 from itertools import count
@@ -21,17 +17,18 @@ pytest.importorskip("transformers")
 
 import shardwise  # noqa: E402
 from harness.answers import document  # noqa: E402
-from harness.commands import warm_context  # noqa: E402
+from harness.execute import pipeline_checkpoints, pipeline_sweep  # noqa: E402
 from harness.execute.bounds import TOLERANCE  # noqa: E402
+from harness.execute.keeper import SharedRanks, keeper  # noqa: E402
 from harness.execute.pipeline_module import (  # noqa: E402
     a_batch,
     a_module,
     pipelines,
-    train_until_lost,
+    trained_until_lost,
 )
+from harness.execute.pipeline_sweep import FAMILIES  # noqa: E402
 from harness.execute.pipelines import Pipelines  # noqa: E402
-from harness.execute.ranks import Ranks, free_port  # noqa: E402
-from harness.execute.swept import ROOT  # noqa: E402
+from harness.execute.remembered import parallelize  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise.advise import Options, pipeline_or_plan  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -47,17 +44,9 @@ from shardwise.hardware import load_hardware  # noqa: E402
 pytestmark = pytest.mark.torch
 
 
-def lines_of(module: str, *arguments: str, timeout_s: float = 900.0) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+def swept(*arguments: str) -> list[dict[str, Any]]:
+    """Returns the results of `pipeline_sweep.py` with these arguments."""
+    return list(keeper().run(pipeline_sweep.listed, *arguments))
 
 
 # Ranks:stages:first seed:after the last. Seeds take turns in schedules, ZeRO stages, micro-batches.
@@ -67,7 +56,7 @@ MORE = "2:2:1:6,4:2:0:10,4:4:0:6,8:2:2:5,8:4:2:8"
 
 @pytest.mark.parametrize("cases", some([QUICK, MORE], lambda cases: cases == QUICK))
 def test_random_pipelines_compute_what_one_device_computes(cases: str) -> None:
-    lines = lines_of("harness.execute.pipeline_sweep", "--cases", cases, timeout_s=3000.0)
+    lines = swept("--cases", cases, "--steps", "2")
     assert {line["family"] for line in lines} == {"MLP", "GPT-2", "T5"}
     for line in lines:
         assert "failed" not in line, line
@@ -93,16 +82,20 @@ DEEP = (
 @pytest.mark.parametrize(
     ("cases", "families"),
     some(
-        [(SEVERAL, ()), (SPLIT, ()), (MORE_OF_SEVERAL, ()), (MORE_SPLIT, ()), (DEEP, ("T5",))],
-        lambda case: case[0] in (SEVERAL, SPLIT),
+        [
+            *((cases, (family,)) for cases in (SEVERAL, SPLIT) for family in FAMILIES),
+            (MORE_OF_SEVERAL, ()),
+            (MORE_SPLIT, ()),
+            (DEEP, ("T5",)),
+        ],
+        # The others in double precision, below.
+        lambda case: case[0] in (SEVERAL, SPLIT) and case[1] == ("T5",),
     ),
 )
 def test_several_stages_and_split_backward_compute_what_one_device_computes(
     cases: str, families: tuple[str, ...]
 ) -> None:
-    lines = lines_of(
-        "harness.execute.pipeline_sweep", *families, "--cases", cases, timeout_s=3000.0
-    )
+    lines = swept(*families, "--cases", cases, "--steps", "2")
     assert lines
     for line in lines:
         assert "failed" not in line, line
@@ -115,7 +108,7 @@ DOUBLED = "2:4:0:1:interleaved:2,2:4:0:1:zbv:2,4:2:1:2:zb-h1:1"
 
 def test_in_double_precision_they_agree_to_eleven_digits() -> None:
     families = ("MLP float64", "GPT-2 float64")
-    lines = lines_of("harness.execute.pipeline_sweep", *families, "--cases", DOUBLED)
+    lines = swept(*families, "--cases", DOUBLED)
     assert len(lines) == 6
     for line in lines:
         assert "failed" not in line, line
@@ -123,11 +116,11 @@ def test_in_double_precision_they_agree_to_eleven_digits() -> None:
 
 
 def test_checkpoints_move_between_cuts_and_plans(tmp_path: Path) -> None:
-    *pairs, alone = lines_of("harness.execute.pipeline_checkpoints", str(tmp_path))
-    assert len(pairs) == 6
-    for pair in pairs:
-        for losses in pair["losses"]:
-            assert losses == pytest.approx(alone["alone"], rel=1e-5), pair
+    found = keeper().run(pipeline_checkpoints.moved, str(tmp_path))
+    assert len(found["pairs"]) == 6
+    for pair, of_ranks in found["pairs"].items():
+        for losses in of_ranks:
+            assert losses == pytest.approx(found["alone"], rel=1e-5), pair
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +134,7 @@ def _errors(rank: int, pipeline: dict[str, Any]) -> dict[str, Any]:
     wanted = module(*batch)
     wanted.backward()
     norm = float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()]))
-    model = shardwise.parallelize(module, batch, pipeline)
+    model = parallelize(module, batch, pipeline)
     off, worst = 0.0, 0.0
     for inputs in (batch, model.share(*batch)[0]):
         model.zero_grad()
@@ -159,7 +152,9 @@ def _errors(rank: int, pipeline: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_users_module_as_a_pipeline(four: Ranks, random_pipelines: Pipelines, seed: int) -> None:
+def test_a_users_module_as_a_pipeline(
+    four: SharedRanks, random_pipelines: Pipelines, seed: int
+) -> None:
     stages = (2, 4)[seed % 2]
     pipeline = random_pipelines.pipeline(4, stages, seed)
     of_ranks = four(_errors, pipeline)
@@ -173,7 +168,7 @@ def test_a_users_module_as_a_pipeline(four: Ranks, random_pipelines: Pipelines, 
 
 @pytest.mark.parametrize("gpus", ["v100=2,p100=2", "1080ti=2,v100=1,p100=1"])
 def test_a_searched_pipeline_on_several_kinds_computes_what_one_device_computes(
-    four: Ranks, gpus: str
+    four: SharedRanks, gpus: str
 ) -> None:
     """Ranks differ in nothing but what the search thinks of them."""
     hardware = load_hardware("heterog-8")
@@ -199,7 +194,7 @@ def test_a_searched_pipeline_on_several_kinds_computes_what_one_device_computes(
     ],
 )
 def test_a_users_module_under_other_schedules(
-    four: Ranks, random_pipelines: Pipelines, schedule: str, stages: int, each: int
+    four: SharedRanks, random_pipelines: Pipelines, schedule: str, stages: int, each: int
 ) -> None:
     pipeline = random_pipelines.pipeline(4, stages, 3, schedule=schedule, stages_per_rank=each)
     for of_rank in four(_errors, pipeline):
@@ -212,7 +207,7 @@ def _with_dropout(rank: int, pipelines: list[dict[str, Any]]) -> list[list[float
     of_each = []
     for pipeline in pipelines:
         torch.manual_seed(0)
-        model = shardwise.parallelize(a_module(dropout=0.5), a_batch(), pipeline)
+        model = parallelize(a_module(dropout=0.5), a_batch(), pipeline)
         figures = []
         for _ in range(2):
             model.zero_grad()
@@ -223,7 +218,7 @@ def _with_dropout(rank: int, pipelines: list[dict[str, Any]]) -> list[list[float
     return of_each
 
 
-def test_dropout_is_that_of_the_operator_and_the_micro_batch(four: Ranks) -> None:
+def test_dropout_is_that_of_the_operator_and_the_micro_batch(four: SharedRanks) -> None:
     drawn = pipelines(dropout=0.5)
     documents = [
         drawn.pipeline(4, 4, 0, schedule=schedule, stages_per_rank=2, recompute="always")
@@ -263,7 +258,7 @@ def _without(rank: int, pipeline: dict[str, Any], what: str) -> dict[str, Any]:
     ],
 )
 def test_what_is_left_out_is_seen(
-    four: Ranks, random_pipelines: Pipelines, what: str, schedule: str
+    four: SharedRanks, random_pipelines: Pipelines, what: str, schedule: str
 ) -> None:
     pipeline = random_pipelines.pipeline(4, 4, 1, schedule=schedule)
     of_ranks = four(_without, pipeline, what)
@@ -280,7 +275,7 @@ def _keeps_the_module(rank: int, pipeline: dict[str, Any]) -> tuple[bool, list[s
     return any(ref() is not None for ref in weights.values()), list(model.store.names)
 
 
-def test_a_rank_keeps_its_own_stage_only(four: Ranks, random_pipelines: Pipelines) -> None:
+def test_a_rank_keeps_its_own_stage_only(four: SharedRanks, random_pipelines: Pipelines) -> None:
     pipeline = random_pipelines.pipeline(4, 4, 0)
     of_ranks = four(_keeps_the_module, pipeline)
     assert not any(kept for kept, _ in of_ranks)
@@ -293,7 +288,7 @@ def _as_ever(rank: int, pipeline: dict[str, Any], path: str) -> dict[str, Any]:
     """Trains as a script for one device does: a scaler, an optimizer of all parameters, clipping,
     a checkpoint in between; beside one device."""
     module, batch = a_module(), a_batch()
-    model = shardwise.parallelize(module, batch, pipeline)
+    model = parallelize(module, batch, pipeline)
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     alone = torch.optim.Adam(module.parameters(), lr=1e-2)
@@ -320,7 +315,7 @@ def _as_ever(rank: int, pipeline: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def test_a_stage_without_parameters_trains_as_ever(
-    four: Ranks, random_pipelines: Pipelines, tmp_path: Path
+    four: SharedRanks, random_pipelines: Pipelines, tmp_path: Path
 ) -> None:
     pipeline = copy.deepcopy(random_pipelines.pipeline(4, 2, 1))
     first, last = pipeline["stages"]
@@ -339,7 +334,7 @@ def _said(rank: int, pipeline: dict[str, Any], on_rank: int | None = None) -> tu
     if on_rank is not None and rank != on_rank:
         pipeline = {**pipeline, "id": "another"}
     try:
-        shardwise.parallelize(a_module(), a_batch(), pipeline)
+        parallelize(a_module(), a_batch(), pipeline)
     except shardwise.ShardwiseError as error:
         return type(error).__name__, str(error)
     return "", ""
@@ -434,7 +429,7 @@ def batch_not_divided(pipeline: dict[str, Any]) -> None:
     ],
 )
 def test_bad_documents_are_refused_on_all_ranks(
-    four: Ranks,
+    four: SharedRanks,
     random_pipelines: Pipelines,
     spoil: Callable[[dict[str, Any]], None],
     field: str,
@@ -447,7 +442,7 @@ def test_bad_documents_are_refused_on_all_ranks(
 
 
 def test_ranks_with_different_documents_are_refused(
-    four: Ranks, random_pipelines: Pipelines
+    four: SharedRanks, random_pipelines: Pipelines
 ) -> None:
     pipeline = random_pipelines.pipeline(4, 2, 0)
     for kind, text in four(_said, pipeline, 2):
@@ -455,7 +450,7 @@ def test_ranks_with_different_documents_are_refused(
         assert "rank 2 has another document than rank 0" in text
 
 
-def test_a_pipeline_is_not_compiled(random_pipelines: Pipelines, four: Ranks) -> None:
+def test_a_pipeline_is_not_compiled(random_pipelines: Pipelines, four: SharedRanks) -> None:
     pipeline = random_pipelines.pipeline(4, 2, 0)
     assert all("not compiled" in text for text in four(_compiled, pipeline))
 
@@ -470,7 +465,7 @@ def _compiled(rank: int, pipeline: dict[str, Any]) -> str:
 
 def _in_half(rank: int, pipeline: dict[str, Any]) -> tuple[float, set[str]]:
     module, batch = a_module(), a_batch()
-    model = shardwise.parallelize(module, batch, pipeline)
+    model = parallelize(module, batch, pipeline)
     optimizer = shardwise.MasterWeights(model.parameters(), torch.optim.Adam, lr=1e-2)
     alone = torch.optim.Adam(module.parameters(), lr=1e-2)
     off = 0.0
@@ -487,7 +482,7 @@ def _in_half(rank: int, pipeline: dict[str, Any]) -> tuple[float, set[str]]:
 
 
 @pytest.mark.parametrize(("schedule", "stages", "each"), [("1f1b", 2, 1), ("zbv", 4, 2)])
-def test_in_16_bits(four: Ranks, schedule: str, stages: int, each: int) -> None:
+def test_in_16_bits(four: SharedRanks, schedule: str, stages: int, each: int) -> None:
     drawn = pipelines("bf16")
     pipeline = drawn.pipeline(4, stages, 3, schedule=schedule, stages_per_rank=each)
     for off, dtypes in four(_in_half, pipeline):
@@ -501,25 +496,9 @@ def test_a_lost_rank_ends_all_others_by_name(
     random_pipelines: Pipelines, tmp_path: Path, stages: int, lost: int
 ) -> None:
     pipeline = random_pipelines.pipeline(4, stages, 3)
-    port = free_port()
-    processes = [
-        warm_context().Process(
-            target=train_until_lost, args=(rank, 4, port, pipeline, lost, str(tmp_path))
-        )
-        for rank in range(4)
-    ]
-    for process in processes:
-        process.start()
-    processes[lost].join(120)
-    assert processes[lost].exitcode == 9
-    ended = time.monotonic()
-    for process in processes:
-        process.join(30)
-    took_s = time.monotonic() - ended
-    alive = [rank for rank, process in enumerate(processes) if process.is_alive()]
-    for process in processes:
-        process.kill()
-    assert not alive and took_s < 30
+    codes = keeper().run(trained_until_lost, pipeline, lost, str(tmp_path))
+    assert codes[lost] == 9
+    assert [rank for rank, code in enumerate(codes) if code is None] == []
     for rank in {0, 1, 2, 3} - {lost}:
         text = (tmp_path / str(rank)).read_text()
         # Rank 0 has the store here; where it has ended too, both are named.

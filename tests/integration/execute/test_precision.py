@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa
 
 from harness.execute import equality  # noqa: E402
 from harness.execute.equality import Case  # noqa: E402
-from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.keeper import SharedRanks, graph_of_family, keeper  # noqa: E402
+from harness.execute.remembered import capture_module  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
-from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.master_weights import MasterWeights  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
@@ -53,9 +52,6 @@ class Off:
         )
 
 
-case_of = cache(Case.of)
-
-
 def _off(case: Case, loss: Any, gradients: dict[str, Any]) -> Off:
     whole = equality.reference(case, 1, 1)
     largest = max(float(g.abs().max()) for g in whole.gradients[0].values())
@@ -70,10 +66,9 @@ def _off(case: Case, loss: Any, gradients: dict[str, Any]) -> Off:
     return Off(abs(float(loss.detach()) / whole.losses[0] - 1.0), (squares / total) ** 0.5, worst)
 
 
-@cache
-def in_halves(name: str, dtype: Any) -> Off:
+def in_halves(rank: int, name: str, dtype: Any) -> Off:
     """What the module gets on one device, all of it in `dtype`."""
-    case = case_of(name)
+    case = equality.CASES[name]
     module = copy.deepcopy(case.model.module).to(dtype)
     with case.computing():
         loss = module(*[x.to(dtype) if x.is_floating_point() else x for x in case.model.args])
@@ -84,8 +79,7 @@ def in_halves(name: str, dtype: Any) -> Off:
 
 
 def _checked(rank: int, name: str, plan: dict[str, Any]) -> Off:
-    case = case_of(name)
-    equality.CASES[name] = case
+    case = equality.CASES[name]
     model = equality.parallel(case, plan)
     planned = planned_graph(case.captured.graph, documents.read(plan, documents.Plan))
     members = {o for group in plan["groups"] for op in group["operators"] for o in op["outputs"]}
@@ -120,9 +114,10 @@ ALWAYS = ("DLRM",)
 
 
 @pytest.mark.parametrize("family", some(FAMILIES, lambda family: family in ALWAYS))
-def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: Ranks, family: str) -> None:
-    strategies = Strategies(case_of(family).captured.graph, (1,), precision="bf16")
-    known = in_halves(family, torch.bfloat16)
+def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: SharedRanks, family: str) -> None:
+    graph = keeper().run(graph_of_family, 4, family)
+    strategies = Strategies(graph, (1,), precision="bf16")
+    known = four(in_halves, family, torch.bfloat16)[0]
     for seed in range(2):
         for off in four(_checked, family, strategies.plan(4, seed)):
             assert off.wrong == ""
@@ -130,8 +125,8 @@ def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: Ranks, family: st
 
 
 @pytest.mark.full
-def test_fp16_and_an_operator_that_stays(four: Ranks) -> None:
-    graph = case_of("GPT-2").captured.graph
+def test_fp16_and_an_operator_that_stays(four: SharedRanks) -> None:
+    graph = keeper().run(graph_of_family, 4, "GPT-2")
     tensors = graph.tensors
     head = next(op for op in graph.operators if op.name.startswith("lm_head"))
     strategies = Strategies(graph, (1,), "fp16", (f"{head.name}:precision=captured",))
@@ -141,9 +136,10 @@ def test_fp16_and_an_operator_that_stays(four: Ranks) -> None:
     narrow = [n for n, t in planned.tensors.items() if t.dtype != tensors[n].dtype]
     assert {planned.tensors[n].dtype for n in narrow} == {"float16"}
     assert len(narrow) > len(tensors) / 2
+    known = four(in_halves, "GPT-2", torch.float16)[0]
     for off in four(_checked, "GPT-2", plan):
         assert off.wrong == ""
-        assert off.is_near(in_halves("GPT-2", torch.float16)), off
+        assert off.is_near(known), off
 
 
 class Net(torch.nn.Module):  # type: ignore[misc]
@@ -204,7 +200,7 @@ def _trained(rank: int, plan: dict[str, Any], steps: int) -> tuple[list[float], 
 
 
 @pytest.mark.parametrize("precision", some(["bf16", "fp16"], lambda bits: bits == "bf16"))
-def test_training_in_16_bits_learns_as_in_float32(four: Ranks, precision: str) -> None:
+def test_training_in_16_bits_learns_as_in_float32(four: SharedRanks, precision: str) -> None:
     for plan in _plans(range(4), precision):
         for losses, wanted in four(_trained, plan, 20):
             assert wanted[-1] < wanted[0] / 3
@@ -243,7 +239,7 @@ def _saved(rank: int, path: Path, plan: dict[str, Any], first: bool) -> list[flo
     return steps()
 
 
-def test_checkpoints_keep_master_weights_across_plans(four: Ranks, tmp_path: Path) -> None:
+def test_checkpoints_keep_master_weights_across_plans(four: SharedRanks, tmp_path: Path) -> None:
     before, *others = [p for p in _plans(range(12), "bf16") if p["micro_batches"] == 1][:3]
     wanted = four(_saved, tmp_path, before, True)[0]
     for plan in others:

@@ -80,7 +80,7 @@ def test_run_logs_its_medians(tmp_path: Path) -> None:
     source = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
     for words in (
         ("capture", source, "-o", "graph.json"),
-        ("plan", "graph.json", "--hardware", "dgx-v100-16gb", "--gpus", "2", "-o", "plan.json"),
+        ("plan", "graph.json", "--hardware", "dgx-v100-16gb", "--gpus", "1", "-o", "plan.json"),
         ("run", "plan.json", "--graph", "graph.json", "--steps", "2", "--log", "tensorboard:runs",
          "-o", "measured.json"),
     ):  # fmt: skip

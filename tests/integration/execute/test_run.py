@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.commands import shardwise
+from harness.commands import as_ranks, shardwise
 from harness.tiers import some
 
 pytest.importorskip("torch")
@@ -74,11 +74,28 @@ def test_on_this_host(folder: Path, flag: str, value: str) -> None:
     check(document, folder, 4)
 
 
+def on_ranks(world: int, *arguments: str, cwd: Path, **more: str) -> str:
+    """Runs a plan on ranks that start as torchrun's do, but fast; returns what rank 0 shows."""
+    environment = {"MASTER_PORT": free_port(), **more}
+    done = as_ranks(world, "run", *arguments, cwd=cwd, env=environment)
+    assert [rank.returncode for rank in done] == [0] * world, [rank.stderr for rank in done]
+    return done[0].stdout
+
+
+def refused_by(world: int, *arguments: str, cwd: Path) -> str:
+    """Returns what the first of some ranks that refuse a run says."""
+    done = as_ranks(world, "run", *arguments, cwd=cwd, env={"MASTER_PORT": free_port()})
+    assert {rank.returncode for rank in done} == {2}, [rank.stderr for rank in done]
+    assert not any("Traceback" in rank.stderr for rank in done)
+    return done[0].stderr
+
+
 def test_micro_batches_of_a_graph_alone(folder: Path) -> None:
     asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
     call("plan", "graph.json", *asked, "--micro-batches", "4", "-o", "parts.json", cwd=folder)
-    arguments = ("run", "parts.json", "--graph", "graph.json", "--steps", "3", "--json")
-    document = json.loads(call(*arguments, cwd=folder).stdout)
+    arguments = ("parts.json", "--graph", "graph.json", "--steps", "3", "-o", "parts-run.json")
+    on_ranks(2, *arguments, cwd=folder)
+    document = json.loads((folder / "parts-run.json").read_text())
     assert json.loads((folder / "parts.json").read_text())["micro_batches"] == 4
     check(document, folder, 3, "parts.json")
 
@@ -154,16 +171,19 @@ def test_as_an_agents_entry_point(folder: Path, tmp_path: Path) -> None:
     """The plan and the graph are in the run's folder, and the report goes there."""
     for name in ("plan.json", "graph.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": free_port(), "SHARDWISE_RUN_DIR": str(tmp_path)}  # fmt: skip
-    world = [{**common, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(2)]
-    ranks(folder, ["--steps", "3"], world)
+    on_ranks(2, "--steps", "3", cwd=folder, SHARDWISE_RUN_DIR=str(tmp_path))
     check(json.loads((tmp_path / "report" / "measurement.json").read_text()), folder, 3)
 
 
-def test_what_is_refused(folder: Path) -> None:
+@pytest.mark.full
+def test_a_refusal_of_ranks_is_that_of_the_command(folder: Path) -> None:
     other = call("run", "plan.json", "--graph", "shipped:vgg16", cwd=folder, code=2)
     assert "the graph is not the one that the plan was made for" in other.stderr
+
+
+def test_what_is_refused(folder: Path) -> None:
+    other = refused_by(2, "plan.json", "--graph", "shipped:vgg16", cwd=folder)
+    assert "the graph is not the one that the plan was made for" in other
     unnamed = call("run", "plan.json", cwd=folder, code=2)
     assert "--graph FILE" in unnamed.stderr
     plan = json.loads((folder / "plan.json").read_text())
@@ -211,19 +231,28 @@ def test_launchers_that_do_not_meet_are_one_line(folder: Path) -> None:
     assert "shardwise: error: torchrun lost its store" in alone.stderr
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-def test_a_pipeline_is_measured_beside_its_prediction(tmp_path: Path, stages: int) -> None:
+@pytest.fixture(scope="module")
+def deep_graph(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of a graph with activations that are larger than anything else."""
+    file = tmp_path_factory.mktemp("deep") / "graph.json"
     source = "zoo:mlp:layers=4,inputs=256,hidden=256,classes=8,batch=2048"
-    call("capture", source, "-o", "graph.json", cwd=tmp_path)
+    call("capture", source, "-o", str(file), cwd=file.parent)
+    return str(file)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_a_pipeline_is_measured_beside_its_prediction(
+    deep_graph: str, tmp_path: Path, stages: int
+) -> None:
     asked = ("--hardware", "l4", "--gpus", "4", "--stages", str(stages))
     asked += ("--micro-batches", "4")
-    call("plan", "graph.json", *asked, "-o", "pipeline.json", cwd=tmp_path)
-    given = ("--steps", "3", "--warm-up", "1", "-o", "measured.json")
-    done = call("run", "pipeline.json", "--graph", "graph.json", *given, cwd=tmp_path)
+    call("plan", deep_graph, *asked, "-o", "pipeline.json", cwd=tmp_path)
+    given = ("--graph", deep_graph, "--steps", "3", "--warm-up", "1")
+    shown = on_ranks(4, "pipeline.json", *given, cwd=tmp_path, SHARDWISE_RUN_DIR=str(tmp_path))
     pipeline = json.loads((tmp_path / "pipeline.json").read_text())
-    document = json.loads((tmp_path / "measured.json").read_text())
+    document = json.loads((tmp_path / "report" / "measurement.json").read_text())
     assert (document["plan"], document["steps"]) == (pipeline["id"], 3)
-    assert "peak memory of stage 1" in done.stdout
+    assert "peak memory of stage 1" in shown
     assert len(document["peak_bytes"]["per_rank"]) == 4
     for number, (stage, planned) in enumerate(
         zip(document["stages"], pipeline["stages"], strict=True)
@@ -232,10 +261,8 @@ def test_a_pipeline_is_measured_beside_its_prediction(tmp_path: Path, stages: in
         assert stage["predicted_peak_bytes"] == planned["peak_bytes"]
         assert -0.3 < stage["peak_error"] < 0.1
         assert 0 <= stage["idle"] < 1
-    refused = call(
-        "run", "pipeline.json", "--graph", "graph.json", "--compile", cwd=tmp_path, code=2
-    )
-    assert "not compiled" in refused.stderr
+    refused = refused_by(4, "pipeline.json", "--graph", deep_graph, "--compile", cwd=tmp_path)
+    assert "not compiled" in refused
 
 
 @pytest.mark.full
