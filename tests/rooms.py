@@ -40,9 +40,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "end_to_end/test_cli.py", "unit/test_advice_tables.py", "unit/test_imports.py",
-        "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_plan_page.py",
-        "unit/test_policy*",
-        "unit/test_sizes.py",
+        "unit/test_internal_errors.py", "unit/test_linear_fit.py", "unit/test_options.py",
+        "unit/test_plan_page.py", "unit/test_policy*", "unit/test_sizes.py",
     ),
     "client": (
         "integration/service/test_client.py", "integration/service/test_launch_client.py",

@@ -23,7 +23,7 @@ from service.edge.state import State
 from service.mcp.asking import Answer, Asking
 from service.mcp.tools import TOOLS
 from shardwise import validation
-from shardwise.errors import ShardwiseError
+from shardwise.errors import InternalError, ShardwiseError
 from shardwise.mcp.calls import Report
 from shardwise.mcp.server import Context, make_server
 from shardwise.mcp.tool import Tool
@@ -62,8 +62,9 @@ class Endpoint:
     async def _compute(
         self, tool: Tool[Answer], values: Mapping[str, Any], report: Report, context: Context
     ) -> Any:
-        assert context.request is not None, "HTTP brought the call"
         try:
+            if context.request is None:
+                raise InternalError("a tool is called without a request of HTTP")
             arguments = validation.convert(values, tool.arguments)
             return await tool.answer(Asking(self._state, context.request, report), arguments)
         except ShardwiseError as error:
