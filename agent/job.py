@@ -6,6 +6,7 @@ What it reports goes to the spool: it never waits for the service.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ from agent.scope import make_scope
 from agent.spool import Spool
 from agent.sweep import AGENT_MARKER, ASSIGNMENT_MARKER, scope_prefix
 from agent.torchrun import KEEPER, failed_rank, network_environment, own_address, torchrun_command
+from shardwise.child_process import piped
 from shardwise.measure.labels import KIND_VARIABLE, SLOWED_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -160,12 +162,14 @@ class Job(threading.Thread):
             start_new_session=True,
         )
         self.pid = keeper.pid
-        process = process_of(keeper.pid)
-        assert process is not None
+        output, process = piped(keeper.stdout), process_of(keeper.pid)
+        if process is None:
+            keeper.terminate()
+            keeper.wait()
+            raise OSError(errno.ESRCH, "its process is not in /proc")
         self.members.keeper = process
-        assert keeper.stdout is not None
-        self._listen(os.dup(keeper.stdout.fileno()), assignment.first_rank, LAUNCHER)
-        keeper.stdout.close()
+        self._listen(os.dup(output.fileno()), assignment.first_rank, LAUNCHER)
+        output.close()
         try:
             write_record(
                 jobs, Record(**{**vars(record), "pid": process.pid, "start": process.start})
@@ -242,8 +246,8 @@ class Job(threading.Thread):
         grace_s = self._host.config.stop_grace_s + KEEPER_EXTRA_S
         if self._terminated_at is None:
             self._terminated_at = clock
-            assert self.members.keeper is not None
-            send(self.members.keeper, signal.SIGTERM)
+            if self.members.keeper is not None:
+                send(self.members.keeper, signal.SIGTERM)
         late_s = clock - self._terminated_at - grace_s
         if self._at_once or late_s > 0:
             self.members.kill(with_keeper=late_s > self._host.config.kill_wait_s)

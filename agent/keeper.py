@@ -29,6 +29,7 @@ if __name__ == "__main__":
 
 from agent.processes import Process, descendants, process_of, process_table, send
 from shardwise.child_process import adopt_orphans, die_with_parent, limit_process
+from shardwise.errors import InternalError
 
 OOM_SCORE = "500"
 STRAY_GRACE_S = 2.0
@@ -40,7 +41,8 @@ class Keeper:
 
     def __init__(self, grace_s: float) -> None:
         me = process_of(os.getpid())
-        assert me is not None
+        if me is None:
+            raise InternalError("this process is not in /proc")
         self._me = me
         self._grace_s = grace_s
         self._terminating = False

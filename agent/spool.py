@@ -145,8 +145,8 @@ class Spool:
             if entry.kind == "log":
                 report = json.loads(self._content(entry))
                 stream = _stream_of(report)
-                assert stream is not None
-                self._dropped[stream] += report["dropped"] + len(report["lines"])
+                if stream is not None:
+                    self._dropped[stream] += report["dropped"] + len(report["lines"])
                 self._forget(entry)
                 return True
         return False
@@ -156,10 +156,11 @@ class Spool:
         with self._lock:
             if not self.trouble:
                 return
-            in_memory = [entry for entry in self._entries.values() if entry.content is not None]
-            for entry in in_memory:
-                assert entry.content is not None
-                if not self._write(entry, entry.content):
+            in_memory = [(one, one.content) for one in self._entries.values()]
+            for entry, content in in_memory:
+                if content is None:
+                    continue
+                if not self._write(entry, content):
                     return
                 self._entries[entry.id] = Entry(entry.number, entry.id, entry.kind, entry.size)
             test = self._folder / "probe"

@@ -18,6 +18,12 @@ import os
 import signal
 import sys
 
+from shardwise.errors import InternalError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LOOK_EVERY_S = 0.5
@@ -92,6 +98,13 @@ def watch_over(parent: int, command: list[str]) -> int:
                 child.kill()
             time.sleep(LOOK_EVERY_S)
         return child.returncode
+
+
+def piped(stream: IO[bytes] | None) -> IO[bytes]:
+    """Returns a stream of a process that was started with a pipe for it."""
+    if stream is None:
+        raise InternalError("a process was started without the pipe that is read or written")
+    return stream
 
 
 def main(arguments: list[str]) -> int:

@@ -20,6 +20,22 @@ class ShardwiseError(Exception):
     exit_code = 2
 
 
+class InternalError(Exception):
+    """A state that no input reaches: a defect in Shardwise itself, and what is wrong.
+
+    It is no `ShardwiseError`, since nothing that its reader could change would help: commands end
+    with exit code 70, and the service answers 500 without saying more.
+    """
+
+
+def defect_text(error: BaseException) -> str:
+    """Returns one line about an error that is none of Shardwise's for its users."""
+    what = " ".join(str(error).split())
+    if not isinstance(error, InternalError):
+        what = f"{type(error).__name__}: {what}"
+    return f"internal error: {what}; please report it"
+
+
 class BadInput(ShardwiseError):
     """An input that is refused.
 

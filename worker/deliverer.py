@@ -158,8 +158,7 @@ class Deliverer(threading.Thread):
         status, reason = outcome.status, outcome.reason
         last = parcel.event == TEST or parcel.attempts > len(self._pauses)
         with self._database.write() as session:
-            if outcome.taken:
-                assert status is not None, "only a status of 2xx counts as taken"
+            if outcome.taken and status is not None:
                 name, recorded = "delivered", delivered(session, parcel, status)
             elif status == GONE:
                 name, recorded = "given up", give_up(session, parcel, status, reason, 0.0)

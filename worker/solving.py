@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.base.problems import failure
+from shardwise.child_process import piped
 
 ERRORS_KEPT = 4000
 """Characters of the child's standard error that are kept for the log and the diagnosis."""
@@ -145,22 +146,20 @@ class Child:
             return
 
     def _write(self) -> None:
-        assert self._process.stdin is not None
+        stdin = piped(self._process.stdin)
         while data := self._said.get():
             try:
-                self._process.stdin.write(data)
-                self._process.stdin.flush()
+                stdin.write(data)
+                stdin.flush()
             except (BrokenPipeError, ValueError):
                 return  # it has ended: the reader says how
 
     def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        for line in piped(self._process.stderr):
             self._errors = (self._errors + line.decode("utf-8", "replace"))[-ERRORS_KEPT:]
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        out = self._process.stdout
+        out = piped(self._process.stdout)
         for line in out:
             try:
                 said = json.loads(line)

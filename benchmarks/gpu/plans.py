@@ -66,7 +66,7 @@ def _run(setting: Setting, graph: Graph, strategy: Strategy) -> Row:
     planned = plan(graph, setting.measured, 1, options=options)
     with tempfile.TemporaryDirectory() as folder:
         world = World(0, 1, 0, 1, f"file://{Path(folder, 'meeting')}")
-        ran = train(planned, world, RunOptions(graph=graph, steps=STEPS, warm_up=WARM_UP))
+        ran = train(planned, world, RunOptions(graph, steps=STEPS, warm_up=WARM_UP))
     assert ran is not None  # of rank 0, which this is
     predicted, step_s, peak = (
         ran["predicted"],

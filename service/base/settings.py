@@ -309,12 +309,7 @@ class Settings:
                 field="agent_heartbeat_s",
                 expected="at most a third of agent_lease_s",
             )
-        if port_range(self.rendezvous_ports) is None:
-            raise BadInput(
-                f"{self.rendezvous_ports!r}",
-                field="rendezvous_ports",
-                expected="two ports from 1024 to 65535, such as 29400-29999",
-            )
+        self.rendezvous_range()
         if self.graphs_dir and not Path(self.graphs_dir).expanduser().is_dir():
             raise BadInput(self.graphs_dir, field="graphs_dir", expected="a folder of graphs")
         require_login(self)
@@ -322,6 +317,17 @@ class Settings:
         _check_webhooks(self)
         require_database_url(self.database_url)
         require_redis_url(self.redis_url)
+
+    def rendezvous_range(self) -> tuple[int, int]:
+        """Returns both ends of `rendezvous_ports`."""
+        ends = port_range(self.rendezvous_ports)
+        if ends is None:
+            raise BadInput(
+                f"{self.rendezvous_ports!r}",
+                field="rendezvous_ports",
+                expected="two ports from 1024 to 65535, such as 29400-29999",
+            )
+        return ends
 
     @property
     def embedded(self) -> bool:

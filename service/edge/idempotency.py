@@ -19,6 +19,7 @@ from service.store.jobs import find_job, job_document
 from service.store.launches import find_launch
 from service.store.results import result_of
 from service.store.tables import Idempotency
+from shardwise.errors import InternalError
 
 MAX_KEPT_BYTES = 4096
 _LEFT_OUT = {"job": ("question", "result"), "launch": ("request", "summary")}
@@ -35,7 +36,8 @@ def replay_record(result: Result) -> tuple[bytes, dict[str, Any] | None]:
         left_out = [member for member in _LEFT_OUT[kind] if member in result.document]
         short = {**result.document, **dict.fromkeys(left_out)}
         return msgspec.json.encode(short), {"kind": kind, "id": name, "members": left_out}
-    assert result.repeatable, "a large answer must say how to repeat it"
+    if not result.repeatable:
+        raise InternalError(f"an answer of {len(content)} bytes does not say how to repeat it")
     return b"", _RERUN
 
 

@@ -43,7 +43,7 @@ from service.store.quotas import count_bytes, day_is_full
 from service.store.records import record
 from service.store.reports import Bounds, Taken, take_reports
 from service.store.summaries import agent_item
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, InternalError
 from shardwise.validation import convert
 
 
@@ -222,5 +222,7 @@ def _count(state: State, reports: list[Report | Unread], taken: Taken) -> None:
 
 def _own_id(context: RequestContext) -> str:
     """Returns the id of the calling agent; the edge has checked that its key is bound to it."""
-    assert context.principal.agent_id is not None
-    return context.principal.agent_id
+    agent_id = context.principal.agent_id
+    if agent_id is None:
+        raise InternalError("the call of an agent was let in with a key of no agent")
+    return agent_id

@@ -128,8 +128,8 @@ def parse_allocation(context: RequestContext) -> AllocationRequest:
 def _check_job(job: JobRequest, at: str) -> None:
     if (job.curve is None) == (job.graph is None):
         raise BadInput("neither or both of curve and graph", field=at, expected="one of them")
-    if job.graph is not None and job.hardware is None:
-        raise BadInput("missing", field=f"{at}.hardware", expected="a profile")
+    if job.curve is None:
+        _computed_from(job, at)
     if job.steps is not None and not 1 <= job.steps <= 10**12:
         raise BadInput(f"{job.steps}", field=f"{at}.steps", expected="1 to 10^12")
     if job.deadline_s is not None and not 0 < job.deadline_s <= 1e12:
@@ -139,6 +139,15 @@ def _check_job(job: JobRequest, at: str) -> None:
             if getattr(job, name):
                 raise BadInput("of a curve that is given", field=f"{at}.{name}", expected="none")
         _check_curve(job.curve, f"{at}.curve")
+
+
+def _computed_from(job: JobRequest, at: str) -> tuple[str, str]:
+    """Returns the graph and the hardware from which the curve of a job is computed."""
+    if job.graph is None:
+        raise BadInput("missing", field=f"{at}.graph", expected="a graph")
+    if job.hardware is None:
+        raise BadInput("missing", field=f"{at}.hardware", expected="a profile")
+    return job.graph, job.hardware
 
 
 def _check_curve(curve: CurveGiven, at: str) -> None:
@@ -195,19 +204,19 @@ def gather(context: RequestContext, ask: AllocationRequest, *, keep: bool) -> Ga
 def _question(
     context: RequestContext, job: JobRequest, gpus: int, at: str, *, keep: bool
 ) -> Question:
-    assert job.graph is not None and job.hardware is not None
+    graph_name, hardware_name = _computed_from(job, at)
     try:
-        hardware = find_hardware(context.session, context.tenant, job.hardware)
+        hardware = find_hardware(context.session, context.tenant, hardware_name)
         most = min(gpus, hardware.per_node * hardware.max_nodes)
         ask = CurveRequest(
-            job.graph,
-            job.hardware,
+            graph_name,
+            hardware_name,
             most,
             job.options,
             stages=job.stages,
             schedules=job.schedules,
         )
-        graph = resolve_graph(context, job.graph, keep=keep)
+        graph = resolve_graph(context, graph_name, keep=keep)
         return curve_question(ask, graph, hardware, limits_of(context))
     except BadInput as error:
         raise _in_job(error, at) from None

@@ -71,7 +71,8 @@ def known_policy(context: RequestContext) -> Result:
 def start_policy(context: RequestContext) -> Result:
     """Returns 202: the advice is being computed."""
     policy: Policy = context.parsed
-    assert policy.ask is not None, "a task that asks nothing is answered at once"
+    if policy.ask is None:
+        return _task_result(policy.request, policy.request.task)
     try:
         job, created = job_of(context, _question(context, policy.ask, keep=True))
     except ShardwiseError as error:

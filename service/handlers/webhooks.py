@@ -70,11 +70,13 @@ class WebhookRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Asked:
-    """A request whose URL was looked up; `keys` are the operator's."""
+    """A request whose URL was looked up; `keys` are the operator's, `newest` the fingerprint of the
+    one for new webhooks."""
 
     request: WebhookRequest
     url: ReceiverUrl
     keys: Keyring
+    newest: str
 
 
 def parse_webhook(context: RequestContext) -> Asked:
@@ -93,21 +95,22 @@ def parse_webhook(context: RequestContext) -> Asked:
         known = tuple(dict.fromkeys(name for event in ask.events for name in by_event[event]))
         _require_some_of(getattr(ask, field), known, field)
     url = read_receiver_url(ask.url)
-    keys = _keys(context)
+    keys, newest = _keys(context)
     _require_reachable(context, url)
-    return Asked(ask, url, keys)
+    return Asked(ask, url, keys, newest)
 
 
-def _keys(context: RequestContext) -> Keyring:
+def _keys(context: RequestContext) -> tuple[Keyring, str]:
     try:
         keys = keyring(context.settings, make=True)
     except BadInput as error:
         # It names a file of this host: that is for the log, not for the client.
         log.error("%s", error)
         raise Problem("unavailable", "the key of webhooks cannot be read") from None
-    if keys.newest() is None:
+    newest = keys.newest()
+    if newest is None:
         raise Problem("not-configured", "no webhooks: SHARDWISE_WEBHOOK_KEY is not set")
-    return keys
+    return keys, newest
 
 
 def _require_some_of(given: Sequence[str], known: tuple[str, ...], field: str) -> None:
@@ -131,15 +134,13 @@ def _require_reachable(context: RequestContext, url: ReceiverUrl) -> None:
 def post_webhook(context: RequestContext) -> Result:
     """Returns 201 with the webhook and its secret, which is shown only once."""
     asked: Asked = context.parsed
-    fingerprint = asked.keys.newest()
-    assert fingerprint is not None, "parse_webhook refuses requests when there is no key"
     webhook, new = make_webhook(
         context.session,
         context.tenant,
         max_webhooks=context.room.limit("max_webhooks"),
         once_hash=_once_hash(context),
         once_s=context.settings.idempotency_s,
-        key_fingerprint=fingerprint,
+        key_fingerprint=asked.newest,
         name=asked.request.name,
         url=asked.request.url,
         authority=asked.url.authority,

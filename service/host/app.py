@@ -164,10 +164,10 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         app.include_router(router)
     app.router.routes.append(tools_route)
     app.include_router(page)
-    app.add_exception_handler(ShardwiseError, _on_error)
-    app.add_exception_handler(Exception, _on_defect)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.exception_handler(ShardwiseError)(_on_error)
+    app.exception_handler(Exception)(_on_defect)
+    app.exception_handler(HTTPException)(_on_http)
+    app.exception_handler(RequestValidationError)(_on_invalid)
     return app
 
 
@@ -195,8 +195,7 @@ def problem_response(problem: Problem) -> Response:
     return Response(body, problem.status, problem.headers, MEDIA_TYPE)
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ShardwiseError)
+async def _on_error(request: Request, error: ShardwiseError) -> Response:
     return problem_response(problem_of(error))
 
 
@@ -205,8 +204,7 @@ async def _on_defect(request: Request, error: Exception) -> Response:
     return problem_response(Problem("defect", "please report it with the request id"))
 
 
-async def _on_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+async def _on_http(request: Request, error: HTTPException) -> Response:
     try:
         # A request without a route costs as much as one with a route, and needs no key.
         await request.app.state.shardwise.gate.admit_anyone(caller_of(request))
@@ -222,8 +220,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
     return problem_response(Problem("bad-request", str(error.detail), headers=error.headers))
 
 
-async def _on_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+async def _on_invalid(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     return problem_response(Problem("invalid", f"{field}: {first['msg']}", field=field))

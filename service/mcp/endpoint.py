@@ -28,7 +28,7 @@ from service.mcp.tools import TOOLS
 from service.questions.ingest import check_call
 from service.questions.ingest_process import Reading
 from shardwise import validation
-from shardwise.errors import ShardwiseError
+from shardwise.errors import InternalError, ShardwiseError
 from shardwise.mcp.calls import Report
 from shardwise.mcp.server import Context, make_server
 from shardwise.mcp.tool import Tool
@@ -80,8 +80,9 @@ class Endpoint:
     async def _compute(
         self, tool: Tool[Answer], values: Mapping[str, Any], report: Report, context: Context
     ) -> Any:
-        assert context.request is not None, "HTTP brought the call"
         try:
+            if context.request is None:
+                raise InternalError("a tool is called without a request of HTTP")
             arguments = validation.convert(values, tool.arguments)
             return await tool.answer(Asking(self._state, context.request, report), arguments)
         except ShardwiseError as error:

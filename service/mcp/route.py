@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from service.base.problems import Problem
 from service.edge.http import caller_of
 from service.edge.state import State
+from shardwise.errors import InternalError
 
 if TYPE_CHECKING:
     from service.mcp.endpoint import Endpoint
@@ -57,7 +58,8 @@ class _Deferred:
         await endpoint(scope, receive, send)
 
     async def _made(self) -> Endpoint:
-        assert self._tasks is not None, "the service runs"
+        if self._tasks is None:
+            raise InternalError(f"{PATH} is asked before the service has started")
         endpoint = await anyio.to_thread.run_sync(self._make)
         await self._tasks.start(self._serve, endpoint)
         # Not before: a caller may go away while this one starts.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fastapi import Request, Response
 
-from service.base.problems import not_found
+from service.base.problems import Problem, not_found
 
 PLOTLY = "plotly.min.js"
 FOREVER = "public, max-age=31536000, immutable"
@@ -103,5 +103,6 @@ def _path(name: str) -> Path:
         return FOLDER / name
     # Found without importing plotly, which would cost the service its start-up time and memory.
     spec = importlib.util.find_spec("plotly")
-    assert spec is not None and spec.submodule_search_locations is not None
+    if spec is None or spec.submodule_search_locations is None:
+        raise Problem("not-configured", "plotly is not installed: pip install 'shardwise[service]'")
     return Path(spec.submodule_search_locations[0]) / "package_data" / PLOTLY

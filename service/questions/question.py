@@ -34,7 +34,7 @@ from service.questions.search_options import options_document, options_from_docu
 from service.questions.trainers import check_pricing, check_space, planned, priced
 from shardwise import __version__, _core, advise, documents, validation
 from shardwise.advise import Infeasible, Options
-from shardwise.advise.curve import check_stages_of_curve, curve_takes_count
+from shardwise.advise.curve import check_stages_of_curve, count_of_curve
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds, require_steps
 from shardwise.cost.named_options import options_from_request
@@ -130,7 +130,8 @@ def curve_question(
     """Raises BadInput with the field; `options` replace the request's."""
     chosen = options_from_request(ask.options) if options is None else options
     more = staged_beside(ask, chosen, limits.max_gpus, of_kinds=bool(hardware.groups))
-    if not curve_takes_count(hardware, ask.max_gpus, ask.bundles):
+    max_gpus = count_of_curve(hardware, ask.max_gpus, ask.bundles)
+    if max_gpus is None:
         bundles = parse_bundles(ask.bundles, hardware)
         for bundle in bundles:
             _count(bundle.gpus, "bundles", limits.max_gpus)
@@ -138,13 +139,10 @@ def curve_question(
             check_stages_of_curve(counts_of(more), max(bundle.gpus for bundle in bundles))
         texts = [str(bundle) for bundle in bundles]
         return _question("curve", graph_id, hardware, chosen, ask.priority, bundles=texts, **more)
-    assert ask.max_gpus is not None
-    _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
+    _count(max_gpus, "max_gpus", limits.max_curve_gpus)
     if more:
-        check_stages_of_curve(counts_of(more), ask.max_gpus)
-    return _question(
-        "curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus, **more
-    )
+        check_stages_of_curve(counts_of(more), max_gpus)
+    return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=max_gpus, **more)
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:

@@ -183,7 +183,8 @@ def set_drained(
         raise not_found("agent", agent_id)
     if drained:
         agent = lock_agent(session, agent_id)
-        assert agent is not None
+        if agent is None:
+            raise not_found("agent", agent_id)
         _take_back(session, agent, rules)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.base.settings import Settings, port_range
+from service.base.settings import Settings
 from service.cluster.gangs import (
     ASSIGNMENT_ACTIVE,
     ASSIGNMENT_ENDED,
@@ -45,14 +45,12 @@ class Rules:
 
 def rules_of(settings: Settings) -> Rules:
     """Returns the settings that decide about gangs."""
-    ports = port_range(settings.rendezvous_ports)
-    assert ports is not None, "Settings refuses anything else"
     return Rules(
         settings.agent_lease_s,
         settings.agent_heartbeat_s,
         settings.claim_s,
         settings.max_placements,
-        ports,
+        settings.rendezvous_range(),
     )
 
 

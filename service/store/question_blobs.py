@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.base.problems import not_found
 from service.store.blobs import keep_blob
 from service.store.database import now
 from service.store.summaries import clipped
@@ -52,11 +53,15 @@ def _shown(part: Any) -> dict[str, Any]:
 
 
 def whole_question(session: Session, job: Job) -> dict[str, Any]:
-    """Returns the job's question with the part that it refers to."""
+    """Returns the job's question with the part that it refers to.
+
+    Raises a problem `not-found` where the job has been deleted meanwhile, and the part with it.
+    """
     if job.blob_id is None:
         return job.question
     content = session.scalar(select(QuestionBlob.content).where(QuestionBlob.id == job.blob_id))
-    assert content is not None, "a blob stays as long as a job refers to it"
+    if content is None:
+        raise not_found("job", job.id)
     name = next(name for name in PARTS if name in job.question)
     return {**job.question, name: msgspec.json.decode(zlib.decompress(content))}
 

@@ -186,11 +186,15 @@ def _with_best_smallest(
 
     levels = sorted({share for i in able for share in shares[i]})
     low, high = 0, len(levels)
+    # Without any GPUs every share is at least the smallest.
+    firsts = [0 for _ in able]
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if needs(levels[middle]) is None else (middle, high)
-    firsts = needs(levels[low]) if levels else []
-    assert firsts is not None, "without any GPUs every share is at least 0"
+        met = needs(levels[middle])
+        if met is None:
+            high = middle
+        else:
+            low, firsts = middle, met
     kept = list(options)
     for i, first in zip(able, firsts, strict=True):
         kept[i] = options[i][first:]

@@ -15,7 +15,7 @@ from math import log
 from shardwise.advise.plan import plan
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, InternalError
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -105,8 +105,9 @@ def _value(hardware: Hardware, figure: str) -> float:
 def _fitted(hardware: Hardware, figure: str, value: float) -> Hardware:
     """Returns the profile with another value of a figure."""
     if figure == HOST:
-        assert hardware.host is not None
         host = hardware.host
+        if host is None:
+            raise InternalError(f"the times of a host are fitted in {hardware.name}, without any")
         return replace(
             hardware,
             host=replace(

@@ -69,20 +69,20 @@ def curve(
     """
     options, progress = options or Options(), progress or quiet
     asked = PipelinePoints.asked(graph, options, stages, schedules)
-    if not curve_takes_count(hardware, max_gpus, bundles):
+    most_gpus = count_of_curve(hardware, max_gpus, bundles)
+    if most_gpus is None:
         if asked is not None:
             check_of_kinds(schedules)
             most = max(bundle.gpus for bundle in parse_bundles(bundles, hardware))
             check_stages_of_curve(stages, most)
         return bundle_curve(graph, hardware, bundles, options, progress, asked)
-    assert max_gpus is not None
-    check_stages_of_curve(stages, max_gpus)
+    check_stages_of_curve(stages, most_gpus)
     subject = Subject.of(graph)
     points: list[CurvePoint] = []
     searches = SearchesOfCurve(_PER_COUNT)
     best: tuple[int, float] | None = None
-    for gpus in range(1, max_gpus + 1):
-        one = point_progress(progress, f"{gpus} of {max_gpus} GPUs", gpus - 1, max_gpus)
+    for gpus in range(1, most_gpus + 1):
+        one = point_progress(progress, f"{gpus} of {most_gpus} GPUs", gpus - 1, most_gpus)
         point, search = curve_point(subject, hardware, gpus, options, one, asked)
         searches.add(search)
         ranked = ranking_time(point, options)
@@ -92,7 +92,7 @@ def curve(
         points.append(replace(point, best_gpus=best_gpus, best_time_s=best_time_s))
     return Curve(
         **searches.head,
-        max_gpus=max_gpus,
+        max_gpus=most_gpus,
         points=points,
         search=CurveSearch(searches.seconds + (0.0 if asked is None else asked.seconds)),
         does_not_fit=ranges_that_do_not_fit(points, limit_bytes(hardware, options)),
@@ -106,10 +106,10 @@ def require_some_fit(curve: Curve) -> None:
         raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
 
 
-def curve_takes_count(
+def count_of_curve(
     hardware: Hardware, max_gpus: int | None, bundles: Sequence[str | Bundle]
-) -> bool:
-    """Returns whether a curve is over counts of like devices, not over bundles.
+) -> int | None:
+    """Returns the largest count of a curve over counts of like devices; None of one over bundles.
 
     Raises `BadInput` for a largest count on a profile with groups, which lists them, for bundles on
     one without, for neither and for a count below 1.
@@ -123,7 +123,7 @@ def curve_takes_count(
                 "group alone, the fastest together and everything; groups: "
                 + groups_in_words(hardware.groups),
             )
-        return False
+        return None
     if bundles:
         raise BadInput(
             f"{hardware.name} has no groups of devices", field="bundles", expected="max_gpus"
@@ -134,7 +134,7 @@ def curve_takes_count(
             field="max_gpus",
             expected="a whole number from 1",
         )
-    return True
+    return max_gpus
 
 
 def check_stages_of_curve(stages: Sequence[int] | None, max_gpus: int) -> None:

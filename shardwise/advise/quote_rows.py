@@ -11,6 +11,7 @@ from msgspec import UNSET
 from shardwise.cost.options import Options
 from shardwise.documents.curve import CurvePoint, fastest_s
 from shardwise.documents.quote import NotOffered, OfferPart, OfferRow, step_s
+from shardwise.errors import InternalError
 from shardwise.hardware import Offer, stale
 
 
@@ -27,7 +28,8 @@ class Terms:
     def ranking_s(self, point: CurvePoint) -> float:
         """Returns the time in seconds that ranks a point that fits."""
         ranked = fastest_s(point, self.options.overlap)
-        assert ranked is not None, "only points that fit are offered"
+        if ranked is None:
+            raise _nothing_fits(point)
         return ranked
 
 
@@ -98,9 +100,18 @@ def _of_strategy(point: CurvePoint) -> tuple[float, float, int, str]:
     pipeline = point.pipeline
     if pipeline is not UNSET:
         return pipeline.step_s, pipeline.step_s, pipeline.peak_bytes, pipeline.id
-    assert point.time_s is not None and point.replayed_time_s is not None
-    assert point.peak_bytes is not None and point.plan_id is not None
+    if (
+        point.time_s is None
+        or point.replayed_time_s is None
+        or point.peak_bytes is None
+        or point.plan_id is None
+    ):
+        raise _nothing_fits(point)
     return point.time_s, point.replayed_time_s, point.peak_bytes, point.plan_id
+
+
+def _nothing_fits(point: CurvePoint) -> InternalError:
+    return InternalError(f"{point.gpus} GPUs are offered on which nothing fits")
 
 
 def price_of(row: OfferRow) -> float:

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from shardwise.documents.timeline import Bar, Lane, Timeline
 from shardwise.replay.link_levels import seconds_by_level
-from shardwise.replay.mixed.replay import MixedReplayer
-from shardwise.replay.replay import Replayer
 from shardwise.replay.spans import (
     BACKWARD,
     COMMUNICATION,
@@ -51,14 +49,13 @@ Bars = tuple[Floats, Floats, Floats]
 
 def timeline(search: Search, point: int) -> Timeline:
     """Returns the replayed step of one point of a search."""
-    replayer = search.replayer
-    assert isinstance(replayer, Replayer | MixedReplayer)
     choices, edges = search.solution.choices[point], search.solution.edge_choices[point]
-    spans = spans_of(replayer, choices, edges)
     if isinstance(search, MixedSearch):
+        spans = spans_of(search.mixed_replayer, choices, edges)
         named = _lanes_of_places(spans, [place.name for place in search.problem.cluster.places])
     else:
-        assert isinstance(replayer, Replayer)
+        replayer = search.own_replayer
+        spans = spans_of(replayer, choices, edges)
         by_level = seconds_by_level(replayer, search.options.step, choices, edges)
         named = _lanes_of_phases(spans, by_level)
     lanes = [_lane(spans, name, kind, bars) for name, kind, bars in named]

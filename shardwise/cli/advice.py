@@ -223,7 +223,7 @@ def curve(
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
-    from shardwise.advise.curve import curve_takes_count
+    from shardwise.advise.curve import count_of_curve
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
@@ -241,7 +241,7 @@ def curve(
     ):
         profile = load_hardware(hardware)
         # Before the graph is read, and in the same words with a server.
-        curve_takes_count(profile, max_gpus, bundles)
+        count_of_curve(profile, max_gpus, bundles)
         document = advise.curve(
             graph_of_question(graph, server, listener),
             profile,

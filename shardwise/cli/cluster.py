@@ -71,8 +71,7 @@ def simulate_cluster(
     from shardwise.schedulers.cluster.report import compare_policies
     from shardwise.schedulers.cluster.trace import generate as generated
 
-    if (jobs_file is None) == (generate is None):
-        raise BadInput("neither or both", field="jobs", expected="one of --jobs and --generate")
+    source = _source(jobs_file, generate)
     if write_jobs and generate is None:
         raise BadInput("nothing is generated", field="write-jobs", expected="--generate N")
     for path, field in ((plot, "plot"), (write_jobs, "write-jobs")):
@@ -89,17 +88,16 @@ def simulate_cluster(
         counts = _computed(spec, hardware, min(max_gpus, gpus), search, as_json)
         curves[counts.name] = counts
     about: dict[str, Any] = {"curves": sorted(curves)}
-    if generate is not None:
-        jobs, names = generated(curves, generate, gpus, seed=seed, load=load)
+    if isinstance(source, int):
+        jobs, names = generated(curves, source, gpus, seed=seed, load=load)
         about |= {"seed": seed, "load": load}
         if write_jobs:
             write_json(jobs_document(jobs, names), write_jobs)
     else:
-        assert jobs_file is not None
         try:
-            jobs = read_jobs(read_bounded(jobs_file, "a file of jobs"), curves)
+            jobs = read_jobs(read_bounded(source, "a file of jobs"), curves)
         except BadInput as error:
-            raise error.in_file(jobs_file) from None
+            raise error.in_file(source) from None
     document = compare_policies(jobs, gpus, restart_s=restart_s, **about)
     if plot:
         plot_cluster(document, plot)
@@ -109,6 +107,15 @@ def simulate_cluster(
     _table(document)
     if plot:
         note(f"wrote {plot}")
+
+
+def _source(jobs_file: str | None, generate: int | None) -> str | int:
+    """Returns the file of the jobs, or how many are generated."""
+    if jobs_file is not None and generate is None:
+        return jobs_file
+    if generate is not None and jobs_file is None:
+        return generate
+    raise BadInput("neither or both", field="jobs", expected="one of --jobs and --generate")
 
 
 def _curve_of(path: str) -> Counts:

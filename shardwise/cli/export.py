@@ -54,9 +54,14 @@ def export(
     document = given_pipeline_or_plan(plan, server, key_file)
     if trainer is not None:
         _to_trainer(document, trainer, output, as_json)
-        return
-    assert form is not None
-    text = export_plan(document, form, gpu_type=gpu_type)
+    elif form is not None:
+        _to_scheduler(document, form, gpu_type, output, as_json)
+
+
+def _to_scheduler(
+    plan: Pipeline | Plan, form: str, gpu_type: str | None, output: str | None, as_json: bool
+) -> None:
+    text = export_plan(plan, form, gpu_type=gpu_type)
     if output is not None:
         write_whole(output, text.encode())
     elif as_json and FORMS[form].media_type != JSON:

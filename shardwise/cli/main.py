@@ -11,7 +11,7 @@ import click
 
 from shardwise import __version__
 from shardwise.cli.commands import Commands
-from shardwise.errors import ShardwiseError
+from shardwise.errors import ShardwiseError, defect_text
 
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
@@ -19,7 +19,7 @@ EXIT_CODES: Mapping[int, str] = {
     2: "bad input: one line with file, field and what was expected; also an agent whose key or "
     "token is refused",
     3: "the service, its database or its Redis cannot be reached or does not serve just now",
-    70: "a defect in Shardwise",
+    70: "an internal error: a defect in Shardwise itself, in one line; please report it",
     130: "interrupted by Ctrl-C or cancelled; a search that was ended gives what it has found",
 }
 
@@ -66,8 +66,7 @@ def _internal_error(
 ) -> None:
     """Reports a defect of Shardwise itself, and exits: Python would exit with 1 after this."""
     print(
-        f"shardwise: error: a defect in Shardwise, please report it: {kind.__name__}: "
-        f"{' '.join(str(error).split())} (SHARDWISE_DEBUG=1 shows where)",
+        f"shardwise: {defect_text(error)} (SHARDWISE_DEBUG=1 shows where)",
         file=sys.stderr,
         flush=True,
     )

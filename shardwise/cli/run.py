@@ -97,12 +97,16 @@ def run(
     check_output(output)
     if log is not None:
         parse_tracker(log)
-    graph_spec = graph_spec or _known_graph(plan, source)
+    if source is None:
+        graph_spec = model = graph_spec or _known_graph(plan)
+    else:
+        model = source
     several = plan.bundle if isinstance(plan, Pipeline) else plan.cluster
     world = find_world(is_even=several is UNSET)
     if world is not None:
         label = own_label(world.rank, world.size, kinds, slowed)
-        options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up, compile, label)
+        of_source = source is not None
+        options = _options(model, of_source, batch, seq, dtype, steps, warm_up, compile, label)
         _as_rank(plan, world, options, output, log)
         return
     if graph_spec is not None and (":" not in graph_spec or Path(graph_spec).exists()):
@@ -218,12 +222,10 @@ def _require_executable(plan: Plan | Pipeline, path: str) -> None:
         )
 
 
-def _known_graph(plan: Plan | Pipeline, source: str | None) -> str | None:
+def _known_graph(plan: Plan | Pipeline) -> str:
     """Returns the graph if none is named: the launch's, or a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
-    if source is not None:
-        return None
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is not None and (Path(folder) / "graph.json").is_file():
         return str(Path(folder) / "graph.json")
@@ -237,8 +239,8 @@ def _known_graph(plan: Plan | Pipeline, source: str | None) -> str | None:
 
 
 def _options(
-    graph_spec: str | None,
-    source: str | None,
+    model: str,
+    of_source: bool,
     batch: int | None,
     seq: int | None,
     dtype: str | None,
@@ -252,8 +254,8 @@ def _options(
     load_torch()
     from shardwise.execute.training import RunOptions
 
-    graph = None if graph_spec is None else load_graph(graph_spec)
-    return RunOptions(graph, source, batch, seq, dtype, steps, warm_up, compile, label)
+    trained = model if of_source else load_graph(model)
+    return RunOptions(trained, batch, seq, dtype, steps, warm_up, compile, label)
 
 
 def _log(plan: Plan | Pipeline, document: Mapping[str, Any], log: str | None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.hardware.attention import BACKWARD
+from shardwise.hardware.attention import BACKWARD, AttentionTable
 from shardwise.hardware.device import Device
 from shardwise.hardware.products import sustained
 from shardwise.sharding.layout import Floats
@@ -26,18 +26,18 @@ KINDS = frozenset(
 class Attention:
     """Attention of queries (batch, heads, length, head size) under each of n assignments.
 
-    `heads` are those of all sequences on a device, `lengths` its queries of each, arrays (n,).
+    `table` has its rates on the device in some dtype. `heads` are those of all sequences on a
+    device, `lengths` its queries of each, arrays (n,).
     """
+
+    table: AttentionTable
 
     heads: Floats
     lengths: Floats
-    head_size: float
 
     def times(self, flops: Floats, device: Device, dtype: str, *, backward: bool) -> Floats:
         """Returns the seconds of `flops` (n,) operations, those that the mask leaves."""
-        table = device.attention_table(dtype, self.head_size)
-        assert table is not None
-        utilisation = table.of(np.maximum(self.heads, 1.0), np.maximum(self.lengths, 1.0))
+        utilisation = self.table.of(np.maximum(self.heads, 1.0), np.maximum(self.lengths, 1.0))
         if backward:
             utilisation = utilisation * BACKWARD
         return flops / (device.peak(dtype) * sustained(utilisation, device.sustained_clock))

@@ -231,10 +231,11 @@ class GroupWork:
                 self.device, dtype, gradients if work.direction == "backward" else None
             )
         head_size = self.tensors[op.inputs[0]].shape[-1] if op.kind in KINDS else 0
-        if head_size and self.device.attention_table(dtype, head_size) is not None:
+        table = self.device.attention_table(dtype, head_size) if head_size else None
+        if table is not None:
             shares = self.local_shapes(position)[:, : len(self.tensors[op.inputs[0]].shape)]
             heads = shares[:, :-2].prod(axis=1).astype(np.float64)
-            attention = Attention(heads, shares[:, -2].astype(np.float64), head_size)
+            attention = Attention(table, heads, shares[:, -2].astype(np.float64))
             return lambda work: attention.times(
                 work.flops, self.device, dtype, backward=work.direction == "backward"
             )
@@ -244,14 +245,14 @@ class GroupWork:
         """Returns the product that a member of `flops` (n,) operations is; None for what is none,
         and where the device has no measured products of this dtype."""
         op = self.pattern.members[position].operator
-        places = operands(op)
-        if places is None or self.device.product_table(dtype) is None:
+        places, table = operands(op), self.device.product_table(dtype)
+        if places is None or table is None:
             return None
         left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
         layouts = self.outputs[position][0][0]
         result = local_elements(self.tensors[op.outputs[0]].shape, layouts, self.sizes)
         is_window = op.kind.startswith("aten.conv")
-        return Product(flops, left, right, result, DTYPE_BYTES[dtype], is_window)
+        return Product(table, flops, left, right, result, DTYPE_BYTES[dtype], is_window)
 
     def _local_elements(self, name: str, position: int, port: int) -> Floats:
         """Returns the elements of an input of a member on a device, shape (n,)."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise.graph.graph import Operator
 from shardwise.hardware.device import Device
-from shardwise.hardware.products import is_unaligned, sustained
+from shardwise.hardware.products import ProductTable, is_unaligned, sustained
 from shardwise.sharding.layout import Floats
 
 OPERANDS: Mapping[str, tuple[int, int]] = {
@@ -47,10 +47,12 @@ def operands(op: Operator) -> tuple[int, int] | None:
 class Product:
     """A product of an operator under each of n assignments: arrays (n,).
 
+    `table` has the times of such products on the device, in the dtype that they are computed in.
     `flops` are those of the product itself, `left`, `right` and `result` the elements of A, B and
     C, `item_bytes` those of one element.
     """
 
+    table: ProductTable
     flops: Floats
     left: Floats
     right: Floats
@@ -60,9 +62,7 @@ class Product:
 
     def times(self, device: Device, dtype: str, gradients: tuple[bool, ...] | None) -> Floats:
         """Returns the seconds of the product, or of the gradients of A and B that are needed."""
-        table = device.product_table(dtype)
-        assert table is not None
-        half = self.flops / 2.0
+        table, half = self.table, self.flops / 2.0
         k, m = half / self.result, half / self.right
         batch = np.ones_like(m) if self.is_window else np.maximum(self.left / (m * k), 1.0)
         n = half / (m * k * batch)

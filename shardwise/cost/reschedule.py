@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.space import SearchMesh
 from shardwise.cost.staging import staged_elements
-from shardwise.errors import BadInput, ShardwiseError, SolverError
+from shardwise.errors import BadInput, InternalError, ShardwiseError, SolverError
 from shardwise.hardware import Hardware
 from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, encode, local_elements
 
@@ -248,14 +248,16 @@ class Paths:
     def path(self, source: int, target: int) -> list[Step]:
         """Returns the steps of the cheapest sequence from node `source` to node `target`."""
         self._solve()
-        assert self._arcs is not None
+        arcs = self._arcs
+        if arcs is None:
+            raise InternalError(f"no layout of a tensor of {self._shape} is registered")
         steps: list[Step] = []
         while target != source:
             arc = int(self._predecessor[source, target])
             if arc < 0:
                 raise self.no_path(self._shape)
-            steps.append(self._arcs.step(arc, self._rows))
-            target = int(self._arcs.source[arc])
+            steps.append(arcs.step(arc, self._rows))
+            target = int(arcs.source[arc])
         return steps[::-1]
 
     def no_path(self, shape: tuple[int, ...]) -> ShardwiseError:
@@ -268,13 +270,14 @@ class Paths:
         layouts = np.array(self._rows, dtype=np.int8)
         local = local_elements(self._shape, layouts, self._mesh.sizes) * self.item_bytes
         arcs = arcs_between(self._hardware, self._mesh, layouts, local, self._forbidden)
-        self._arcs = packed(arcs, self._hardware, local, self._outermost)
+        arcs = packed(arcs, self._hardware, local, self._outermost)
         self._distance, self._predecessor = _core.shortest_paths(
             len(layouts),
-            self._arcs.source.astype(np.uint32),
-            self._arcs.target.astype(np.uint32),
-            self._arcs.time_s,
+            arcs.source.astype(np.uint32),
+            arcs.target.astype(np.uint32),
+            arcs.time_s,
         )
+        self._arcs = arcs
         self._solved = len(self._rows)
 
 

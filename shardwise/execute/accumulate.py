@@ -23,19 +23,21 @@ def accumulate(
     Raises `BadInput` if a micro-batch returns something other than a scalar.
     """
 
+    def part(number: int) -> torch.Tensor:
+        loss = run(number)
+        if loss.numel() != 1:
+            raise BadInput(
+                f"the module returns a tensor of shape {list(loss.shape)}",
+                field="micro_batches",
+                expected="a scalar loss, or a plan with one micro-batch",
+            )
+        (loss / parts).backward()
+        return loss.detach()
+
     def step() -> torch.Tensor:
-        total: torch.Tensor | None = None
-        for number in range(parts):
-            loss = run(number)
-            if loss.numel() != 1:
-                raise BadInput(
-                    f"the module returns a tensor of shape {list(loss.shape)}",
-                    field="micro_batches",
-                    expected="a scalar loss, or a plan with one micro-batch",
-                )
-            (loss / parts).backward()
-            total = loss.detach() if total is None else total + loss.detach()
-        assert total is not None
+        total = part(0)
+        for number in range(1, parts):
+            total = total + part(number)
         return total / parts
 
     return with_backward(step, parameters)

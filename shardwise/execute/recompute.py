@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from shardwise.errors import InternalError
 from shardwise.execute.instruction import Instruction, Rebuild, Slots
 from shardwise.execute.saved import SavedTensors
 
@@ -51,7 +52,8 @@ class Numbered:
     def tensor(self) -> torch.Tensor:
         """Returns the tensor that the second run made."""
         self._run.prepare()
-        assert self.value is not None
+        if self.value is None:
+            raise InternalError("a second run did not make a tensor that backward reads")
         return self.value
 
 
@@ -98,7 +100,8 @@ class Recomputation:
         """Returns what the first run keeps of a tensor that the current instruction saves."""
         if tensor in self._storages:
             return tensor
-        assert self._now is not None
+        if self._now is None:
+            raise InternalError("a tensor is saved before the segment's first instruction")
         place = self._counts[self._now]
         self._counts[self._now] = place + 1
         self._hooks.forward_pass.wanted.add((self.number, self._now))
@@ -174,7 +177,7 @@ class Recomputation:
                 place += 1
 
         def unpack(_: None) -> torch.Tensor:
-            raise AssertionError("the second run is not differentiated")
+            raise InternalError("a second run is differentiated")
 
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, unpack):

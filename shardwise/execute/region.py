@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, InternalError
 from shardwise.execute.instruction import Instruction
 from shardwise.execute.local import LocalOperator
 from shardwise.execute.local.calling import Run
@@ -103,5 +103,7 @@ def _function(
 
 def _traced(instruction: Instruction) -> Run:
     """Returns the function of an operator, which torch traces without the class around it."""
-    assert isinstance(instruction.run, LocalOperator)
-    return instruction.run.run
+    run = instruction.run
+    if not isinstance(run, LocalOperator):
+        raise InternalError(f"{run} is compiled, and is no operator that computes here alone")
+    return run.run

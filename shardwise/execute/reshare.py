@@ -131,12 +131,12 @@ class Reshare:
         """Returns this rank's part with the new shares, in memory of its own; empty if it has
         none."""
         wire = x.view(torch.uint8) if x.dtype is torch.bool else x
-        moved = self._moved_rows(wire) if self._dim is not None else self._moved_whole(wire)
+        dim = self._dim
+        moved = self._moved_whole(wire) if dim is None else self._moved_rows(wire, dim)
         return moved.view(torch.bool) if x.dtype is torch.bool else moved
 
-    def _moved_rows(self, x: torch.Tensor) -> torch.Tensor:
-        dim, own = self._dim, self._has[self._me]
-        assert dim is not None
+    def _moved_rows(self, x: torch.Tensor, dim: int) -> torch.Tensor:
+        own = self._has[self._me]
         sent = [_common(own, rows) for rows in self._gets]
         got = [_common(rows, self._gets[self._me]) for rows in self._has]
         pieces = [_cut(x, dim, rows, own) if len(rows) else x.new_empty(0) for rows in sent]

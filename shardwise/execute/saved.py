@@ -16,6 +16,7 @@ from weakref import WeakSet
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from shardwise.errors import InternalError
 from shardwise.execute.agreement import ForwardPass
 
 Recompute = Callable[[], torch.Tensor]
@@ -81,7 +82,8 @@ class Rebuilt:
     def tensor(self) -> torch.Tensor:
         """Returns the tensor, rebuilt."""
         self.source.prepare()
-        assert self.value is not None
+        if self.value is None:
+            raise InternalError("a tensor that backward reads was not rebuilt")
         return self.value.as_strided(*self._place)
 
 

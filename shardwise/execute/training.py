@@ -44,8 +44,7 @@ from shardwise.outfiles import write_json
 class RunOptions:
     """What to train, and for how long: a graph, or a source as `shardwise capture` takes it."""
 
-    graph: Graph | None = None
-    source: str | None = None
+    model: Graph | str
     batch: int | None = None
     seq: int | None = None
     dtype: str | None = None
@@ -176,11 +175,10 @@ def write_report(document: Mapping[str, Any], folder: Path) -> None:
 
 
 def _captured(plan: Strategy, options: RunOptions) -> Captured:
-    if options.source is None:
-        assert options.graph is not None
-        _require(options.graph, plan)
-        return captured_from_graph(options.graph)
-    parsed = parse_source(options.source)
+    if isinstance(options.model, Graph):
+        _require(options.model, plan)
+        return captured_from_graph(options.model)
+    parsed = parse_source(options.model)
     built = build(parsed, options.batch, options.seq, options.dtype)
     _materialise(built.module)
     random = torch.Generator().manual_seed(0)

@@ -25,6 +25,7 @@ from shardwise.documents.questions import (
     StagesBeside,
 )
 from shardwise.documents.schemas import without_indentation
+from shardwise.errors import InternalError
 from shardwise.schedulers.formats import PLAN_FORMS
 from shardwise.trainers.formats import TRAINERS
 from shardwise.trainers.spaces import ANY, SPACES
@@ -285,6 +286,7 @@ def object_schema(schema: dict[str, Any]) -> dict[str, Any]:
         return {"type": "object", **schema}
     root = schema.pop("$ref").removeprefix("#/$defs/")
     others = {name: of for name, of in schema["$defs"].items() if name != root}
-    assert f'"#/$defs/{root}"' not in msgspec.json.encode(schema["$defs"]).decode()
+    if f'"#/$defs/{root}"' in msgspec.json.encode(schema["$defs"]).decode():
+        raise InternalError(f"the schema of {root} refers to itself")
     rest = {name: value for name, value in schema.items() if name != "$defs"}
     return {**rest, **schema["$defs"][root], **({"$defs": others} if others else {})}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from shardwise import advise
 from shardwise.advise import Options
-from shardwise.advise.curve import curve_takes_count, require_some_fit
+from shardwise.advise.curve import count_of_curve, require_some_fit
 from shardwise.advise.explain_pipeline import explain_either
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
@@ -193,7 +193,7 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     """Returns a curve. Raises `Infeasible` when no count fits."""
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
-    curve_takes_count(hardware, ask.max_gpus, ask.bundles)
+    count_of_curve(hardware, ask.max_gpus, ask.bundles)
     staged = _staged(ask, options)
     curve = advise.curve(
         load_graph(ask.graph),
@@ -263,9 +263,7 @@ def explain_plan(
         objective=ask.objective,
         options=ask.options,
     )
-    plan = make_plan(desk, asked, progress)
-    assert isinstance(plan, Plan), "no stages were asked for"
-    return advise.explain(plan)
+    return explain_either(make_plan(desk, asked, progress))
 
 
 def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:

@@ -19,7 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from shardwise import __version__
-from shardwise.errors import ShardwiseError
+from shardwise.errors import ShardwiseError, defect_text
 from shardwise.mcp.calls import Report
 from shardwise.mcp.texts import text_of
 from shardwise.mcp.tool import Tool
@@ -116,5 +116,4 @@ def error_text(error: Exception) -> str:
         return f"{error.filename or 'file'}: {error.strerror.lower()}"
     if os.environ.get("SHARDWISE_DEBUG") == "1":
         traceback.print_exception(error, file=sys.stderr)
-    what = " ".join(str(error).split())
-    return f"a defect in Shardwise, please report it: {type(error).__name__}: {what}"
+    return defect_text(error)

@@ -21,7 +21,7 @@ from shardwise.documents.comparison import (
     ranked,
 )
 from shardwise.peers.answer import Answer
-from shardwise.peers.evaluate import Piped, Point, Step
+from shardwise.peers.evaluate import Piped, Point
 from shardwise.search.search import Search
 
 SPLITS, ALL = "splits", "all"
@@ -75,13 +75,14 @@ def replayed_document(
     single = fastest_within(answers[-1][1].points, limit)
     pipelines = [p for _, a in answers if a.method == OUR_PIPELINES for p in a.points]
     best = fastest_within([*answers[-1][1].points, *pipelines], limit)
+    step = None if single is None else single.step
     methods = [_method(answer, space, lambda _: best, limit) for space, answer in answers]
     batch = [p for _, a in answers if a.method in DATA_PARALLEL for p in a.points]
     batch.sort(key=lambda point: (point.ranking_bytes > limit, point.ranking_s))
     own = {space: a.points for space, a in answers if a.method in OURS.values()}
     compared = Comparison(
         **members(heading(searches[0])),
-        micro_batches=searches[0].micro_batches if single is None else _step(single).micro_batches,
+        micro_batches=searches[0].micro_batches if step is None else step.micro_batches,
         methods=methods,
         data_parallel_over_mini_time={
             space: _ratio(batch, points, limit) for space, points in own.items()
@@ -153,11 +154,6 @@ def _pipeline(piped: Piped) -> ComparedPipeline:
     return ComparedPipeline(
         len(peaks), piped.schedule, piped.idle, peaks, each if each > 1 else UNSET
     )
-
-
-def _step(point: Point) -> Step:
-    assert point.step is not None
-    return point.step
 
 
 def fastest_within(own: Sequence[Point], memory_bytes: float) -> Point | None:

@@ -196,19 +196,15 @@ class _Papers:
     def _fitting(self, place: int) -> Answer:
         """Returns the answer with the least number of micro-batches with which a strategy fits, or
         where none does with the number of the least peak."""
-        best: Answer | None = None
-        seconds = 0.0
+        answers: list[Answer] = []
         for count in self._counts:
             space = self._space(count)
             answer = space.peers[place].answer(self._progress)
-            seconds += answer.seconds
-            answer = replace(answer, points=_replayed(answer, space))
-            if best is None or _least_peak(answer) < _least_peak(best):
-                best = answer
-            if _least_peak(answer) <= self._first.limit_bytes:
+            answers.append(replace(answer, points=_replayed(answer, space)))
+            if _least_peak(answers[-1]) <= self._first.limit_bytes:
                 break
-        assert best is not None
-        return replace(best, seconds=seconds)
+        seconds = sum(answer.seconds for answer in answers)
+        return replace(min(answers, key=_least_peak), seconds=seconds)
 
 
 def _splits_by_sums(problem: SearchProblem, options: Options, progress: Progress) -> Answer:

@@ -65,12 +65,10 @@ class Moments(NamedTuple):
 
     def distinct(self) -> Moments:
         """Returns the moments that differ in more than the action, in the order of the first."""
-        _, v = self.kept.shape
         columns = [self.place, self.part, self.turn]
         table = np.concatenate([np.stack(columns, axis=1), *self[4:]], axis=1)
         _, first = np.unique(table, axis=0, return_index=True)
         first.sort()
-        assert table.shape[1] == len(columns) + len(self[4:]) * v
         return Moments(*(of[first] for of in self))
 
 
@@ -115,11 +113,10 @@ def moments(
     micro-batches."""
     rank, rows, number = _Rank(stages, micro_batches, splits), list[list[int]](), 0
     for item in items:
-        if item.action is None:
-            assert item.transfer is not None
-            rank.transfer(item.transfer)
+        if isinstance(item, Transfer):
+            rank.transfer(item)
             continue
-        rows += [[number, *row] for row in rank.run(item.action)]
+        rows += [[number, *row] for row in rank.run(item)]
         number += 1
     table, each = np.array(rows, dtype=np.int64), len(stages)
     of = [table[:, 4 + each * n : 4 + each * (n + 1)] for n in range(6)]

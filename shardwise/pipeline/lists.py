@@ -46,15 +46,8 @@ class Transfer:
         return f"{what} of micro-batch {self.micro_batch} from stage {self.source}"
 
 
-@dataclass(frozen=True)
-class Item:
-    """One entry of a rank's list: an action, or a transfer that is begun, sent or asked for."""
-
-    action: Action | None = None
-    transfer: Transfer | None = None
-
-    def __str__(self) -> str:
-        return str(self.action or self.transfer)
+Item = Action | Transfer
+"""One entry of a rank's list: an action, or a transfer that is begun, sent or asked for."""
 
 
 def forward_only(schedule: Schedule) -> Schedule:
@@ -90,9 +83,8 @@ def lists_of(
                 (after if transfer.source in stages else before)[position].append(transfer)
         items: list[Item] = []
         for number, action in enumerate(actions):
-            items += [Item(transfer=t) for t in sorted(before[number], key=lambda t: t.number)]
-            items.append(Item(action=action))
-            items += [Item(transfer=t) for t in after[number]]
+            asked = sorted(before[number], key=lambda t: t.number)
+            items += [*asked, action, *after[number]]
         lists.append(tuple(items))
     return tuple(lists)
 
@@ -170,7 +162,7 @@ def require_end(lists: Sequence[Sequence[Item]]) -> None:
     once both sides have begun it, in the order in which each side begins them.
     """
     walks = [_Walk(rank, items) for rank, items in enumerate(lists)]
-    pairs = sorted({i.transfer.ranks for items in lists for i in items if i.transfer is not None})
+    pairs = sorted({i.ranks for items in lists for i in items if isinstance(i, Transfer)})
     come: set[Transfer] = set()
     moved = True
     while moved:
@@ -199,21 +191,21 @@ class _Walk:
         self.rank = rank
         self.rest = deque(items)
         self.begun: defaultdict[tuple[int, int], deque[Transfer]] = defaultdict(deque)
-        self._stages = {item.action.stage for item in items if item.action is not None}
+        self._stages = {item.stage for item in items if isinstance(item, Action)}
         self._needed: dict[_Turn, Transfer] = {}
 
     def advance(self, come: set[Transfer]) -> bool:
         """Goes on until something has not come; returns whether it went on at all."""
         before = len(self.rest)
         while self.rest:
-            action, transfer = self.rest[0].action, self.rest[0].transfer
-            if transfer is not None:
-                self.begun[transfer.ranks].append(transfer)
-                if transfer.target in self._stages:
-                    turn = transfer.target, transfer.is_forward, transfer.micro_batch
-                    self._needed[turn] = transfer
-            elif action is not None and action.kind is not Kind.WEIGHTS:
-                needed = self._needed.get(_made_or_read(action))
+            item = self.rest[0]
+            if isinstance(item, Transfer):
+                self.begun[item.ranks].append(item)
+                if item.target in self._stages:
+                    turn = item.target, item.is_forward, item.micro_batch
+                    self._needed[turn] = item
+            elif item.kind is not Kind.WEIGHTS:
+                needed = self._needed.get(_made_or_read(item))
                 if needed is not None and needed not in come:
                     break
             self.rest.popleft()

@@ -14,6 +14,7 @@ import numpy as np
 from shardwise.cost.mixed.assemble import MixedCosted
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import parse_pin
+from shardwise.errors import InternalError
 from shardwise.graph import Graph
 from shardwise.policy.architecture import Size
 from shardwise.policy.clusters import random_cluster
@@ -83,7 +84,8 @@ def lesson_of(joined: Joined, task: Task) -> Lesson:
     count = MixedCount(joined, Watch(quiet))
     count.search_within(count.limit_bytes, inf, EFFORT)
     pool = count.pool
-    assert pool is not None
+    if pool is None:
+        raise InternalError(f"a search of {joined.search.bundle} replayed no strategy")
     bound_s = count.bound_s(count.limit_bytes)
     scale_s = bound_s if isfinite(bound_s) and bound_s > 0.0 else count.least_s
     return Lesson(task.fitting(pool.choices[pool.best(count.limit_bytes)]), scale_s)

@@ -15,6 +15,7 @@ from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
 from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, BOTH, REBUILT, End
 from shardwise.cost.pins import forbidden_end
+from shardwise.errors import InternalError
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.sharding.layout import Floats
 
@@ -172,7 +173,9 @@ class EdgeValues:
         there[:, BEFORE] = of.pop("before_s"), of.pop("before_again_s")
         there[:, REBUILT] = of.pop("rerun_moved_s")
         back[1, AFTER] = of.pop("after_s")
-        assert not any(of.values()), "only seconds have weights"
+        if any(of.values()):
+            other = ", ".join(name for name, weight in of.items() if weight)
+            raise InternalError(f"weights of what is not in seconds: {other}")
         return _core.weighted_cells(
             self._table.kept,
             np.ascontiguousarray(once),

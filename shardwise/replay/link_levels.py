@@ -19,6 +19,7 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.reschedule import Rescheduler, Rescheduling, Step
 from shardwise.cost.space import EVEN, SearchMesh
 from shardwise.cost.step_settings import StepSettings
+from shardwise.errors import InternalError
 from shardwise.hardware import Hardware
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.replay import Replayer
@@ -60,7 +61,8 @@ def _within(replayer: Replayer, settings: StepSettings, names: list[str]) -> Rep
         table.places = (other, table)
     structures = [table.structure() for table in replayer.group_tables]
     for table, structure in zip(tables, structures, strict=True):
-        assert table.follows(structure), "levels differ in what a step does"
+        if not table.follows(structure):
+            raise InternalError("levels of links differ in what a step does")
     return Replayer(problem, settings, made=(replayer.kit, tables))
 
 

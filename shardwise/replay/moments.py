@@ -263,9 +263,7 @@ class Moments:
         where, column = place
         edge, replayer = self._problem.edges[number], self._replayer
         if where == "edge":
-            values = replayer.edge_values(replayer.table_of_edge(number))
-            assert values is not None
-            return values.grid_of(column)
+            return replayer.values_of_edge(number).grid_of(column)
         at_source = where == "source"
         group = edge.source if at_source else edge.target
         rows: NDArray[np.uint32] = edge.table.rows if at_source else edge.table.columns

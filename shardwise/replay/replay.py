@@ -182,6 +182,10 @@ class Replayer:
         """Returns the values of a table of edges; None for a table of groups."""
         return self._edges[table][0] if table in self._edges else None
 
+    def values_of_edge(self, number: int) -> EdgeValues:
+        """Returns the values of an edge's table."""
+        return self._edges[self.table_of_edge(number)][0]
+
     def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
         """Replays P strategies: `choices` (P, groups), `edge_choices` (P, edges)."""
         parts = []

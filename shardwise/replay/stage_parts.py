@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
+from shardwise.errors import InternalError
 from shardwise.replay.program import Pass
 from shardwise.replay.replay import Replayer, Values
 from shardwise.replay.tape import ALWAYS, COMPUTE, Tape
@@ -108,7 +109,8 @@ class PartsReader:
             if task in update and tape.makers[buffer] < update.start and not tape.lasting[buffer]
         ]
         buffers, flags = np.array(gradients, dtype=np.int64).reshape(-1, 2).T
-        assert (flags >= ALWAYS).all(), "flags of the update are given ones"
+        if (flags < ALWAYS).any():
+            raise InternalError("the update reads gradients under a flag that is not given")
         self.gradients, self._of_gradients = buffers, flags
         makers = self._numbers[np.array(tape.makers, dtype=np.int64)[buffers]]
         self._of_weights = makers % 3 == WEIGHTS

@@ -17,12 +17,11 @@ def exported(
     Raises `BadInput` that names `format`, `to` or `gpu_type`: for both or neither, unknown ones,
     and plans that cannot be said so.
     """
-    if (form is None) == (trainer is None):
-        raise BadInput("give one of format and to", field="to", expected="one of them")
-    if form is not None:
+    if form is not None and trainer is None:
         text = export_plan(plan, form, gpu_type=gpu_type)
         return Export(plan.id, form, FORMS[form].media_type, text)
-    assert trainer is not None
+    if trainer is None or form is not None:
+        raise BadInput("give one of format and to", field="to", expected="one of them")
     if gpu_type is not None:
         raise BadInput("is of a scheduler's format", field="gpu_type", expected="none with to")
     written, known = write_for(plan, trainer), TRAINERS[trainer]

@@ -32,30 +32,35 @@ SHELL = "text/x-shellscript"
 
 @dataclass(frozen=True)
 class Form:
-    """How a scheduler's text is made: `whole` gets all counts, `one` picks by efficiency.
+    """How a scheduler's text is made: `curve` gets all counts, and the efficiency by which a form
+    that starts hosts picks one.
 
-    `plan` gets the hosts of a plan. `many`: whether a document of several GPU types is that of each
-    in one object.
+    `plan` gets the hosts of a plan, of a form that starts hosts. `many`: whether a document of
+    several GPU types is that of each in one object.
     """
 
     name: str
     media_type: str
-    whole: Callable[[Counts], Any] | None = None
-    one: Callable[[Counts, float], Any] | None = None
+    curve: Callable[[Counts, float], Any]
     plan: Callable[[Hosts], Any] | None = None
     many: bool = False
+
+
+def _of_all(write: Callable[[Counts], Any]) -> Callable[[Counts, float], Any]:
+    """Returns what writes all counts, whatever the efficiency."""
+    return lambda counts, _: write(counts)
 
 
 FORMS = {
     form.name: form
     for form in (
-        Form("gavel", JSON, whole=gavel, many=True),
-        Form("adaptdl", JSON, whole=adaptdl),
-        Form("sia", JSON, whole=sia, many=True),
-        Form("kueue", JSON, one=kueue, plan=jobset),
-        Form("ray", JSON, one=ray, plan=placement_group),
-        Form("sbatch", SHELL, one=sbatch, plan=sbatch_of_plan),
-        Form("skypilot", JSON, one=skypilot, plan=skypilot_of_plan),
+        Form("gavel", JSON, _of_all(gavel), many=True),
+        Form("adaptdl", JSON, _of_all(adaptdl)),
+        Form("sia", JSON, _of_all(sia), many=True),
+        Form("kueue", JSON, kueue, jobset),
+        Form("ray", JSON, ray, placement_group),
+        Form("sbatch", SHELL, sbatch, sbatch_of_plan),
+        Form("skypilot", JSON, skypilot, skypilot_of_plan),
     )
 }
 PLAN_FORMS = tuple(name for name, form in FORMS.items() if form.plan is not None)
@@ -77,15 +82,12 @@ def export(
     over bundles in a form that starts hosts, and a bundle of several groups; `NotFound` when
     nothing fits.
     """
-    writer = _form(form, FORMS)
-    document = curve_document(curve)
+    if form not in FORMS:
+        raise _unknown(form, FORMS)
+    writer, document = FORMS[form], curve_document(curve)
     if is_over_bundles(document):
         return _text(_of_groups(writer, document, gpu_type))
-    counts = Counts.of(document, gpu_type)
-    if writer.one is not None:
-        return _text(writer.one(counts, efficiency))
-    assert writer.whole is not None
-    return _text(writer.whole(counts))
+    return _text(writer.curve(Counts.of(document, gpu_type), efficiency))
 
 
 def export_plan(plan: Pipeline | Plan, form: str, *, gpu_type: str | None = None) -> str:
@@ -94,23 +96,22 @@ def export_plan(plan: Pipeline | Plan, form: str, *, gpu_type: str | None = None
     `gpu_type` is as in `names_of`. Raises `BadInput` for an unknown form, one that reads curves,
     and one that cannot say what the plan's hosts are.
     """
-    writer = _form(form, PLAN_FORMS)
-    assert writer.plan is not None
+    writer = FORMS.get(form)
+    if writer is None or writer.plan is None:
+        raise _unknown(form, PLAN_FORMS)
     return _text(writer.plan(Hosts.of(plan, gpu_type)))
 
 
-def _form(name: str, known: Collection[str]) -> Form:
-    if name not in known:
-        problem = f"unknown form {name[:40]!r}"
-        if name in FORMS:
-            problem = f"{name} reads curves, not plans"
-        raise BadInput(problem, field="format", expected=", ".join(known))
-    return FORMS[name]
+def _unknown(name: str, known: Collection[str]) -> BadInput:
+    problem = f"unknown form {name[:40]!r}"
+    if name in FORMS:
+        problem = f"{name} reads curves, not plans"
+    return BadInput(problem, field="format", expected=", ".join(known))
 
 
 def _of_groups(writer: Form, document: Mapping[str, Any], gpu_type: str | None) -> Any:
     """Returns throughputs by the GPU type of each group of a curve over bundles."""
-    if writer.whole is None:
+    if writer.plan is not None:
         raise BadInput(
             f"{writer.name} starts hosts, of which a curve over bundles says nothing",
             field="format",
@@ -123,7 +124,7 @@ def _of_groups(writer: Form, document: Mapping[str, Any], gpu_type: str | None) 
             field="format",
             expected="bundles of one group; sia has one such document for each",
         )
-    documents = [writer.whole(counts) for counts in by_group.values()]
+    documents = [writer.curve(counts, 0.0) for counts in by_group.values()]
     if not writer.many:
         return documents[0]
     return {name: of_type for document in documents for name, of_type in document.items()}

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from shardwise.cost.options import Options, Progress
-from shardwise.errors import Cancelled, SolverError
+from shardwise.errors import Cancelled, InternalError, SolverError
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.linear import evened
 from shardwise.replay.owner_costs import OwnerCosts
@@ -222,28 +222,33 @@ class Count:
             self._unimproved = outcome
 
     @property
+    def _begun_search(self) -> Search:
+        """The search, joined when it is first asked for."""
+        if self._search is None:
+            self._search = self._draft.joined(self.watch.costing)
+        return self._search
+
+    @property
     def _begun_game(self) -> Game:
         """The game, which begins when it is first asked for."""
         if self._game is None:
-            if self._search is None:
-                self._search = self._draft.joined(self.watch.costing)
-            search = self._search
-            bounding = self._bounding_of(search)
+            search = self._begun_search
+            bounding = self._bounding_of_search()
             self._game = Game(search.replayer, bounding, self._options, self._bounding)
         return self._game
 
-    def _bounding_of(self, search: Search) -> Bounding:
+    def _bounding_of_search(self) -> Bounding:
         """Returns what bounds the steps of the search's problem."""
-        return Bounding.of(search.own_replayer)
+        return Bounding.of(self._begun_search.own_replayer)
 
     def _improver(self, charges: OwnerCosts, limit_bytes: float) -> Improver:
         """Returns what makes strategies under the charges of a game."""
         return Improver(self._begun_search.replayer, charges, limit_bytes)
 
-    def _starts(self, search: Search, improver: Improver) -> Iterator[Choices]:
+    def _starts(self, improver: Improver) -> Iterator[Choices]:
         """Yields what practitioners would try, (S, groups), each replayed before the next is asked
         for; `improver` replays strategies."""
-        yield customary(search.problem)
+        yield customary(self._begun_search.problem)
 
     def _bounding(self, stage: str, fraction: float) -> bool:
         return self.watch.part(0.0, IMPROVING).report(stage, fraction)
@@ -268,7 +273,7 @@ class Count:
         if not self._has_customary:
             game, search = self._begun_game, self._begun_search
             improver = Improver(search.replayer, game.sums(), self.limit_bytes)
-            for choices in self._starts(search, improver):
+            for choices in self._starts(improver):
                 self._add(improver.replayed(choices))
                 self._has_customary = True
         return self._known
@@ -284,7 +289,9 @@ class Count:
 
     @property
     def _known(self) -> Pool:
-        assert self._pool is not None
+        """The strategies so far, once there are any."""
+        if self._pool is None:
+            raise InternalError("strategies of a search are used before any was replayed")
         return self._pool
 
     def _add(self, pool: Pool) -> None:
@@ -294,17 +301,16 @@ class Count:
         self, outcome: Outcome, limit_bytes: float, effort: Effort, cutoff_s: float = inf
     ) -> None:
         """Adds strategies made of those that the game met."""
-        assert self._game is not None
-        improver = self._improver(outcome.charges, limit_bytes)
+        game, improver = self._begun_game, self._improver(outcome.charges, limit_bytes)
         self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         goal = _Goal(limit_bytes, outcome.bound_s * (1.0 + GOOD), cutoff_s)
         close_s = outcome.bound_s * (1.0 + CLOSE)
         donors = outcome.met.choices[outcome.mix > SHARE]
         near_limit = self._known.time_s.min() < self.time_within(limit_bytes)
-        near_limit = near_limit and not self._game.is_wide and effort.frontiers > 0
+        near_limit = near_limit and not game.is_wide and effort.frontiers > 0
         sums_first = False
         if near_limit:
-            held = outcome.held or self._game.least_held()
+            held = outcome.held or game.least_held()
             for _ in range(effort.frontiers):
                 if self.time_within(limit_bytes) <= close_s:
                     break
@@ -404,11 +410,6 @@ class Count:
             )
         except SolverError:
             return None  # other strategies are still to be tried
-
-    @property
-    def _begun_search(self) -> Search:
-        assert self._search is not None
-        return self._search
 
     def _improving(self, fraction: float) -> None:
         """Reports how far improvement is; raises where the search is to end."""

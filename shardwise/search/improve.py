@@ -295,14 +295,17 @@ class Improver:
         """Returns candidates in the order of their charges, replayed until one gains."""
         edges, charged = self.refilled(made)
         order = np.argsort(charged)
-        tried: Pool | None = None
-        for first in range(0, min(len(order), BATCHES * BATCH), BATCH):
+
+        def replayed(first: int) -> Pool:
             some = order[first : first + BATCH]
-            now = Pool.of(self._replayer, made[some], edges[some])
-            tried = now if tried is None else tried.joined(now)
+            return Pool.of(self._replayer, made[some], edges[some])
+
+        tried = now = replayed(0)
+        for first in range(BATCH, min(len(order), BATCHES * BATCH), BATCH):
             if _gains(now.rank(self._limit), before):
                 break
-        assert tried is not None
+            now = replayed(first)
+            tried = tried.joined(now)
         return tried
 
     def _windows(self, best: Choices, donor: Choices) -> Iterator[Choices]:

@@ -24,8 +24,7 @@ from shardwise.replay.moments import Moments
 from shardwise.replay.owner_costs import OwnerCosts, priced
 from shardwise.search.elimination import cheapest
 from shardwise.search.improve import Choices, Improver, Pool
-from shardwise.search.search import Search
-from shardwise.search.solution import Solution
+from shardwise.search.search import Charges, Search
 from shardwise.search.watch import Watch
 from shardwise.sharding.layout import Floats
 
@@ -67,12 +66,12 @@ def fastest_allowed(
     in time or memory.
     """
     tried: list[_Within] = []
-    for search in _in_order(searches, first):
+    for search, charges in _in_order(searches, first):
         if _bound_s(search) >= min((one.time_s for one in tried), default=inf):
             continue
         masks = allowed(search)
         if masks is not None:
-            tried.append(_Within(search, masks, watch))
+            tried.append(_Within(search, charges, masks, watch))
             tried[-1].ask()
     for one in sorted(tried, key=lambda one: one.rank):
         if max(one.fastest_s, _bound_s(one.search)) < min(other.time_s for other in tried):
@@ -86,9 +85,7 @@ def fastest_allowed(
 
 def joined(search: Search, strategy: Candidate) -> Search:
     """Returns the search with one more strategy among its points."""
-    solution = search.solution
-    assert isinstance(solution, Solution) and search.proof is not None
-    replayed = search.replayed
+    solution, replayed = search.solution, search.replayed
     points = Pool(solution.choices, solution.edge_choices, replayed.peak_bytes, replayed.time_s)
     more = points.joined(_pool_of(strategy)).solution(
         search.problem,
@@ -109,14 +106,15 @@ def _pool_of(strategy: Candidate) -> Pool:
     )
 
 
-def _in_order(searches: Sequence[Search], first: Search) -> list[Search]:
-    """Returns the first search, those of the least bounds, and that of the most micro-batches."""
+def _in_order(searches: Sequence[Search], first: Search) -> list[tuple[Search, Charges]]:
+    """Returns the first search, those of the least bounds, and that of the most micro-batches, each
+    with what its game charged; those without a game are left out."""
     others = sorted((s for s in searches if s.charges and s is not first), key=_bound_s)
     if len(others) >= MOST_COUNTS:
         most = max(others, key=lambda search: search.micro_batches)
         others = [search for search in others if search is not most]
         others[MOST_COUNTS - 2 :] = [most]
-    return others if first.charges is None else [first, *others]
+    return [(s, s.charges) for s in (first, *others) if s.charges is not None]
 
 
 def _bound_s(search: Search) -> float:
@@ -127,14 +125,14 @@ def _bound_s(search: Search) -> float:
 class _Within:
     """The strategies of one search within some configurations."""
 
-    def __init__(self, search: Search, masks: Masks, watch: Watch) -> None:
-        assert search.charges is not None
+    def __init__(self, search: Search, charges: Charges, masks: Masks, watch: Watch) -> None:
         self.search = search
         self._masks = masks
         self._watch = watch
         self._bound = StepBound(search.own_replayer)
         self._linear = LinearStep(search.own_replayer)
-        self._charges = self._time = search.charges.time
+        self._charges = self._time = charges.time
+        self._priced = charges.held
         self._last: Floats | None = None
         self._pool = self._known()
 
@@ -245,10 +243,8 @@ class _Within:
     @cached_property
     def _held(self) -> OwnerCosts:
         """The memory that is priced."""
-        charges = self.search.charges
-        assert charges is not None
         replayer = self.search.own_replayer
-        return charges.held or Moments(replayer).held(replayer.last_backward)
+        return self._priced or Moments(replayer).held(replayer.last_backward)
 
     def _known(self) -> Pool:
         """Returns the points of the search that are allowed."""

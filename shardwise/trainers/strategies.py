@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise.cost.options import Progress
 from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import InternalError
 from shardwise.peers.practices import Allowed
 from shardwise.peers.practitioners import Practised, practitioners, replayed
 from shardwise.replay.replay import Replayer
@@ -89,7 +90,8 @@ def searches_of(
         searches.append(search)
         if wanted.problem is one.replayer.problem:
             chosen = Chosen(search, len(points) - 1)
-    assert chosen is not None
+    if chosen is None:
+        raise InternalError("the strategy that was asked for is of none of the searches")
     return searches, chosen
 
 

@@ -277,15 +277,13 @@ def _head(job: Job) -> str:
     start = f"{job.torchrun()} -m torchtitan.train"
     lines = [f"torchtitan 0.1 and 0.2: {start} --job.config_file {FILENAME}"]
     if job.model and job.model.titan:
-        flags = " ".join(_flags(job))
+        flags = " ".join(_flags(job, *job.model.titan))
         lines.append(f"torchtitan 0.3 reads no TOML: {start} {flags}")
     return "".join(f"# {line}\n" for line in lines) + "\n"
 
 
-def _flags(job: Job) -> list[str]:
+def _flags(job: Job, name: str, flavor: str) -> list[str]:
     """Returns the flags of torchtitan 0.3 that say what the TOML says."""
-    assert job.model is not None and job.model.titan is not None
-    name, flavor = job.model.titan
     sections = _sections(job)
     flags = [f"--module {name} --config {name}_{flavor.lower()}"]
     for section in ("training", "parallelism", "compile"):

@@ -191,7 +191,9 @@ def test_rows_that_begin_between_loads_slow_products_down(outputs: int, slow: bo
     m, k = 8192, 768
     flops = 2.0 * m * k * outputs
     sizes = (np.array([float(size)]) for size in (flops, m * k, k * outputs, m * outputs))
-    product = Product(*sizes, item_bytes=2, is_window=False)
+    table = device.product_table("bfloat16")
+    assert table is not None
+    product = Product(table, *sizes, item_bytes=2, is_window=False)
     least_s = flops / (0.126 * device.peak("bfloat16"))
     forward_s = product.times(device, "bfloat16", None)[0]
     backward_s = product.times(device, "bfloat16", (True, True))[0]

@@ -69,17 +69,15 @@ def test_tensors_are_held_while_they_may_be_on_their_way() -> None:
             sent: list[tuple[Transfer, int]] = []
             calls, number = 0, -1
             for item in items:
-                if item.transfer is not None:
-                    transfer, forward = item.transfer, item.transfer.is_forward
-                    if transfer.target in own:
-                        asked[transfer.target, forward, transfer.micro_batch] = transfer
-                        there.add((transfer.target, forward, transfer.micro_batch))
+                if isinstance(item, Transfer):
+                    if item.target in own:
+                        asked[item.target, item.is_forward, item.micro_batch] = item
+                        there.add((item.target, item.is_forward, item.micro_batch))
                     else:
-                        sent.append((transfer, calls))
+                        sent.append((item, calls))
                     continue
-                assert item.action is not None
                 number += 1
-                kind, stage, part, _ = item.action
+                kind, stage, part, _ = item
                 forward = kind is Kind.FORWARD
                 if kind is not Kind.WEIGHTS:
                     calls += 1

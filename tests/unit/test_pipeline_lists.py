@@ -10,8 +10,8 @@ import pytest
 from harness.cases import every
 from harness.tiers import examples
 from shardwise.errors import ShardwiseError
-from shardwise.pipeline.actions import Kind
-from shardwise.pipeline.lists import Item, forward_only, lists_of, require_end
+from shardwise.pipeline.actions import Action, Kind
+from shardwise.pipeline.lists import Item, Transfer, forward_only, lists_of, require_end
 from shardwise.pipeline.schedules import SCHEDULES, allows, schedule
 
 NAMES = ("gpipe", "1f1b", "1f1b-eager", "interleaved", "zb-h1", "zbv", "dualpipev")
@@ -42,15 +42,11 @@ def test_every_transfer_is_begun_by_both_sides_in_one_order() -> None:
         require_end(lists)
         for pair in combinations(range(len(lists)), 2):
             here, there = (
-                [
-                    item.transfer
-                    for item in lists[r]
-                    if item.transfer and item.transfer.ranks == pair
-                ]
+                [item for item in lists[r] if isinstance(item, Transfer) and item.ranks == pair]
                 for r in pair
             )
             assert here == there
-            assert [t.number for t in here if t] == sorted(t.number for t in here if t)
+            assert [t.number for t in here] == sorted(t.number for t in here)
 
     every(range(examples(21, 60)), holds)
 
@@ -59,20 +55,18 @@ def test_tensors_are_sent_when_made_and_asked_for_one_action_ahead() -> None:
 
     def holds(seed: int) -> None:
         for items in drawn(seed):
-            actions = [item.action for item in items if item.action]
+            actions = [item for item in items if isinstance(item, Action)]
             stages = {action.stage for action in actions}
             done = 0
             for item in items:
-                if item.action is not None:
+                if isinstance(item, Action):
                     done += 1
                     continue
-                transfer = item.transfer
-                assert transfer is not None
-                sends = transfer.source in stages
-                assert (transfer.target in stages) != sends
-                kinds = (Kind.FORWARD,) if transfer.is_forward else (Kind.BACKWARD, Kind.INPUTS)
-                stage = transfer.source if sends else transfer.target
-                wanted = [(kind, stage, transfer.micro_batch) for kind in kinds]
+                sends = item.source in stages
+                assert (item.target in stages) != sends
+                kinds = (Kind.FORWARD,) if item.is_forward else (Kind.BACKWARD, Kind.INPUTS)
+                stage = item.source if sends else item.target
+                wanted = [(kind, stage, item.micro_batch) for kind in kinds]
                 of = next(n for n, action in enumerate(actions) if action.work in wanted)
                 if sends:
                     assert of == done - 1
@@ -88,13 +82,14 @@ def test_a_step_without_gradients_has_forwards_only(name: str) -> None:
     made = forward_only(schedule(name, ranks=3, micro_batches=4))
     lists = lists_of(made, [True, True], [False, False])
     require_end(lists)
-    assert [str(item.action) for item in lists[1] if item.action] == ["1F0", "1F1", "1F2", "1F3"]
+    actions = [str(item) for item in lists[1] if isinstance(item, Action)]
+    assert actions == ["1F0", "1F1", "1F2", "1F3"]
 
 
 def test_lists_in_different_orders_are_seen() -> None:
     made = schedule("1f1b", ranks=2, micro_batches=3)
     lists = [list(items) for items in lists_of(made, [True], [True])]
-    places = [n for n, item in enumerate(lists[1]) if item.transfer]
+    places = [n for n, item in enumerate(lists[1]) if isinstance(item, Transfer)]
     lists[1][places[0]], lists[1][places[1]] = lists[1][places[1]], lists[1][places[0]]
     with pytest.raises(ShardwiseError, match=r"rank 0 begins .* where rank 1 begins"):
         require_end(lists)
@@ -103,7 +98,7 @@ def test_lists_in_different_orders_are_seen() -> None:
 def test_a_stage_that_waits_for_what_is_never_sent_is_seen() -> None:
     made = schedule("1f1b", ranks=2, micro_batches=1)
     first, second = lists_of(made, [True], [True])
-    sends = [item for item in second if item.transfer and item.transfer.source == 1]
+    sends = [item for item in second if isinstance(item, Transfer) and item.source == 1]
     with pytest.raises(ShardwiseError, match="rank 0 waits for ever: 0B0 comes next"):
         require_end([first, [item for item in second if item not in sends]])
 
@@ -111,7 +106,7 @@ def test_a_stage_that_waits_for_what_is_never_sent_is_seen() -> None:
 def test_a_transfer_that_one_side_alone_begins_is_seen() -> None:
     made = schedule("gpipe", ranks=2, micro_batches=2)
     first, second = lists_of(made, [True], [True])
-    last = [item.transfer for item in second if item.transfer][-1]
-    lacking = [i for i in first if i.transfer != last and str(i) != "0B1"]
+    last = [item for item in second if isinstance(item, Transfer)][-1]
+    lacking = [i for i in first if i != last and str(i) != "0B1"]
     with pytest.raises(ShardwiseError, match="rank 1 alone begins gradients of micro-batch 1"):
         require_end([lacking, second])

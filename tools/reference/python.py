@@ -30,7 +30,8 @@ ALSO = {"shardwise": ("shardwise.execute.parallel", "ParallelModule")}
 """Results of public functions that are not imported directly."""
 
 WIDTH = 92
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,14 @@ class Located:
 
     module: str
     node: Definition
+
+
+@dataclass(frozen=True)
+class LocatedClass:
+    """A class with the module that contains it."""
+
+    module: str
+    node: ast.ClassDef
 
 
 @cache
@@ -106,20 +115,19 @@ def page() -> str:
                 parts += [f"### {module}.{name}", "", f"The same as [{name}](#{name.lower()}).", ""]
             else:
                 shown.add(one)
-                parts += _part(name, one)
+                parts += [f"### {name}", ""]
+                if isinstance(one.node, ast.ClassDef):
+                    parts += _class_part(name, LocatedClass(one.module, one.node))
+                else:
+                    parts += _documented(one.node)
         if constants:
             parts += [f"Constants: {', '.join(constants)}.", ""]
     return "\n".join(parts)
 
 
-def _part(name: str, located: Located) -> Iterator[str]:
-    """Yields a function's or a class's part of the page."""
+def _class_part(name: str, located: LocatedClass) -> Iterator[str]:
+    """Yields a class's part of the page, below its heading."""
     node = located.node
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    yield from (f"### {name}", "")
-    if not isinstance(node, ast.ClassDef):
-        yield from _documented(node)
-        return
     bases = [ast.unparse(base) for base in node.bases]
     methods, fields = _methods(located), _fields(located)
     init = methods.pop("__init__", None)
@@ -135,26 +143,24 @@ def _part(name: str, located: Located) -> Iterator[str]:
         yield from _documented(method, bound=True)
 
 
-def _bases(located: Located) -> Iterator[Located]:
+def _bases(located: LocatedClass) -> Iterator[LocatedClass]:
     """Yields the class and our classes that it extends, the furthest first."""
-    assert isinstance(located.node, ast.ClassDef)
     for base in located.node.bases:
         try:
             inner = definition(located.module, ast.unparse(base))
         except KeyError:
             continue
         if isinstance(inner.node, ast.ClassDef):
-            yield from _bases(inner)
+            yield from _bases(LocatedClass(inner.module, inner.node))
     yield located
 
 
-def _methods(located: Located) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+def _methods(located: LocatedClass) -> dict[str, Function]:
     """Returns public methods with a docstring, and the constructor."""
     methods = {}
     for one in _bases(located):
-        assert isinstance(one.node, ast.ClassDef)
         for node in one.node.body:
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not isinstance(node, Function):
                 continue
             shown = not node.name.startswith("_") and ast.get_docstring(node)
             if shown or node.name == "__init__":
@@ -162,11 +168,10 @@ def _methods(located: Located) -> dict[str, ast.FunctionDef | ast.AsyncFunctionD
     return methods
 
 
-def _fields(located: Located) -> dict[str, ast.AnnAssign]:
+def _fields(located: LocatedClass) -> dict[str, ast.AnnAssign]:
     """Returns the fields of a dataclass, its bases' first."""
     fields = {}
     for one in _bases(located):
-        assert isinstance(one.node, ast.ClassDef)
         if any("dataclass" in ast.unparse(mark) for mark in one.node.decorator_list):
             for node in one.node.body:
                 if isinstance(node, ast.AnnAssign):
@@ -174,9 +179,7 @@ def _fields(located: Located) -> dict[str, ast.AnnAssign]:
     return fields
 
 
-def _documented(
-    node: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool = False
-) -> Iterator[str]:
+def _documented(node: Function, *, bound: bool = False) -> Iterator[str]:
     marks = {ast.unparse(mark) for mark in node.decorator_list}
     if marks & {"property", "cached_property"}:
         shown = f"{node.name}: {ast.unparse(node.returns)}" if node.returns else node.name
@@ -185,9 +188,7 @@ def _documented(
     yield from (_fenced(shown), "", _text(ast.get_docstring(node) or ""), "")
 
 
-def _signature(
-    node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, bound: bool = False
-) -> str:
+def _signature(node: Function, name: str, *, bound: bool = False) -> str:
     """Returns `name(arguments) -> result`, with one argument per line if it is long."""
     parts = [ast.unparse(arg) for arg in _arguments(node.args)]
     if bound:

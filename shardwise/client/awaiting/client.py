@@ -44,6 +44,7 @@ from shardwise.client.work import off_loop
 from shardwise.cost.options import Progress
 from shardwise.documents import Comparison, Curve, Export, Frontier, Pipeline, Plan, Pricing, Quote
 from shardwise.documents.jobs import Allocation
+from shardwise.errors import InternalError
 from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Offer
@@ -494,7 +495,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
                 case Work(call):
                     return await off_loop(call)
                 case _:
-                    raise AssertionError(step)
+                    raise InternalError(f"no step of a client: {step}")
         except httpx.RequestError as error:
             raise lost(self.server, error) from None
 

@@ -45,6 +45,7 @@ from shardwise.client.work import at_once
 from shardwise.cost.options import Progress
 from shardwise.documents import Comparison, Curve, Export, Frontier, Pipeline, Plan, Pricing, Quote
 from shardwise.documents.jobs import Allocation
+from shardwise.errors import InternalError
 from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Offer
@@ -493,7 +494,7 @@ class Client(LaunchMethods, AdministrationMethods):
                 case Work(call):
                     return at_once(call)
                 case _:
-                    raise AssertionError(step)
+                    raise InternalError(f"no step of a client: {step}")
         except httpx.RequestError as error:
             raise lost(self.server, error) from None
 

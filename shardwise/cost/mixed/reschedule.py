@@ -341,7 +341,7 @@ class PlaceRescheduler:
             return 0.0
         results = [step.result for step in self.path(source, target)]
         layouts = np.array([paths.layout(source), *results], dtype=np.int8)
-        return staged_at(mesh, paths.shape, layouts) * paths.item_bytes
+        return staged_at(mesh, mesh.place, paths.shape, layouts) * paths.item_bytes
 
     def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
         """Returns the steps of the cheapest sequence from one placed layout to another."""

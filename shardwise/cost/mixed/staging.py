@@ -26,8 +26,9 @@ Placed = NDArray[np.int8]
 """A layout, and the number of its proportion."""
 
 
-def staged_at(mesh: PlaceMesh, shape: tuple[int, ...], path: Layouts) -> float:
-    """Returns the most elements that a path holds besides its two ends on a device of a place.
+def staged_at(mesh: PlaceMesh, place: int, shape: tuple[int, ...], path: Layouts) -> float:
+    """Returns the most elements that a path holds besides its two ends on a device of a place,
+    whose `mesh` it is.
 
     `path` are placed layouts of a tensor of global `shape` from one step to the next (K, axes + 1).
     """
@@ -40,7 +41,7 @@ def staged_at(mesh: PlaceMesh, shape: tuple[int, ...], path: Layouts) -> float:
         on_the_way = elements[step] if step else 0.0
         staged = 0.0
         if here[-1] != there[-1]:
-            staged = _by_change(mesh, shape, here, there, float(elements[step + 1]))
+            staged = _by_change(mesh, place, shape, here, there, float(elements[step + 1]))
         elif mesh.present[here[-1]]:
             before, after = (tuple(layout[:-1].tolist()) for layout in (here, there))
             staged = packed_elements(before, after, extents[step], extents[step + 1], sizes[step])
@@ -69,13 +70,17 @@ def _padded(
 
 
 def _by_change(
-    mesh: PlaceMesh, shape: tuple[int, ...], here: Placed, there: Placed, after: float
+    mesh: PlaceMesh,
+    place: int,
+    shape: tuple[int, ...],
+    here: Placed,
+    there: Placed,
+    after: float,
 ) -> float:
     """Returns elements that a change of shares holds besides both parts; `after` are the new
     part's."""
     cluster, state = mesh.cluster, int(here[BLOCKS])
-    assert mesh.place is not None
-    block = cluster.places[mesh.place].block
+    block = cluster.places[place].block
     own, other = (cluster.proportions[int(layout[-1])] for layout in (here, there))
     flows = flows_between(own, other, shape[state] if state >= 0 else state)
     bare = here[None, :-1].copy()

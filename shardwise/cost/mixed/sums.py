@@ -47,16 +47,16 @@ class _Sum(ABC):
         reaches = self.reaches(masks, proportions)
         if self.place is None:
             return reaches.astype(np.float64)
-        seconds = np.zeros(len(masks))
+        seconds, block = np.zeros(len(masks)), self.cluster.places[self.place].block
         for p in np.unique(proportions[reaches]).tolist():
             support = self.cluster.proportions[p].support
-            if not self._takes_part(support):
+            if block not in support:
                 continue
             of_proportion = reaches & (proportions == p)
             for mask in np.unique(masks[of_proportion]).tolist():
                 chosen = of_proportion & (masks == mask)
                 ranks = self.cluster.ranks_inside(mask)
-                seconds[chosen] = self._seconds(sizes_bytes[chosen], support, ranks)
+                seconds[chosen] = self._seconds(sizes_bytes[chosen], block, support, ranks)
         return seconds
 
     def _inside(self, masks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -64,18 +64,16 @@ class _Sum(ABC):
         ranks = [self.cluster.ranks_inside(mask) for mask in distinct.tolist()]
         return np.array(ranks, dtype=np.int64)[inverse]
 
-    def _takes_part(self, support: tuple[int, ...]) -> bool:
-        assert self.place is not None
-        return self.cluster.places[self.place].block in support
-
     @abstractmethod
     def _allows(self, proportion: Proportion) -> bool:
         """Returns whether blocks with these shares can sum their gradients so."""
 
     @abstractmethod
-    def _seconds(self, sizes_bytes: Floats, support: tuple[int, ...], ranks: int) -> Floats:
-        """Returns how long the place's links are busy with a sum over the blocks of `support`, (n,)
-        seconds."""
+    def _seconds(
+        self, sizes_bytes: Floats, block: int, support: tuple[int, ...], ranks: int
+    ) -> Floats:
+        """Returns how long the links of the place, in a block, are busy with a sum over the blocks
+        of `support`, (n,) seconds."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,9 @@ class ServerSum(_Sum):
     def _allows(self, proportion: Proportion) -> bool:
         return proportion.weights[self.server] > 0
 
-    def _seconds(self, sizes_bytes: Floats, support: tuple[int, ...], ranks: int) -> Floats:
-        assert self.place is not None
-        block = self.cluster.places[self.place].block
+    def _seconds(
+        self, sizes_bytes: Floats, block: int, support: tuple[int, ...], ranks: int
+    ) -> Floats:
         return self.cluster.links.to_server_s(sizes_bytes, self.server, block, support, ranks)
 
 
@@ -120,7 +118,9 @@ class UnevenSum(_Sum):
     def _allows(self, proportion: Proportion) -> bool:
         return all(self.shares.weights[block] > 0 for block in proportion.support)
 
-    def _seconds(self, sizes_bytes: Floats, support: tuple[int, ...], ranks: int) -> Floats:
+    def _seconds(
+        self, sizes_bytes: Floats, block: int, support: tuple[int, ...], ranks: int
+    ) -> Floats:
         weights = [self.shares.weights[block] for block in support]
         least = min(weights) / (sum(weights) * ranks)
         even = 1.0 / (len(support) * ranks)

@@ -236,13 +236,12 @@ class ScatteredBucket(Bucket):
         self._buffer, self._columns = None, ()
 
     def release(self) -> None:
-        if self._work is None:
+        scattered, self._scattered = self._scattered, None
+        if self._work is None or scattered is None:
             return
         self._work.wait()
         self._work = None
-        assert self._scattered is not None
-        self._sum = self._scattered if self._sum is None else self._sum.add_(self._scattered)
-        self._scattered = None
+        self._sum = scattered if self._sum is None else self._sum.add_(scattered)
 
     def settle(self, last: bool) -> None:
         if last and self._sum is not None and self._beyond:
@@ -301,7 +300,7 @@ class OwnedBucket(Bucket):
         members = self._mesh.members(self._axes)
         self._ranks = [self._mesh.world_rank(rank) for rank in members]
         self._me = self._mesh.index(self._axes)
-        self._shares = [_shares_of(slot.placement) for slot in slots]
+        self._shares = [slot.placement.owned for slot in slots]
         self._sizes = [sum(len(s[rank]) for s in self._shares) for rank in range(len(members))]
         self._buffer: torch.Tensor | None = None
         self._pieces: list[list[torch.Tensor]] = []
@@ -414,11 +413,6 @@ class AbsentBucket(Bucket):
 
     def abandon(self) -> None:
         """Does nothing."""
-
-
-def _shares_of(placement: Placement) -> list[range]:
-    assert placement.shares is not None
-    return placement.shares
 
 
 def _deliver(slot: Slot, piece: torch.Tensor) -> None:

@@ -132,12 +132,11 @@ def gather_owned(place: Placement, shard: torch.Tensor) -> torch.Tensor:
 def begin_owned(place: Placement, flat: torch.Tensor) -> list[Any]:
     """Begins to bring what each rank owns to all of them; a broadcast for each that owns any."""
     mesh, group = place.mesh, place.mesh.group(place.sharding)
-    assert place.shares is not None
     return [
         dist.broadcast(
             flat[share.start : share.stop], mesh.world_rank(rank), group=group, async_op=True
         )
-        for rank, share in zip(mesh.members(place.sharding), place.shares, strict=True)
+        for rank, share in zip(mesh.members(place.sharding), place.owned, strict=True)
         if len(share)
     ]
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
+from shardwise.errors import InternalError
 from shardwise.execute.parameters.bucket import Bucket, Slot, buckets_of
 from shardwise.execute.rank_mesh import RankMesh
 
@@ -82,7 +83,8 @@ class Reducer:
             gradient, leaf.grad = leaf.grad, None
             if not self._joined and task_of() != self._task:
                 self._open(task_of())
-            assert gradient is not None
+            if gradient is None:
+                raise InternalError(f"backward left no gradient of {slot.placement.name}")
             bucket = slot.bucket
             bucket.take(slot, gradient)
             if self._learning:

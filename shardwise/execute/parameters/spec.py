@@ -13,7 +13,7 @@ from math import prod
 import torch
 
 from shardwise.cost.mixed.proportions import cut
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, InternalError
 from shardwise.execute.block_mesh import BLOCKS, support_of
 from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.sharding.layout import PARTIAL, REPLICATE
@@ -100,6 +100,13 @@ class Placement:
                 ranges.append(range(start + first, start + last))
             start += length
         return ranges
+
+    @property
+    def owned(self) -> list[range]:
+        """The shares of a parameter that has them."""
+        if self.shares is None:
+            raise InternalError(f"no weights say what each rank owns of {self.name}")
+        return self.shares
 
     @property
     def carries_gradient(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardwise.errors import InternalError
 from shardwise.execute.communication import CommunicationClock
 from shardwise.execute.pipeline.boundary import Boundary
 from shardwise.execute.pipeline.lost import RankLost, timed_out
@@ -75,7 +76,7 @@ class Hops:
         for number, boundary in enumerate(self.of(transfer)):
             tensor = tensors[boundary.name].detach().contiguous()
             if tensor.shape != boundary.shape or tensor.dtype != boundary.dtype:
-                raise AssertionError(
+                raise InternalError(
                     f"{boundary.name} is {tensor.dtype} {[*tensor.shape]}, not {boundary}"
                 )
             if tensor.numel():

@@ -95,18 +95,17 @@ class Runner:
         total: torch.Tensor | None = None
         try:
             for item in items:
-                if item.transfer is not None:
-                    self._transfer(item.transfer)
+                if isinstance(item, Transfer):
+                    self._transfer(item)
                     continue
-                assert item.action is not None
-                if item.action.kind is Kind.FORWARD:
-                    loss = self._run_forward(item.action, parts)
+                if item.kind is Kind.FORWARD:
+                    loss = self._run_forward(item, parts)
                     if loss is not None:
                         total = loss if total is None else total + loss
-                if item.action.kind in (Kind.BACKWARD, Kind.INPUTS):
-                    self._run_backward(item.action)
-                if item.action.kind in (Kind.BACKWARD, Kind.WEIGHTS):
-                    self._run_weights(item.action)
+                if item.kind in (Kind.BACKWARD, Kind.INPUTS):
+                    self._run_backward(item)
+                if item.kind in (Kind.BACKWARD, Kind.WEIGHTS):
+                    self._run_weights(item)
             self._hops.finish()
         except BaseException:
             self._hops.forget()

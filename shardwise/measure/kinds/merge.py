@@ -53,11 +53,12 @@ def merged_profile(
     """
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
     sources: dict[str, str] = {}
-    described = []
+    described, links = [], []
     for group, part, card in zip(groups, parts, cards, strict=True):
         own = [t for t in joint if group.name in t.groups]
         network, source = _network(part, own, card)
         inside = _link(part.levels[0])
+        links.append((inside, network))
         described.append(
             DeviceGroup(group.name, group.kind, len(group.nodes), group.per_node, inside, network)
         )
@@ -69,8 +70,7 @@ def merged_profile(
         sources["paths"] = PATHS
     by_kind = {g.kind: part.devices[0] for g, part in reversed([*zip(groups, parts, strict=True)])}
     devices = tuple(by_kind[kind] for kind in dict.fromkeys(g.kind for g in groups))
-    first = described[0]
-    assert first.inside is not None and first.network is not None
+    inside, network = links[0]
     nodes = sum(len(group.nodes) for group in groups)
     tables = [
         replace(table, groups=(group.name,) * table.nodes)
@@ -85,8 +85,8 @@ def merged_profile(
         f"({facts['backend']} of torch {facts['torch']})",
         devices,
         (
-            _level(INSIDE, max(group.per_node for group in groups), first.inside),
-            _level(BETWEEN, nodes, first.network),
+            _level(INSIDE, max(group.per_node for group in groups), inside),
+            _level(BETWEEN, nodes, network),
         ),
         (*tables, *joint),
         sources={"levels": f"those of {groups[0].name}; every group has its own", **sources},

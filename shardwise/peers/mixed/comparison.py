@@ -21,7 +21,7 @@ from shardwise.advise.frontier import certificate
 from shardwise.cost.options import ALWAYS, NEVER, Options, Progress
 from shardwise.documents import Comparison
 from shardwise.documents.common import Certificate
-from shardwise.errors import Cancelled
+from shardwise.errors import Cancelled, InternalError
 from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks, RingLinks
 from shardwise.peers import flexflow as flexflow_of_one_kind
 from shardwise.peers.answer import Answer
@@ -113,16 +113,12 @@ class _Asked:
     def _fitting(self, ask: Callable[[Space, Progress], Answer], progress: Progress) -> Answer:
         """Returns the answer with the least number of micro-batches with which it fits, or where
         none does with the number of the least peak."""
-        best: Answer | None = None
+        answers: list[Answer] = []
         for space in self._plain_spaces:
-            answer = ask(space, progress)
-            peak = answer.points[0].ranking_bytes
-            if best is None or peak < best.points[0].ranking_bytes:
-                best = answer
-            if peak <= space.limit_bytes:
+            answers.append(ask(space, progress))
+            if answers[-1].points[0].ranking_bytes <= space.limit_bytes:
                 break
-        assert best is not None
-        return best
+        return min(answers, key=lambda answer: answer.points[0].ranking_bytes)
 
     @cached_property
     def _plain_spaces(self) -> list[Space]:
@@ -167,7 +163,8 @@ def _own_answer(ours: Sequence[Search]) -> Answer:
     best = fastest(ours)
     chosen = best or lowest_peak(ours)
     search, at = chosen.search, chosen.point
-    assert isinstance(search, MixedSearch)
+    if not isinstance(search, MixedSearch):
+        raise InternalError("a bundle was searched as devices of one kind")
     point = Space.of(search).point(search.solution.choices[at], search.solution.edge_choices[at])
     return Answer(
         OURS[ALL],

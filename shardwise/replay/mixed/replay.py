@@ -14,6 +14,7 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.mixed.assemble import MixedProblem
 from shardwise.cost.options import Progress, go_on, quiet
 from shardwise.cost.step_settings import StepSettings
+from shardwise.errors import InternalError
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import constant_s
@@ -90,7 +91,8 @@ class MixedReplayer:
             go_on(progress, "costs", 1.0)
             if of_place is not tables[0]:
                 for table, structure in zip(of_place, kit.tables, strict=True):
-                    assert table.follows(structure), "places differ in what a step does"
+                    if not table.follows(structure):
+                        raise InternalError("places differ in what a step does")
             replayers.append(Replayer(one, settings, made=(kit, of_place)))
         self.places, self._joins = replayers[:-1], replayers[-1]
         for one, place in zip(problem.places, self.places, strict=True):

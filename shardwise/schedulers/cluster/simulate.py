@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, InternalError
 from shardwise.schedulers.cluster.job import ClusterJob
 from shardwise.schedulers.cluster.policy import Policy, Running
 
@@ -88,7 +88,8 @@ def _give(
 ) -> None:
     """Applies what the policy says; jobs are in the order in which they came."""
     counts = policy(list(present.values()), gpus)
-    assert sum(counts) <= gpus, "a policy gave more GPUs than there are"
+    if sum(counts) > gpus:
+        raise InternalError(f"a policy gave {sum(counts)} of {gpus} GPUs to jobs")
     for (i, one), count in zip(present.items(), counts, strict=True):
         one.job.rate(count)  # a KeyError is a defect of the policy
         if count == one.gpus:

@@ -11,7 +11,7 @@ is the best of the part that it comes from, and wanderers surely are where such 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
@@ -65,13 +65,14 @@ class MixedBounding:
 @dataclass
 class _Part:
     """Some strategies: those of these configurations. What is proven of them, their best query, the
-    strategies that its game met and their shares in the mean one."""
+    strategies that its game met (until it is played, its parent's) and their shares in the mean
+    one."""
 
     masks: list[NDArray[np.bool_]]
+    met: Met
+    mix: Floats
     lines: tuple[Line, ...] = ()
     query: Query | None = None
-    met: Met | None = None
-    mix: Floats = field(default_factory=lambda: np.zeros(0))
 
     def bound_s(self, limit_bytes: float) -> float:
         return max((line.at(limit_bytes) for line in self.lines), default=0.0)
@@ -138,7 +139,7 @@ class Branches:
         `game` has been played with all strategies; `met` and `mix` are those of its mean one.
         Where it is cancelled, what is proven until then holds.
         """
-        whole = _Part([self._everything(cost) for cost in self._problem.costs], met=met, mix=mix)
+        whole = _Part([self._everything(cost) for cost in self._problem.costs], met, mix)
         self._moments = [*game.moments, *self._bounding.moments.all_last_backward]
         whole.lines = tuple(query.line for query in game.queries)
         whole.query = game.best_query(limit_bytes)
@@ -189,10 +190,8 @@ class Branches:
         game.price(self._moments)
         part.lines = parent.lines
         game.try_first(parent.query, max(left_s(), 0.05))
-        met = parent.met
-        assert met is not None
         if self._bound_of(game, part, limit_bytes) < cutoff_s:
-            inside = met.take(_inside(met, part.masks))
+            inside = parent.met.take(_inside(parent.met, part.masks))
             outcome = game.play(
                 inside,
                 limit_bytes,
@@ -239,12 +238,11 @@ class Branches:
         for kind in np.unique(kinds[mask]).tolist():
             masks = list(part.masks)
             masks[group] = mask & (kinds == kind)
-            yield _Part(masks)
+            yield _Part(masks, part.met, part.mix)
 
     def _group_to_divide(self, part: _Part) -> tuple[int, NDArray[np.int64]] | None:
         """Returns the group of which the mean strategy has the most different classes, and the
         class of each configuration; of all groups the coarsest classes come first."""
-        assert part.met is not None
         mix = part.mix / max(part.mix.sum(), 1e-300)
         ends = {0, len(self._problem.costs) - 1}
         for level in range(3):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import inf
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,7 @@ class MixedSearch(Search):
     """A search on devices of several kinds: `bundle` of them."""
 
     problem: MixedProblem
+    replayer_of: Callable[[], MixedReplayer]
     bundle: Bundle
 
     @property
@@ -90,9 +92,7 @@ class MixedSearch(Search):
     @cached_property
     def mixed_replayer(self) -> MixedReplayer:
         """The replayer of all places."""
-        replayer = self.replayer
-        assert isinstance(replayer, MixedReplayer)
-        return replayer
+        return self.replayer_of()
 
     @cached_property
     def places(self) -> tuple[Floats, Floats, Floats]:
@@ -192,6 +192,12 @@ class MixedDraft:
         )
 
 
+class AnyMixedDraft(AnyDraft, Protocol):
+    """A question on devices of several kinds."""
+
+    def joined(self, progress: Progress) -> MixedSearch: ...
+
+
 Propose = Callable[[MixedSearch, Improver, Watch], Choices]
 """Returns strategies (S, groups) to begin with besides the incumbents, within a watch's time."""
 
@@ -202,19 +208,27 @@ class MixedCount(Count):
     `propose` gives more strategies to begin with.
     """
 
-    def __init__(self, draft: AnyDraft, watch: Watch, propose: Propose | None = None) -> None:
+    _search: MixedSearch | None
+
+    def __init__(self, draft: AnyMixedDraft, watch: Watch, propose: Propose | None = None) -> None:
         super().__init__(draft, watch)
+        self._mixed_draft = draft
         self._propose = propose
         self._mixed_bounding: MixedBounding | None = None
         self._outcome: Outcome | None = None
 
-    def _bounding_of(self, search: Search) -> Bounding:
-        assert isinstance(search, MixedSearch)
-        parts = self._mixed_bounding = MixedBounding.of(search.mixed_replayer)
+    @property
+    def _begun_search(self) -> MixedSearch:
+        if self._search is None:
+            self._search = self._mixed_draft.joined(self.watch.costing)
+        return self._search
+
+    def _bounding_of_search(self) -> Bounding:
+        parts = self._mixed_bounding = MixedBounding.of(self._begun_search.mixed_replayer)
         return Bounding(parts.bound, parts.linear, parts.moments)
 
-    def _starts(self, search: Search, improver: Improver) -> Iterator[Choices]:
-        assert isinstance(search, MixedSearch)
+    def _starts(self, improver: Improver) -> Iterator[Choices]:
+        search = self._begun_search
         yield incumbents(search.problem)
         yield from self._of_one_kind(search)
         if self._propose is not None:
@@ -255,7 +269,6 @@ class MixedCount(Count):
         search, outcome = self._search, self._outcome
         if search is None or self._mixed_bounding is None or outcome is None:
             return
-        assert isinstance(search, MixedSearch)
         branches = Branches(
             search.mixed_replayer, self._mixed_bounding, self._options, self._tightening
         )
@@ -296,7 +309,6 @@ class MixedCount(Count):
     def _solve_each(self, outcome: Outcome, limit_bytes: float) -> None:
         """Adds, for each proportion, the cheapest strategy in which all groups have it that can."""
         search = self._begun_search
-        assert isinstance(search, MixedSearch)
         found: list[Cheapest] = []
         known_s = self.time_within(limit_bytes) if limit_bytes < inf else inf
         for number in range(len(search.problem.cluster.proportions)):

@@ -15,8 +15,8 @@ several kinds (`hardware/joint.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,8 @@ class KindAxes:
     bundle: Bundle
     order: tuple[str, ...]
     devices: int
+    inside: Mapping[str, StageAxes] = field(compare=False)
+    """The axes that number the stages of each group."""
 
     @classmethod
     def of(
@@ -43,8 +45,14 @@ class KindAxes:
     ) -> KindAxes | None:
         """Returns the links between these stages; None where those of a group are not whole axes of
         the mesh of its devices."""
-        found = cls(hardware, bundle, tuple(order), devices)
-        return None if None in found._inside.values() else found
+        inside = {}
+        for name, count in bundle.counts:
+            alone = hardware.of_group(name)
+            axes = StageAxes.of(alone, Mesh.build(alone, count), count // devices)
+            if axes is None:
+                return None
+            inside[name] = axes
+        return cls(hardware, bundle, tuple(order), devices, inside)
 
     def hop_s(self, sender: int, share_bytes: float) -> float:
         """Returns the seconds in which a device's shares of a micro-batch's tensors go from the
@@ -55,9 +63,7 @@ class KindAxes:
         links, ends = self._links, ((sender, sender + 1), (sender + 1, sender))
         is_near = links.node(sender) == links.node(sender + 1)
         if here == there and (is_near or self.hardware.path(here, there) is None):
-            inside = self._inside[here]
-            assert inside is not None
-            return inside.hop_s(sender - self.order.index(here), share_bytes)
+            return self.inside[here].hop_s(sender - self.order.index(here), share_bytes)
         per_byte = max(self._in_a_node(self.order[a]) / links.bandwidth(a, b) for a, b in ends)
         latency_s = max(links.latency_s(a) for a, _ in ends)
         return per_byte * share_bytes + latency_s
@@ -78,15 +84,6 @@ class KindAxes:
     def nodes(self) -> int:
         """The nodes that have any of the devices."""
         return Blocks.of(self.hardware, self.bundle).nodes
-
-    @cached_property
-    def _inside(self) -> dict[str, StageAxes | None]:
-        """The axes that number the stages of each group."""
-        axes = {}
-        for name, count in self.bundle.counts:
-            alone = self.hardware.of_group(name)
-            axes[name] = StageAxes.of(alone, Mesh.build(alone, count), count // self.devices)
-        return axes
 
     def _in_a_node(self, name: str) -> int:
         """Returns how many devices of a stage a node of a group has at most."""

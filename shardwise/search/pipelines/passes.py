@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.options import Progress
+from shardwise.errors import InternalError
 from shardwise.hardware.host import soft_maximum, supporting_weights
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
@@ -242,7 +243,8 @@ class PassesGame:
         """Returns the seconds of a micro-batch's longest path beside the host, and its weights:
         those of its tasks times the soft maximum's slope, and the host's slope."""
         repeat = self._replayer.repeat
-        assert repeat is not None, "a pipeline has micro-batches enough for a period"
+        if repeat is None:
+            raise InternalError(f"a pipeline of {self._batches} micro-batches has no period")
         marks = repeat.begins, repeat.ends
         tasks_s = np.ascontiguousarray(durations_s[None, :-1])
         length_s, members = self._replayer.program.longest_paths(tasks_s, between=marks)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.options import Progress, quiet
-from shardwise.errors import SolverError
+from shardwise.errors import InternalError, SolverError
 from shardwise.hardware.host import soft_maximum
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.owner_costs import Choices
@@ -46,7 +46,7 @@ from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.question import Guided, Question, Within
 from shardwise.search.pipelines.searched import Kind, Run
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
-from shardwise.search.pipelines.stages import StageProblems
+from shardwise.search.pipelines.stages import Stage, StageProblems
 from shardwise.sharding.layout import Floats
 
 ROUNDS = 4
@@ -387,11 +387,11 @@ class Staged:
             if not unsolved:
                 break
             for stage, first, last in unsolved:
-                solved = stages[stage].fastest(first, last, run.kept[stage], within[stage])
-                assert solved is not None, "what staircases have fits"
+                solved = _fitting(stages[stage], first, last, run.kept[stage], within[stage])
                 exact[stage, first, last] = solved.time_s
             again = self._cut(guided, run, within, exact)
-            assert again is not None
+            if again is None:
+                raise InternalError("no cuts fit any more once their stages are solved exactly")
             cuts = again
         return replace(cuts, bounds=self._moved(guided, run, within, cuts.bounds))
 
@@ -400,8 +400,7 @@ class Staged:
         sums, stages = np.zeros(run.ranks), self._of_stages(guided.guide.stages, run)
         for stage, (first, last) in enumerate(pairwise(bounds)):
             kept, limit = run.kept[stage], within[stage]
-            solved = stages[stage].fastest(first, last, kept, limit)
-            assert solved is not None, "the stage was assembled"
+            solved = _fitting(stages[stage], first, last, kept, limit)
             left = stages[stage].left_bytes(first, kept, limit)
             fixed = stages[stage].problem.fixed_memory_bytes
             rank = run.rank_of[stage]
@@ -451,3 +450,14 @@ class Staged:
             replayer = kind.replayer(splits=run.of.splits)
             parts[number] = replayer.replay_ranges(choices, edge_choices, own)
         return ReplayedStages.joined(parts, kind_of)
+
+
+def _fitting(of: StageProblems, first: int, last: int, kept: int, limit_bytes: float) -> Stage:
+    """Returns `fastest` of a stage that was found to fit before."""
+    solved = of.fastest(first, last, kept, limit_bytes)
+    if solved is None:
+        raise InternalError(
+            f"a stage of the units {first} to {last - 1} does not fit in {limit_bytes:.0f} bytes, "
+            "though it was found to"
+        )
+    return solved

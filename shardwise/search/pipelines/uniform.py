@@ -135,11 +135,15 @@ class UniformModel:
 
         Raises `BadInput` where layers or devices are not divisible so.
         """
-        layers = self.layers
+        return self._divided(ranks, stages_per_rank)[0]
+
+    def _divided(self, ranks: int, stages_per_rank: int) -> tuple[tuple[int, ...], StageAxes]:
+        """Returns `bounds`, and the axes that number the ranks; raises as `bounds`."""
+        layers, axes = self.layers, self._axes(ranks)
         of = counted(ranks, "stage")
         if stages_per_rank > 1:
             of = f"{ranks} times {counted(stages_per_rank, 'stage')}"
-        if ranks < 2 or self._gpus % ranks or self._axes(ranks) is None:
+        if ranks < 2 or self._gpus % ranks or axes is None:
             raise BadInput(
                 f"{counted(ranks, 'stage')} do not divide {self._gpus} GPUs and their nodes evenly",
                 field="stages",
@@ -153,7 +157,7 @@ class UniformModel:
                 field="stages" if stages_per_rank == 1 else "stages per rank",
                 expected=" or ".join(map(str, known)) or "no pipeline is possible",
             )
-        return (0, *starts, len(self._units))
+        return (0, *starts, len(self._units)), axes
 
     def _starts(self, stages: int) -> list[int] | None:
         """Returns the units at which all stages but the first begin, None where layers cannot be
@@ -204,7 +208,7 @@ class UniformModel:
         Raises `BadInput` as `bounds`, and for fewer than `FEWEST` micro-batches or a number that
         does not divide the batch.
         """
-        bounds = self.bounds(ranks, stages_per_rank)
+        bounds, axes = self._divided(ranks, stages_per_rank)
         if micro_batches < FEWEST or (self.batch is not None and self.batch % micro_batches):
             raise BadInput(
                 f"{micro_batches} micro-batches of {self.batch} samples",
@@ -214,8 +218,6 @@ class UniformModel:
         mesh = mesh or mesh_of(self._hardware, self._gpus // ranks)
         subject = self._staged.subject
         draft = Draft.of(subject, self._hardware, mesh, options, progress, micro_batches)
-        axes = self._axes(ranks)
-        assert axes is not None
         search = draft.joined(progress)
         return UniformStages(
             search,
