@@ -40,7 +40,9 @@ UNKNOWN_S = 30.0
 # No deadlines, as other tests run beside; no folder of examples, which one process would write for
 # another to read.
 settings.register_profile("few", max_examples=15, derandomize=True, deadline=None, database=None)
-settings.register_profile("many", max_examples=200, print_blob=True, deadline=None, database=None)
+settings.register_profile(
+    "many", max_examples=200, derandomize=False, print_blob=True, deadline=None, database=None
+)
 settings.load_profile("many" if tiers.WHOLE else "few")
 
 
