@@ -155,8 +155,10 @@ serve: $(VENV)/.service
 wheels: $(VENV)/.dev
 	$(BIN)/python -m tools.wheels
 
+# The headline's figures beside those kept: a quarter of an hour at most. KEEP=1 keeps them; ALL=1
+# runs every benchmark, for hours.
 bench: $(VENV)/.torch
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py $(if $(KEEP),--keep) $(if $(ALL),--all)
 
 # A mixed load on PostgreSQL and Valkey while a worker is killed every minute: out/bench/soak.json.
 # Then workers killed every few seconds, the service and the broker once: out/bench/kills.json.

@@ -1,10 +1,13 @@
-"""Run every benchmark: a table on stdout, JSON with the machine under out/bench/.
+"""Benchmarks: `make bench` prints the headline beside the figures that are kept, ratios first.
 
-Figures are medians; compare ratios within one run, these machines are noisy.
+`--all` runs every `bench_*.py` instead, for hours. JSON with the machine is under out/bench/;
+`--keep` writes the headline to benchmarks/kept.json. Figures are medians; compare ratios within one
+run, these machines are noisy.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import importlib
 import json
@@ -14,7 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import headline
+
 HERE = Path(__file__).parent
+KEPT = HERE / "kept.json"
 
 
 def machine() -> dict[str, Any]:
@@ -51,6 +57,26 @@ def store(figures: dict[str, Any], target: Path) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="The headline's figures beside those kept.")
+    parser.add_argument("--all", action="store_true", help="every benchmark, for hours")
+    parser.add_argument("--keep", action="store_true", help=f"write them to {KEPT.name}")
+    asked = parser.parse_args()
+    if asked.all:
+        everything()
+        return
+    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {"figures": []}
+    results = {**heading("headline"), "figures": headline.headline()}
+    print(headline.table(results["figures"], kept["figures"]))
+    if kept["figures"]:
+        print(f"kept: {kept['when']}, {kept['machine']['cpu']}")
+    print(f"now: {results['machine']['cpu']}, {results['machine']['cores']} cores")
+    store(results, Path("out/bench/headline.json"))
+    if asked.keep:
+        store(results, KEPT)
+
+
+def everything() -> None:
+    """Runs every benchmark."""
     results = heading("bench")
     for path in sorted(HERE.glob("bench_*.py")):
         print(f"\n{path.stem}")
