@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from harness.graph_builder import mlp
+from harness.models.shortened import shortened
 from shardwise.advise import Options
 from shardwise.advise.pipelines import pipeline_or_plan
 from shardwise.capture import shipped_graph
@@ -22,7 +24,7 @@ from shardwise.cost.options import quiet
 from shardwise.documents import Comparison, Pipeline
 from shardwise.documents.comparison import ComparedMethod
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph, read_graph, write_graph
 from shardwise.hardware import collective_times, load_hardware
 from shardwise.hardware.host import soft_maximum
 from shardwise.peers import compare
@@ -412,10 +414,10 @@ def test_without_stages_all_is_as_it_was(gpt2: Graph, document: Comparison) -> N
         assert steps == [p.replayed_time_s for p in method_of(document, method.method).points]
 
 
-def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
-    limit = 10**9
+def test_what_does_not_fit_says_so() -> None:
+    limit = 10**8
     options = Options(micro_batches=(4,), memory_limit_bytes=limit)
-    document = compare(gpt2, MACHINE, 8, options, proposals=10, stages=(2,))
+    document = compare(shortened("gpt2", 4), MACHINE, 8, options, proposals=10, stages=(2,))
     for name in WHOLE:
         (point,) = method_of(document, name).points
         assert point.pipeline and max(point.pipeline.peak_bytes) > limit and not point.feasible
@@ -424,7 +426,7 @@ def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
 
 
 def test_a_stage_of_many_says_why_it_is_not_there(gpt2: Graph) -> None:
-    options = Options(micro_batches=(4,))
+    options = Options(micro_batches=(8,))
     document = compare(gpt2, MACHINE, 8, options, proposals=10, stages=(8,))
     assert "12 layers do not divide into 8" in (method_of(document, GPIPE).reason or "")
 
@@ -441,8 +443,10 @@ def test_what_pipelines_are_not_compared_with(
     assert error.value.field == field
 
 
-def test_the_command_prints_peaks_of_stages() -> None:
-    arguments = ["shipped:gpt2", "--hardware", "dgx-h100", "--gpus", "8", "--stages", "4"]
+def test_the_command_prints_peaks_of_stages(tmp_path: Path) -> None:
+    write_graph(shortened("gpt2", 4), tmp_path / "gpt2.json")
+    arguments = [str(tmp_path / "gpt2.json"), "--hardware", "dgx-h100", "--gpus", "8"]
+    arguments += ["--stages", "4"]
     arguments += ["--micro-batches", "8", "--proposals", "10", "--quiet"]
     result = CliRunner().invoke(compare_command, arguments, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import shardwise
+from harness.tiers import some
 from shardwise.capture import capture
 from shardwise.errors import CaptureError
 from shardwise.graph.graph import Graph
@@ -110,7 +111,7 @@ def inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
     return {t.name: t.shape for t in graph.tensors.values() if t.role == "input"}
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("name", some(INPUTS, lambda name: name in ("unet", "dit", "flux")))
 def test_a_denoiser_is_captured_and_planned(name: str) -> None:
     source, seq, wanted = INPUTS[name]
     graph = capture(source, batch=2, seq=seq)

@@ -52,6 +52,9 @@ def endless(setting, work):
     work.tell("doing", "waiting")
     while True:
         pass
+
+def quick(setting, work):
+    work.tell("step", {"model": "small", "step_s": 2.0})
 """
 RUN = """
 import sys
@@ -62,10 +65,12 @@ from benchmarks.gpu import run
 from benchmarks.gpu.parts import Part
 
 parts, make = run.parts, run.make_setting
+whole = sys.argv[2] == "whole"
 
 def with_broken(setting):
     first = [Part(f.__name__, 0.1, f) for f in (breaking.broken, breaking.dying, breaking.endless)]
-    return [*first, *parts(setting)]
+    others = parts(setting) if whole else [Part("quick", 300, breaking.quick)]
+    return [*first, *others]
 
 def small(*arguments):
     setting = make(*arguments)
@@ -121,16 +126,36 @@ def check_rows(parts: dict[str, Any]) -> None:
         assert row["profile_error"] == row["profile_s"] / row["step_s"] - 1.0
 
 
-def test_a_part_that_fails_dies_or_hangs_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    (tmp_path / "breaking.py").write_text(BREAKING)
-    out = tmp_path / "out"
-    done = called("-c", RUN, str(out), path=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    report, parts = read(out)
+def check_broken(parts: dict[str, Any]) -> None:
     assert parts["broken"]["error"] == "ValueError: as asked"
     assert parts["broken"]["rows"] == {"step": [{"model": "none", "step_s": 1.0}]}
     assert parts["dying"]["error"] == "its process ended with -6"
     assert "while waiting" in parts["endless"]["error"]
+
+
+def test_a_part_that_fails_dies_or_hangs_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "breaking.py").write_text(BREAKING)
+    out = tmp_path / "out"
+    done = called("-c", RUN, str(out), "broken", path=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = msgspec.json.decode((out / "report.json").read_bytes())
+    parts = {part["name"]: part for part in report["parts"]}
+    check_broken(parts)
+    assert parts["quick"]["rows"] == {"step": [{"model": "small", "step_s": 2.0}]}
+    assert parts["quick"]["error"] == ""
+    page = (out / "report.md").read_text()
+    assert all(f"| {name} |" in page for name in ("broken", "dying", "endless"))
+    assert "its process ended with -6" in page
+
+
+@pytest.mark.full
+def test_all_parts_go_on_behind_one_that_hangs(tmp_path: Path) -> None:
+    (tmp_path / "breaking.py").write_text(BREAKING)
+    out = tmp_path / "out"
+    done = called("-c", RUN, str(out), "whole", path=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report, parts = read(out)
+    check_broken(parts)
     check_rows(parts)
     page = (out / "report.md").read_text()
     for part in report["parts"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 
 from harness.models import onnx_models  # noqa: E402
-from harness.tiers import some  # noqa: E402
+from harness.tiers import WHOLE, some  # noqa: E402
 from shardwise.capture import capture  # noqa: E402
 from shardwise.capture.hf_masks import full_sequences  # noqa: E402
 from shardwise.cost.options import Options  # noqa: E402
@@ -29,7 +30,7 @@ from shardwise.tdl import registry  # noqa: E402
 pytestmark = pytest.mark.torch
 
 TOLERANCE = 0.01
-GPUS = (4, 8)
+GPUS = (4, 8) if WHOLE else (4,)
 
 # Model, options of the export, whether sequences count as full (as for hf: sources).
 CASES = {
@@ -54,6 +55,7 @@ def quietly() -> Iterator[None]:
         yield
 
 
+@cache
 def both(case: str, folder: Path) -> tuple[Graph, Graph]:
     """(graph of the exported file, graph of the module itself)."""
     model, options, full = CASES[case]
@@ -62,6 +64,17 @@ def both(case: str, folder: Path) -> tuple[Graph, Graph]:
         module, inputs = getattr(onnx_models, model)()
         torch.onnx.export(module, inputs, dynamo=True, verbose=False, **options).save(path)
         return capture(str(path)), capture(f"harness.models.onnx_models:{model}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exported")
+
+
+@pytest.fixture(scope="module")
+def gpt2(folder: Path) -> Graph:
+    """GPT-2 as it is exported."""
+    return both("gpt2", folder)[0]
 
 
 def gap(ours: Search, wanted: Search) -> float:
@@ -79,8 +92,8 @@ def gap(ours: Search, wanted: Search) -> float:
 
 
 @pytest.mark.parametrize("case", some(CASES, lambda case: case in ("mlp", "gpt2")))
-def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Path) -> None:
-    exported, captured = both(case, tmp_path)
+def test_an_exported_file_has_the_frontier_of_its_model(case: str, folder: Path) -> None:
+    exported, captured = both(case, folder)
     assert exported.parameter_count == captured.parameter_count
     assert exported.batch_size == captured.batch_size
     inspected = inspect_graph(exported, registry.analyse)
@@ -99,8 +112,8 @@ def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Pat
 
 
 @pytest.mark.full
-def test_the_gap_sees_a_point_that_is_missing(tmp_path: Path) -> None:
-    exported, _ = both("mlp", tmp_path)
+def test_the_gap_sees_a_point_that_is_missing(folder: Path) -> None:
+    exported, _ = both("mlp", folder)
     hardware = load_hardware("dgx-v100-16gb")
     one, other = (search(Subject.of(exported), hardware, n, Options(overlap=False)) for n in (4, 8))
     assert gap(one, one) == 0.0
@@ -156,17 +169,15 @@ def test_files_of_the_older_exporter(model: str, tmp_path: Path) -> None:
     assert gap(*searches) <= TOLERANCE
 
 
-def test_weights_that_are_tied_stay_one(tmp_path: Path) -> None:
-    exported, _ = both("gpt2", tmp_path)
-    table = next(op for op in exported.operators if op.kind == "aten.embedding.default").inputs[0]
-    head = [op for op in exported.operators if op.kind == "aten.linear.default"][-1]
+def test_weights_that_are_tied_stay_one(gpt2: Graph) -> None:
+    table = next(op for op in gpt2.operators if op.kind == "aten.embedding.default").inputs[0]
+    head = [op for op in gpt2.operators if op.kind == "aten.linear.default"][-1]
     assert head.inputs[1] == table
-    assert exported.tensors[table].shape == (4096, 256)
+    assert gpt2.tensors[table].shape == (4096, 256)
 
 
-def test_attention_keeps_no_scores(tmp_path: Path) -> None:
-    exported, _ = both("gpt2", tmp_path)
-    fused = [op for op in exported.operators if "scaled_dot_product" in op.kind]
+def test_attention_keeps_no_scores(gpt2: Graph) -> None:
+    fused = [op for op in gpt2.operators if "scaled_dot_product" in op.kind]
     assert len(fused) == 2
     assert fused[0].attributes["is_causal"] is True
     assert fused[0].attributes["tensor_arguments"] == ["query", "key", "value"]
