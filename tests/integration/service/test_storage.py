@@ -54,6 +54,9 @@ MB = 10**6
 RULES = rules_of(Settings())
 ASK = {"graph": "shipped:vgg16", "gpus": 1}
 
+RACING = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+"""Writers race: what keeps each from writing too much is another lock in each database."""
+
 
 @pytest.fixture
 def store(database: Database) -> Database:
@@ -109,6 +112,7 @@ def refused(outcomes: list[Any], quota: str, limit: int) -> int:
     return len(problems)
 
 
+@RACING
 def test_profiles_are_bounded_by_number_and_bytes(store: Database) -> None:
     profiles = [large(n, 20_000) for n in range(8)]
 
@@ -131,6 +135,7 @@ def test_profiles_are_bounded_by_number_and_bytes(store: Database) -> None:
     assert post(room(max_profiles=1))(mine) is False, "a profile that is stored takes no room"
 
 
+@RACING
 def test_launches_are_bounded_ended_ones_too(store: Database) -> None:
     bounds = room(max_stored_launches=3)
 
@@ -154,6 +159,7 @@ def test_launches_are_bounded_ended_ones_too(store: Database) -> None:
     assert full.value.extra["quota"] == "max_launch_bytes", "output counts"
 
 
+@RACING
 def test_bytes_of_a_day_are_bounded(store: Database) -> None:
     def accept(number: int) -> None:
         with store.write() as session:
