@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -26,10 +27,22 @@ from service.store.database import Database
 from service.store.gangs import rules_of
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.launches import stop_launch
+from service.store.schema import migrate
 
 SLOTS = 3
 AGENTS = 3
 RULES = rules_of(Settings())
+
+
+@cache
+def migrated() -> bytes:
+    """The file of a database without rows: a migration for each course takes longer than it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.sqlite"
+        database = Database(f"sqlite:///{path}")
+        migrate(database)
+        database.close()
+        return path.read_bytes()
 
 
 class Gangs(RuleBasedStateMachine):
@@ -38,8 +51,9 @@ class Gangs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        database = Database(f"sqlite:///{Path(self.folder.name) / 'a.sqlite'}")
-        self.store = Store(database)
+        path = Path(self.folder.name) / "a.sqlite"
+        path.write_bytes(migrated())
+        self.store = Store(Database(f"sqlite:///{path}"))
         self.agents = [self.store.agent(f"n{i}", SLOTS) for i in range(AGENTS)]
         self.launches: list[str] = []
         self.claimed: list[Assignment] = []

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import func, select
 
-from harness.service.gang_store import RULES, Store
-from harness.service.service_harness import ROOT
+from harness.commands import warm_context
+from harness.service.gang_store import RULES, Store, place_in_a_race
 from service.base.settings import Settings
 from service.store.agents import find_agent, set_drained
 from service.store.database import Database
@@ -79,40 +76,18 @@ def test_named_agents_keep_their_order(store: Store) -> None:
     assert [part.agent_id for part in store.parts(launch)] == [ids[2], ids[0]]
 
 
-RACER = """
-import sys
-from service.base.settings import Settings
-from service.store.database import Database
-from service.store.gang_sweep import place_all
-from service.store.gangs import rules_of
-database = Database(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(10):
-    place_all(database, rules_of(Settings()))
-"""
-
-
 def test_two_processes_never_give_one_slot_away_twice(store: Store) -> None:
     agents = [store.agent(f"n{i}", 3) for i in range(3)]
     launches = [store.launch(1 + i % 2, 1 + i % 3) for i in range(24)]
     url = store.database.url.render_as_string(hide_password=False)
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
+    context = warm_context()
+    start = context.Barrier(2)
+    racers = [context.Process(target=place_in_a_race, args=(url, start)) for _ in range(2)]
     for racer in racers:
-        assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
+        racer.start()
     for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    assert [racer.wait(120) for racer in racers] == [0, 0]
-    for racer in racers:
-        racer.communicate()
+        racer.join(120)
+    assert [racer.exitcode for racer in racers] == [0, 0]
     with store.database.read() as session:
         slots = select(Assignment.agent_id, func.sum(Assignment.slots).label("slots"))
         rows = session.execute(slots.group_by(Assignment.agent_id)).all()

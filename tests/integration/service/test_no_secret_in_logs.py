@@ -85,6 +85,7 @@ def run(
     folder = tmp_path_factory.mktemp("secrets")
     done = Run()
     with pytest.MonkeyPatch.context() as patch, new_database(postgres_url) as url:
+        patch.setattr(App, "warm", False)  # command lines are those that users see
         patch.setenv("OTEL_TRACES_EXPORTER", "console")
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         files = {

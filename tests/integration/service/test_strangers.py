@@ -17,7 +17,7 @@ from service.store.keys import create_key
 from service.store.schema import migrate
 from service.store.tables import Audit
 
-TRIES = 500
+TRIES = 100
 HOURS = 2
 """A test may see the hour change."""
 
