@@ -247,7 +247,7 @@ allow_arguments = true
                     f"{[command_of(process.pid) for process in self.processes(host)]}"
                 ) from None
 
-    def launch(self, *arguments: str, agents: int, ranks: int = 1) -> str:
+    def launch(self, *arguments: str, agents: int | list[str], ranks: int = 1) -> str:
         answer = self.http.post(
             "/v1/launches",
             json={

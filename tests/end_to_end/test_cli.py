@@ -137,7 +137,7 @@ def test_tofu_is_a_peer_of_one_point(tmp_path: Path) -> None:
 
 
 def test_compare_by_sums_answers_for_every_system(tmp_path: Path) -> None:
-    arguments = ("compare", *VGG, "--gpus", "4", "--proposals", "500", "--objective", "sum")
+    arguments = ("compare", *VGG, "--gpus", "4", "--proposals", "50", "--objective", "sum")
     document = one_document(shardwise(*arguments, "--seed", "7", "--json"))
     assert document["schema"] == "shardwise.compare/1"
     methods = {method["method"]: method for method in document["methods"]}
@@ -155,7 +155,7 @@ def test_compare_by_sums_answers_for_every_system(tmp_path: Path) -> None:
 
 
 def test_compare_ranks_by_replayed_steps() -> None:
-    few = ("--proposals", "500", "--recompute", "never", "--micro-batches", "1,2")
+    few = ("--proposals", "50", "--recompute", "never", "--micro-batches", "1,2")
     arguments = ("compare", *VGG, "--gpus", "4", *few)
     document = one_document(shardwise(*arguments, "--json"))
     assert document["ranking"][0] == "shardwise"
@@ -252,12 +252,18 @@ def test_inspect_and_lists() -> None:
     assert "p5.48xlarge" in shardwise("offers", "list").stdout
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
-def test_plots(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "objective"),
+    [(".png", SUM), (".svg", FEW), (".html", SUM)],
+    ids=["png", "svg", "html"],
+)
+def test_plots(tmp_path: Path, suffix: str, objective: tuple[str, ...]) -> None:
     frontier, curve = tmp_path / f"f{suffix}", tmp_path / f"c{suffix}"
-    done = shardwise("frontier", *VGG, "--gpus", "2", *FEW, "--plot", str(frontier), "--quiet")
+    done = shardwise(
+        "frontier", *VGG, "--gpus", "2", *objective, "--plot", str(frontier), "--quiet"
+    )
     assert done.returncode == 0, done.stderr
-    done = shardwise("curve", *VGG, "--max-gpus", "2", *FEW, "--plot", str(curve), "--quiet")
+    done = shardwise("curve", *VGG, "--max-gpus", "2", *objective, "--plot", str(curve), "--quiet")
     assert done.returncode == 0, done.stderr
     starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".html": b"<!doctype html>"}
     for picture in (frontier, curve):

@@ -13,6 +13,7 @@ pytest.importorskip("service.routes.agents", reason="needs shardwise[service] wi
 from harness.agent.agent_harness import wait_for
 from harness.agent.cluster import Cluster, running_cluster
 from harness.commands import succeed
+from harness.execute.mixed import profile as mixed_profile
 from shardwise.hardware import hardware_from_document
 
 pytestmark = pytest.mark.torch
@@ -56,22 +57,22 @@ def profile(cluster: Cluster) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plan(cluster: Cluster, profile: dict[str, Any]) -> dict[str, Any]:
+def plan(cluster: Cluster) -> dict[str, Any]:
     """A plan on both kinds, whose graph the service has."""
     graph, hardware, plan = (cluster.folder / n for n in ("graph.json", "hw.json", "plan.json"))
     succeed("capture", SOURCE, "-o", str(graph))
     assert cluster.http.post("/v1/graphs", content=graph.read_bytes()).status_code == 201
     # Slow links and fast devices would leave one kind idle: then there is nothing to place.
     quick = {"bandwidth_bytes_per_s": 1e12, "latency_s": 0.0, "efficiency": 1.0}
-    groups = [{**group, "inside": quick, "network": quick} for group in profile["groups"]]
-    slow = [
-        {
-            **device,
-            "peak_flops_per_s": {k: v / 1e4 for k, v in device["peak_flops_per_s"].items()},
-        }
-        for device in profile["devices"]
+    known = mixed_profile()
+    first = known["devices"][0]
+    flops = {"fast": 2e6, "slow": 1e6}
+    known["devices"] = [
+        {**first, "kind": kind, "peak_flops_per_s": {"float32": speed, "float64": speed}}
+        for kind, speed in flops.items()
     ]
-    known = {**profile, "groups": groups, "devices": slow, "paths": [], "collectives": []}
+    one = {"nodes": 1, "per_node": 1, "inside": quick, "network": quick}
+    known["groups"] = [{"name": kind, "kind": kind, **one} for kind in flops]
     hardware.write_text(json.dumps(known))
     bundle = ["--gpus", "fast=1,slow=1", "--micro-batches", "1", "--time-limit", "10"]
     succeed("plan", str(graph), "--hardware", str(hardware), *bundle, "-o", str(plan))
@@ -80,6 +81,7 @@ def plan(cluster: Cluster, profile: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.full
 def test_one_measurement_of_hosts_of_two_kinds_gives_a_profile_with_groups(
     profile: dict[str, Any],
 ) -> None:
