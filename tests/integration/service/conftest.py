@@ -6,11 +6,14 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.service.service_harness import System, new_database, variables_of
+
+if TYPE_CHECKING:
+    from harness.service.answered import Answered
 
 for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
     pytest.importorskip(package, reason="needs shardwise[service,worker]")
@@ -19,11 +22,13 @@ for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
 ONE_BACKEND = {
     "test_agents.py": "postgres",
     "test_backup.py": "postgres",
+    "test_comparison_questions.py": "embedded",
     "test_end_to_end.py": "embedded",
     "test_jobs_survive.py": "postgres",
     "test_launch_calls.py": "embedded",
     "test_launch_client.py": "embedded",
     "test_pipeline_questions.py": "postgres",
+    "test_pipelines_beside.py": "embedded",
     "test_trainer_questions.py": "embedded",
     "test_webhooks.py": "postgres",
 }
@@ -61,6 +66,16 @@ def system(
         running = System(tmp_path_factory.mktemp(backend), backend, variables)
         yield running
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answered]:
+    """A running system with every answer that is kept, shared by tests that leave it as it was."""
+    from harness.service.answered import Answered
+
+    running = Answered(tmp_path_factory.mktemp("answered"), heartbeat_s="0.2")
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="module")
