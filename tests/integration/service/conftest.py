@@ -7,11 +7,14 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.service.service_harness import System, new_database, variables_of, with_driver
+
+if TYPE_CHECKING:
+    from harness.service.answered import Answered
 
 for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
     pytest.importorskip(package, reason="needs shardwise[service,worker]")
@@ -65,6 +68,16 @@ def system(
         running = System(tmp_path_factory.mktemp(backend), backend, variables)
         yield running
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answered]:
+    """A running system with every answer that is kept, shared by tests that leave it as it was."""
+    from harness.service.answered import Answered
+
+    running = Answered(tmp_path_factory.mktemp("answered"), heartbeat_s="0.2")
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="module")
