@@ -42,11 +42,20 @@ def pytest(arguments: list[str], outcome: Path, output: Path | None = None) -> i
         *arguments,
     ]  # fmt: skip
     if output is None:
-        return subprocess.run(command, check=False).returncode
+        return subprocess.run(command, env=environment(), check=False).returncode
     with output.open("w", encoding="utf-8") as stream:
         return subprocess.run(
-            command, stdout=stream, stderr=subprocess.STDOUT, check=False
+            command, env=environment(), stdout=stream, stderr=subprocess.STDOUT, check=False
         ).returncode
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment of a run of the tests.
+
+    Compiled sources are kept, whatever the caller's says: to compile them anew costs each process
+    that a test starts a second, and each of pytest's workers ten.
+    """
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Runner:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 import grimp
 
+from harness.suite.__main__ import environment as kept_environment
 from harness.suite.record import ROOT
 
 PACKAGES = ("shardwise", "service", "worker", "agent", "migrations")
@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
         sys.executable, "-m", "pytest", "-n", "auto", "--dist", "loadfile",
         "--no-loadscope-reorder", "-m", "not full", *for_pytest, *tests,
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**kept_environment(), "OMP_NUM_THREADS": "1"}
     if any(path.startswith("solver/") for path in paths):
         cargo = ["cargo", "test", "--package", "frontier"]
         if code := subprocess.run(cargo, cwd=ROOT / "solver", check=False).returncode:
