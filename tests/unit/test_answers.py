@@ -12,6 +12,7 @@ import pytest
 
 import shardwise
 from harness import answers
+from harness.graph_builder import mlp
 from shardwise import advise, documents
 from shardwise.answers import MOST_ROWS, Explanation, Plan
 from shardwise.capture import shipped_graph
@@ -21,6 +22,7 @@ from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
 VGG, V100 = "shipped:vgg16", "dgx-v100-16gb"
+SMALL = mlp()
 FEW = Options(micro_batches=(1,))
 """By replayed times, of few strategies."""
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
@@ -47,17 +49,17 @@ def _without_search(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_notebook_shows_pictures_and_tables() -> None:
-    frontier = shardwise.frontier(VGG, V100, 2, FEW)
+    frontier = shardwise.frontier(SMALL, V100, 2, FEW)
     assert frontier._repr_html_().startswith("<svg")
-    assert shardwise.curve(VGG, V100, 2, FEW)._repr_html_().startswith("<svg")
-    plan = shardwise.plan(VGG, V100, 2, options=FEW)
+    assert shardwise.curve(SMALL, V100, 2, FEW)._repr_html_().startswith("<svg")
+    plan = shardwise.plan(SMALL, V100, 2, options=FEW)
     shown = plan._repr_html_()
     assert shown.count("<tr>") == 1 + min(len(plan.explain().groups), MOST_ROWS)
-    assert "<table>" in shardwise.quote(VGG, max_instances=1, overlap=False)._repr_html_()
+    assert "<table>" in shardwise.quote(SMALL, max_instances=1, overlap=False)._repr_html_()
 
 
 def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:
-    frontier = shardwise.frontier(VGG, V100, 2, FEW)
+    frontier = shardwise.frontier(SMALL, V100, 2, FEW)
     for name, start in (("f.svg", b"<?xml"), ("f.png", b"\x89PNG"), ("f.html", b"<!doctype html>")):
         frontier.plot(tmp_path / name)
         assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
@@ -67,12 +69,12 @@ def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:
 
 def test_every_answer_has_a_picture(tmp_path: Path) -> None:
     """Plans and quotes as bars; their longest bar is what costs most."""
-    plan = shardwise.plan(VGG, V100, 2, options=FEW)
+    plan = shardwise.plan(SMALL, V100, 2, options=FEW)
     plan.plot(tmp_path / "plan.svg")
     text = (tmp_path / "plan.svg").read_text()
     most = max(plan.explain().groups, key=lambda g: g.repeats * (g.compute_s + g.communication_s))
     assert f"{most.name}: {most.split}" in text.replace("&#10;", " ")
-    shardwise.quote(VGG, max_instances=1, overlap=False).plot(tmp_path / "quote.png")
+    shardwise.quote(SMALL, max_instances=1, overlap=False).plot(tmp_path / "quote.png")
     assert (tmp_path / "quote.png").read_bytes().startswith(b"\x89PNG")
 
 
