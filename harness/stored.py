@@ -100,7 +100,7 @@ _QUESTION: Mapping[str, Any] = {
 def graph(name: str) -> Graph:
     """Returns `gpt`, of two layers, as `shardwise capture` makes it, `chain`, of ten, or `mlp`."""
     if name == "mlp":
-        return mlp(name="small MLP")
+        return mlp(64, 256, 1024, "small MLP")
     return layers(10, 64, 2048) if name == "chain" else read_graph(FOLDER / f"{name}.json.gz")
 
 
@@ -112,8 +112,8 @@ STORED: Mapping[str, Asked] = {
     "plan-2": Asked("plan", "gpt", {"hardware": V100, "gpus": 2, **ONE}),
     "trainer": Asked("plan", "gpt", {"hardware": V100, "gpus": 4, "space": "deepspeed", **ONE}),
     "infeasible": Asked(
-        "plan", "gpt",
-        {"hardware": V100, "gpus": 4, "options": {"memory_limit_bytes": 1e4, "micro_batches": [1]}},
+        "plan", "mlp",
+        {"hardware": V100, "gpus": 4, "options": {"memory_limit_bytes": 1e4}},
     ),
     "pipeline": Asked("plan", "gpt", {"hardware": L4, "gpus": 2, "stages": [2], **EIGHT}),
     "pricing": Asked(
@@ -129,8 +129,8 @@ STORED: Mapping[str, Asked] = {
         {"hardware": V100, "gpus": 2, "proposals": 500, "options": {"overlap": False}},
     ),
     "comparison-pipelines": Asked(
-        "compare", "chain",
-        {"hardware": L4, "gpus": 2, "stages": [2], "schedules": ["1f1b", "zbv"],
+        "compare", "gpt",
+        {"hardware": L4, "gpus": 2, "stages": [2], "schedules": ["1f1b", "zb-h1"],
          **EIGHT},
     ),
     "curve-bundles": Asked(

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect
 
 from harness.commands import succeed
 
 HARDWARE = "dgx-v100-16gb"
+REDRAWN_MS = 20_000
+"""Within this time a drawing follows the width of the screen, on a machine that does much else."""
 
 
 def ask(page: Page, kind: str, graph: str = "shipped:gpt2", gpus: int = 4, **fields: str) -> str:
@@ -82,6 +84,19 @@ def too_wide(page: Page) -> bool:
         "document.documentElement.scrollWidth > document.documentElement.clientWidth"
     )
     return wide
+
+
+def becomes_narrow(page: Page) -> bool:
+    """Returns whether nothing scrolls sideways once drawings have followed a change of the
+    screen's width."""
+    try:
+        page.wait_for_function(
+            "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth",
+            timeout=REDRAWN_MS,
+        )
+    except TimeoutError:
+        return False
+    return True
 
 
 def cut_off(page: Page) -> list[str]:

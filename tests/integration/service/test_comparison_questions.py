@@ -64,6 +64,7 @@ def test_the_answer_is_the_librarys(system: System) -> None:
     assert asyncio.run(ask()) == there, "it is stored"
 
 
+@pytest.mark.full
 def test_pipelines_are_compared_where_they_are_asked_for(system: System) -> None:
     graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("l4")
     few = {"graph": "shipped:gpt2", "hardware": "l4", "gpus": 2}
@@ -83,6 +84,7 @@ def test_pipelines_are_compared_where_they_are_asked_for(system: System) -> None
     assert len(ids) == 1 and job["id"] not in ids, "one stage is no pipeline"
 
 
+@pytest.mark.full
 def test_comparisons_take_schedules_that_split_backward(system: System, tmp_path: Path) -> None:
     """As the library, by the client and by the command; they are part of the question."""
     eight = Options(micro_batches=(8,))
@@ -205,7 +207,8 @@ MISTAKES = (
 )
 
 
-def test_the_command_answers_and_fails_as_it_does_locally(system: System, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_the_command_answers_as_it_does_locally(system: System, tmp_path: Path) -> None:
     server = ("--server", system.service.url)
 
     def run(*arguments: str) -> Any:
@@ -219,6 +222,14 @@ def test_the_command_answers_and_fails_as_it_does_locally(system: System, tmp_pa
     shown = run(*COMMANDS[1], "--plot", "picture.svg", *server)
     assert "the best of each system" in shown.stdout, shown.stderr
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
+
+
+def test_the_command_fails_as_it_does_locally(system: System, tmp_path: Path) -> None:
+    server = ("--server", system.service.url)
+
+    def run(*arguments: str) -> Any:
+        return shardwise(*arguments, cwd=tmp_path, env=dict(os.environ))
+
     for arguments in MISTAKES:
         here, there = run(*arguments, "--quiet"), run(*arguments, "--quiet", *server)
         assert here.returncode == 2 and "Traceback" not in here.stderr

@@ -268,6 +268,7 @@ COMMANDS: list[tuple[str, ...]] = [
 ]
 
 
+@pytest.mark.full
 def test_commands_answer_and_fail_as_they_do_locally(system: System, tmp_path: Path) -> None:
     write_graph(CHAIN, tmp_path / "chain.json")
     (tmp_path / "offers.csv").write_text(OFFERS_CSV)

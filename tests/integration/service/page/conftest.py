@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.service.service_harness import PATIENCE_S, Service, wait_until
+from harness.service.answered import Answered
+from harness.service.service_harness import PATIENCE_S, Service
 
 pytest.importorskip("playwright", reason="needs shardwise[dev]")
 
@@ -45,12 +46,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """An open service on loopback, with its own worker."""
-    running = Service(tmp_path_factory.mktemp("page"), heartbeat_s="0.2")
-    wait_until(lambda: running.client.get("/readyz").json()["checks"]["workers"], "a worker")
-    yield running
-    running.stop()
+def service(answered: Answered) -> Service:
+    """An open service on loopback, with its own worker, and every answer that is kept."""
+    return answered.service
 
 
 class Visitor:

@@ -8,39 +8,47 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from harness.page.page_steps import HARDWARE, answered, ask, drawn, faults
+from harness.page.page_steps import HARDWARE, ask, drawn, faults
+from harness.page.page_steps import answered as ended
 from harness.service.service_harness import Service
+from harness.stored import STORED
 from service.page import units
 from service.page.views.to_compare import comparable
 from shardwise.documents import Comparison, read
 from shardwise.documents.comparison import ranked
-from shardwise.hardware import read_offers
 
-ONE = {"micro_batches": [1]}
-VGG: dict[str, Any] = {"graph": "shipped:vgg16", "hardware": HARDWARE, "options": ONE}
+PLAN, CURVE, QUOTE = (STORED[name].body for name in ("plan", "curve", "quote"))
 
 
-def compared(page: Page, service: Service, collection: str, body: dict[str, Any]) -> dict[str, Any]:
+def compared(page: Page, service: Service, job: str) -> dict[str, Any]:
     """Opens an answer and follows its button. Returns the job of the comparison."""
-    made = service.client.post(f"/v1/{collection}", json=body)
-    assert made.status_code in (200, 202), made.text
-    page.goto(f"/jobs/{made.json()['id']}")
-    answered(page)
+    page.goto(f"/jobs/{job}")
+    ended(page)
     page.get_by_role("button", name="Compare with what practitioners use").click()
     page.wait_for_url(re.compile("/jobs/compare_"))
-    answered(page)
+    ended(page)
     where = f"/v1/comparisons/{page.url.rpartition('/')[2]}"
-    job: dict[str, Any] = service.client.get(where).json()
+    found: dict[str, Any] = service.client.get(where).json()
+    return found
+
+
+def asked(service: Service, collection: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Returns the job of a question, which has its answer if that is kept."""
+    made = service.client.post(f"/v1/{collection}", json=body)
+    assert made.status_code in (200, 202), made.text
+    job: dict[str, Any] = made.json()
     return job
 
 
 def test_a_plan_is_compared_and_every_system_is_a_row(page: Page, service: Service) -> None:
-    rules = {**ONE, "pins": ["split=batch"]}
-    job = compared(page, service, "plans", {**VGG, "gpus": 4, "options": rules})
-    asked = job["question"]
-    assert (asked["gpus"], asked["hardware"]) == (4, HARDWARE)
-    assert asked["options"]["micro_batches"] == [1] and asked["options"]["pins"] == []
-    expect(page.get_by_role("heading", level=1)).to_have_text("What practitioners use for vgg16")
+    """With the options of the plan but for its rules, which comparisons do not take."""
+    rules = {**PLAN["options"], "pins": ["split=batch"]}
+    job = compared(page, service, asked(service, "plans", {**PLAN, "options": rules})["id"])
+    question = job["question"]
+    assert (question["gpus"], question["hardware"]) == (4, HARDWARE)
+    assert question["options"]["micro_batches"] == [1] and question["options"]["pins"] == []
+    title = "What practitioners use for small GPT"
+    expect(page.get_by_role("heading", level=1)).to_have_text(title)
     rows = page.get_by_role("region", name="Systems").locator("tbody tr")
     expected = ranked(read(job["result"], Comparison))
     assert rows.count() == len(expected) > 5
@@ -62,31 +70,25 @@ def test_a_plan_is_compared_and_every_system_is_a_row(page: Page, service: Servi
 def test_a_curve_is_compared_on_its_fastest_count_and_a_quote_on_its_first_offer(
     page: Page, service: Service
 ) -> None:
-    job = compared(page, service, "curves", {**VGG, "max_gpus": 3})
-    curve = {**VGG, "max_gpus": 3}
-    points = service.client.post("/v1/curves", json=curve).json()["result"]["points"]
+    curve = asked(service, "curves", CURVE)
+    job = compared(page, service, curve["id"])
+    points = curve["result"]["points"]
     fitting = [point for point in points if point["feasible"]]
     fastest = min(fitting, key=lambda point: float(point["replayed_time_s"]))
     assert job["question"]["gpus"] == fastest["gpus"]
-    quote = {"graph": "shipped:vgg16", "max_instances": 1, "options": ONE}
-    job = compared(page, service, "quotes", quote)
-    (first, *_) = service.client.post("/v1/quotes", json=quote).json()["result"]["offers"]
-    assert job["question"]["gpus"] == first["gpus"]
-    (offer,) = [
-        one for one in read_offers()
-        if (one.provider, one.instance_type, one.region, one.spot)
-        == (first["provider"], first["instance_type"], first["region"], first["spot"])
-    ]  # fmt: skip
-    assert job["question"]["hardware"] == offer.profile().name
+    quote = asked(service, "quotes", QUOTE)
+    job = compared(page, service, quote["id"])
+    assert job["question"]["gpus"] == quote["result"]["offers"][0]["gpus"]
+    assert job["question"]["hardware"] == f"{HARDWARE}[{job['question']['gpus']}]"
 
 
 def test_pipelines_have_a_table_and_a_comparison_asks_for_those_of_its_answer(
     page: Page, service: Service
 ) -> None:
-    eight = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
-    asked = {"stages": [2], "schedules": ["1f1b", "zbv"]}
-    job = compared(page, service, "plans", {**eight, "gpus": 2, **asked})
-    assert {name: job["question"][name] for name in asked} == asked
+    pipelines = {"stages": [2], "schedules": ["1f1b", "zb-h1"]}
+    plan = asked(service, "plans", STORED["comparison-pipelines"].body)
+    job = compared(page, service, plan["id"])
+    assert {name: job["question"][name] for name in pipelines} == pipelines
     methods = job["result"]["methods"]
     piped = [p for one in methods for p in one["points"] if p.get("pipeline")]
     table = page.get_by_role("region", name="Pipelines").locator("tbody tr")
@@ -104,13 +106,13 @@ def test_pipelines_have_a_table_and_a_comparison_asks_for_those_of_its_answer(
     assert faults(page) == []
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.get_by_label("Pipeline stages")).to_have_value("2")
-    expect(page.get_by_label("Schedules")).to_have_value("1f1b,zbv")
+    expect(page.get_by_label("Schedules")).to_have_value("1f1b,zb-h1")
 
 
 @pytest.mark.full
 def test_the_form_asks_for_a_comparison_by_sums(page: Page, service: Service) -> None:
-    ask(page, "compare", "shipped:vgg16", overlap="false")
-    answered(page)
+    ask(page, "compare", PLAN["graph"], overlap="false")
+    ended(page)
     job = service.client.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()
     assert job["question"]["options"]["overlap"] is False
     rows = page.get_by_role("region", name="Systems").locator("tbody tr")

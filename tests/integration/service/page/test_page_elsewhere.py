@@ -126,7 +126,7 @@ def run_python(text: str, kind: str, folder: Path, **more: str) -> Any:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(kind, marks=[pytest.mark.full] * (kind not in ("plan", "quote", "compare")))
+        pytest.param(kind, marks=[pytest.mark.full] * (kind not in ("plan", "quote")))
         for kind in KINDS
     ],
 )

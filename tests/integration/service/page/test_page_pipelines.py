@@ -5,47 +5,30 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from harness.graph_builder import layers
-from harness.page.page_steps import answered, ask, cut_off, drawn, faults, plotted
+from harness.page.page_steps import answered as ended
+from harness.page.page_steps import ask, cut_off, drawn, faults, plotted
+from harness.service.answered import Answered
 from harness.service.service_harness import Service
+from harness.stored import STORED, content
 from service.page import units
-from shardwise.client import Client
 from shardwise.texts import counted
 
-CHAIN = layers(10, 64, 2048)
-OPTIONS = {
-    "micro_batches": [8], "zero": [0], "memory_limit_bytes": 2.0**28,
-    "pins": ["inside!=out", "inside!=in"],
-}  # fmt: skip
-"""Weights are on every device of a stage: the chain fits as a pipeline only."""
-OFFERS = (
-    "Provider,InstanceType,AcceleratorName,AcceleratorCount,Price,Region,Hardware\n"
-    "cloud,five,L4,5,5.0,here,l4\n"
-)
 SHAPE = re.compile(r"\d stages, 1f1b(-eager)?, 8 micro-batches")
 
 
-@pytest.fixture
-def chain(service: Service) -> str:
-    with Client(service.url) as client:
-        return str(client.upload_graph(CHAIN)["id"])
-
-
-def answer(service: Service, collection: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the path of a question's page, and its answer."""
-    made = service.client.post(f"/v1/{collection}", json=body)
-    assert made.status_code in (200, 202), made.text
-    job = service.ended(made.headers["Location"])
-    return f"/jobs/{job['id']}", job["result"]
+def answer(answered: Answered, name: str) -> tuple[str, dict[str, Any]]:
+    """Returns the path of an answer's page, and the answer."""
+    return answered.page(name), dict(msgspec.json.decode(content(name)))
 
 
 def planned(page: Page, service: Service) -> dict[str, Any]:
     """Returns the pipeline of the page that a click led to."""
     page.wait_for_url(re.compile("/jobs/plan_"))
-    answered(page)
+    ended(page)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Pipeline for")
     pipeline = service.client.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()["result"]
     assert pipeline["schema"] == "shardwise.pipeline/1"
@@ -59,10 +42,9 @@ def click(page: Page, trace: str, number: int) -> None:
     page.mouse.click(mark["x"], mark["y"])
 
 
-def test_a_frontier_has_diamonds_and_rows(page: Page, service: Service, chain: str) -> None:
-    options = {**OPTIONS, "memory_limit_bytes": 2.0**30, "zero": [0, 1]}
-    body = {"graph": chain, "hardware": "l4", "gpus": 4, "stages": [2, 4], "options": options}
-    path, frontier = answer(service, "frontiers", body)
+def test_a_frontier_has_diamonds_and_rows(page: Page, answered: Answered) -> None:
+    service = answered.service
+    path, frontier = answer(answered, "frontier-pipelines")
     points, pipelines = frontier["points"], frontier["pipelines"]
     assert pipelines, "this test needs one"
     page.goto(path)
@@ -111,9 +93,9 @@ def test_a_frontier_has_diamonds_and_rows(page: Page, service: Service, chain: s
     assert fastest["step_s"] <= 1.01 * pipelines[-1]["step_s"]
 
 
-def test_a_curve_counts_pipelines(page: Page, service: Service, chain: str) -> None:
-    body = {"graph": chain, "hardware": "l4", "max_gpus": 5, "stages": "auto", "options": OPTIONS}
-    path, curve = answer(service, "curves", body)
+def test_a_curve_counts_pipelines(page: Page, answered: Answered) -> None:
+    service = answered.service
+    path, curve = answer(answered, "curve-pipelines")
     points = curve["points"]
     piped = [i for i, point in enumerate(points) if "pipeline" in point]
     assert piped[-1] == 4 and not points[4]["feasible"]
@@ -131,11 +113,10 @@ def test_a_curve_counts_pipelines(page: Page, service: Service, chain: str) -> N
     assert planned(page, service)["id"] == pipeline["id"]
 
 
-def test_a_curve_over_bundles_counts_pipelines(page: Page, service: Service, chain: str) -> None:
+def test_a_curve_over_bundles_counts_pipelines(page: Page, answered: Answered) -> None:
     """Weights are on every device of a stage here too."""
-    bundles = {"hardware": "heterog-8", "bundles": ["v100=2,p100=2", "p100=1"]}
-    body = {"graph": chain, **bundles, "stages": [4], "options": OPTIONS}
-    path, curve = answer(service, "curves", body)
+    service = answered.service
+    path, curve = answer(answered, "bundles-pipelines")
     points = curve["points"]
     piped = next(i for i, point in enumerate(points) if "pipeline" in point)
     point = points[piped]
@@ -152,9 +133,9 @@ def test_a_curve_over_bundles_counts_pipelines(page: Page, service: Service, cha
     assert [stage["group"] for stage in plan["stages"]] == point["pipeline"]["groups"]
 
 
-def test_a_quote_names_its_pipeline(page: Page, service: Service, chain: str) -> None:
-    body = {"graph": chain, "offers_csv": OFFERS, "max_instances": 1, "options": OPTIONS}
-    path, quote = answer(service, "quotes", {**body, "stages": [5]})
+def test_a_quote_names_its_pipeline(page: Page, answered: Answered) -> None:
+    service = answered.service
+    path, quote = answer(answered, "quote-pipelines")
     page.goto(path)
     row = page.get_by_role("region", name="Offers").locator("tbody tr")
     expect(row).to_have_count(1)
@@ -162,7 +143,7 @@ def test_a_quote_names_its_pipeline(page: Page, service: Service, chain: str) ->
     assert faults(page) == [] and cut_off(page) == []
     row.get_by_role("button").click()
     assert planned(page, service)["id"] == quote["offers"][0]["pipeline"]["id"]
-    plain, _ = answer(service, "quotes", {**body, "offers_csv": OFFERS.replace("5.0", "6.0")})
+    plain, _ = answer(answered, "quote")
     page.goto(f"/compare?a={path.rpartition('/')[2]}&b={plain.rpartition('/')[2]}")
     expect(page.get_by_role("main")).to_contain_text("5 stages, 1f1b")
 
@@ -171,13 +152,14 @@ def test_a_quote_names_its_pipeline(page: Page, service: Service, chain: str) ->
 def test_the_form_asks_for_stages(visit: Any, service: Service, kind: str) -> None:
     visit.expected.append("422")
     page: Page = visit()
-    job = ask(page, kind, gpus=2, stages="1,2", schedules="gpipe", micro_batches="8")
+    asked = {"stages": "1,2", "schedules": "gpipe", "micro_batches": "8"}
+    job = ask(page, kind, STORED["frontier-mlp"].body["graph"], gpus=2, **asked)
     question = service.client.get(f"/v1/jobs/{job}").json()["question"]
     assert (question["stages"], question["schedules"]) == ([2], ["gpipe"])
     if kind == "quote":  # of all shipped offers: to be asked is enough
         assert service.client.delete(f"/v1/quotes/{job}").status_code == 200
         return
-    answered(page)
+    ended(page)
     expect(page.locator(".facts").first).to_contain_text("gpipe")
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.locator("#stages")).to_have_value("2")
