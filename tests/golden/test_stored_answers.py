@@ -11,7 +11,6 @@ pytest.importorskip("fastapi", reason="needs shardwise[service]")
 
 from harness.stored import FOLDER, STORED, computed, path, stored, timeless
 
-
 PROVEN = ("gap", "bound", "certificate", "proven", "epsilon")
 """Parts of names of what was proven, which rounding on another processor may change a little."""
 
