@@ -122,7 +122,8 @@ def seconds_of(hours: str) -> float:
 def hours_text(seconds: float) -> str:
     """Returns the shortest text of which `seconds_of` makes exactly this many seconds."""
     hours = Decimal(repr(seconds)) / 3600
-    texts = (f"{hours:.{digits}g}" for digits in range(6, DECIMAL_DIGITS))
+    rounded = (Decimal(f"{hours:.{digits}g}") for digits in range(6, DECIMAL_DIGITS))
+    texts = (f"{one.normalize():f}" for one in rounded)
     return next((text for text in texts if seconds_of(text) == seconds), str(hours))
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
 
-from service.page.forms import question_body
+from service.page.forms import hours_text, question_body, seconds_of
 from service.page.price_fields import with_groups
 from service.page.render import environment
 from service.page.views.ask import DEFAULTS, KINDS
@@ -280,3 +282,15 @@ def test_groups_say_what_the_shipped_offers_take() -> None:
     for group in known[0]["groups"]:
         assert group["shipped"] == offered[group["name"]]
     assert {group["shipped"] for group in known[1]["groups"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "hours"), [(360_000.0, "100"), (5400.0, "1.5"), (3.6e9, "1000000"), (360.0, "0.1")]
+)
+def test_a_deadline_is_shown_in_hours_without_zeros(seconds: float, hours: str) -> None:
+    assert hours_text(seconds) == hours
+
+
+@given(st.floats(1e-3, 1e9))
+def test_a_deadline_in_hours_is_the_same_seconds(seconds: float) -> None:
+    assert seconds_of(hours_text(seconds)) == seconds
