@@ -192,7 +192,7 @@ def metrics(service: Service) -> None:
         r"|prediction_relative_error_sum)\b.* [^ ]+$"
     )
     lines = [line for line in text.splitlines() if wanted.match(line)]
-    show(*[line for line in lines if "_jobs{" not in line or not line.endswith(" 0.0")])
+    show(*[line for line in lines if "{" not in line or not line.endswith(" 0.0")])
 
 
 def host(service: Service, folder: Path) -> None:
