@@ -68,7 +68,7 @@ test: $(VENV)/.torch packages
 SINCE ?= main
 
 test-changed: $(VENV)/.torch packages
-	$(BIN)/python -m harness.suite.changed --since $(SINCE) $(FLAGS)
+	$(SUITE).changed --since $(SINCE) $(CORES) -m "not full" $(FLAGS)
 
 # Everything, with more examples of each law. Its row in CONTRIBUTING.md says what came of it.
 test-all: export SHARDWISE_TESTS = all

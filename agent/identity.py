@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 SCHEMA = "shardwise.identity/1"
 TOKEN_VARIABLE = "SHARDWISE_ENROL_TOKEN"
 TOKEN_FD = "SHARDWISE_ENROL_TOKEN_FD"
-"""Names the open file that has the token of an agent that started itself anew without it."""
+"""Holds the number of the open file with the token, after `hide_token` has restarted the agent."""
 ENROL_TRIES_S = 60.0
 
 
@@ -64,7 +64,7 @@ def stored_identity(path: Path) -> Identity | None:
 
 
 def hide_token() -> None:
-    """Starts this program anew without the token's variable, if it is set.
+    """Restarts this program without the token's variable, if it is set.
 
     `/proc/PID/environ` shows what a process was started with, whatever it deletes later, and a
     launch runs as the agent's user: the token is handed over in a file without a name.

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -67,13 +68,8 @@ def plan() -> Figures:
     return {**ratios, "ratio proven (1 + gap)": 1 + predicted["gap"], "s": seconds}
 
 
-def curve_8() -> Figures:
-    asked = ("shipped:gpt2", "--hardware", "dgx-a100-80gb", "--max-gpus", "8")
-    return {"s": _command("curve", *asked, "--json", "--quiet")[0]}
-
-
-def curve_64() -> Figures:
-    asked = ("shipped:llama-8b", "--hardware", "dgx-h100", "--max-gpus", "64")
+def curve(graph: str, hardware: str, gpus: int) -> Figures:
+    asked = (graph, "--hardware", hardware, "--max-gpus", str(gpus))
     return {"s": _command("curve", *asked, "--json", "--quiet")[0]}
 
 
@@ -134,8 +130,10 @@ MEASURES: dict[str, Measure] = {
     "start": Measure(start, 60, 5),
     "frontier, VGG-16 on 16 V100": Measure(frontier, 120, 1),
     "plan, Llama 8B on 8 H100": Measure(plan, 120),
-    "curve, GPT-2 to 8 A100": Measure(curve_8, 120, 1),
-    "curve, Llama 8B to 64 H100": Measure(curve_64, 180, 1),
+    "curve, GPT-2 to 8 A100": Measure(partial(curve, "shipped:gpt2", "dgx-a100-80gb", 8), 120, 1),
+    "curve, Llama 8B to 64 H100": Measure(
+        partial(curve, "shipped:llama-8b", "dgx-h100", 64), 180, 1
+    ),
     "service": Measure(service, 90),
     "run of an MLP on 2 ranks": Measure(run_small, 150, 1),
 }
@@ -143,7 +141,7 @@ MEASURES: dict[str, Measure] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a measure; a text where there is no number."""
+    """One figure of a measure; `value` is text if there is no number, such as `failed`."""
 
     measure: str
     name: str

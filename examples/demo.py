@@ -22,7 +22,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,16 @@ class Failed(Exception):
     """What went wrong, in one line."""
 
 
+def wait_for(what: str, there: Callable[[], Any]) -> Any:
+    """Returns the first true value of `there`. Raises Failed, naming `what`, if there is none."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if value := there():
+            return value
+        time.sleep(0.2)
+    raise Failed(f"{what}: not within {PATIENCE_S} s")
+
+
 class Service:
     """A running service, asked over HTTP as any program would."""
 
@@ -60,7 +70,8 @@ class Service:
         request = urllib.request.Request(self.url + path, data=data, headers=named)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
-                text, status, got = answer.read(), answer.status, dict(answer.headers)
+                text, status = answer.read(), answer.status
+                got = {name.lower(): value for name, value in answer.headers.items()}
         except urllib.error.HTTPError as error:
             if error.code == 304:
                 return 304, None, dict(error.headers)
@@ -72,27 +83,34 @@ class Service:
         _, job, _ = self.call(path, body)
         return self.ended(job["location"])["result"]
 
-    def ended(self, location: str, states: tuple[str, ...] = ("done",)) -> Any:
+    def ended(self, location: str) -> Any:
         """Waits until a job or a launch is done; raises Failed if it ends otherwise."""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+
+        def done() -> Any:
             _, job, _ = self.call(location)
-            if job["state"] in states:
-                return job
             if job["state"] in ("failed", "cancelled", "lost", "stopped"):
                 raise Failed(f"{location} {job['state']}: {job.get('error') or job.get('reason')}")
-            time.sleep(0.3)
-        raise Failed(f"{location} is not done after {PATIENCE_S} s")
+            return job if job["state"] == "done" else None
+
+        return wait_for(location, done)
 
     def curve(self, query: str) -> tuple[Any, str]:
         """Asks for a curve as a scheduler does, again and again until it is there."""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+
+        def there() -> tuple[Any, str] | None:
             status, document, headers = self.call(f"/v1/curves?{query}")
-            if status == 200:
-                return document, headers.get("etag", headers.get("ETag", ""))
-            time.sleep(0.5)
-        raise Failed(f"no curve after {PATIENCE_S} s")
+            return (document, headers["etag"]) if status == 200 else None
+
+        return wait_for("the curve", there)
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError, Failed):
+            self.call("/readyz")
+            return True
+        return False
+
+    def has_agent(self) -> bool:
+        return any(agent["state"] == "live" for agent in self.call("/v1/agents")[1]["items"])
 
 
 @contextlib.contextmanager
@@ -122,16 +140,6 @@ def address(process: subprocess.Popen[str]) -> str:
         if found := re.search(r"https?://[^/\s]+", line):
             return found[0]
     raise Failed("the service ended before it said where it is")
-
-
-def ready(service: Service) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError, Failed):
-            service.call("/readyz")
-            return
-        time.sleep(0.1)
-    raise Failed("the service is not ready")
 
 
 def questions(service: Service) -> None:
@@ -208,11 +216,7 @@ def host(service: Service, folder: Path) -> None:
         "--config", str(folder / "agent.toml"), "--token-file", str(secret),
         log=folder / "agent.log",
     ):  # fmt: skip
-        until = time.monotonic() + PATIENCE_S
-        while not any(a["state"] == "live" for a in service.call("/v1/agents")[1]["items"]):
-            if time.monotonic() > until:
-                raise Failed("the agent does not join")
-            time.sleep(0.2)
+        wait_for("the agent", service.has_agent)
         measured(service, folder)
 
 
@@ -276,7 +280,7 @@ def demo(folder: Path, stay: bool) -> None:
     data = ("--data-dir", str(folder / "data"))
     with program("serve", "--port", "0", *data, log=folder / "serve.log") as process:
         service = Service(address(process))
-        ready(service)
+        wait_for("the service", service.is_ready)
         show(f"the page is at {service.url}/ for as long as this runs")
         questions(service)
         if importlib.util.find_spec("torch") and importlib.util.find_spec("psutil"):

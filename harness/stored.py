@@ -1,8 +1,8 @@
-"""One answer of every kind, computed once and kept: `python -m harness.stored` writes them anew.
+"""One answer of every kind, stored in files that `python -m harness.stored` writes.
 
-Tests of what carries, shows and prints answers take these instead of searching. A test computes
-each of them anew (tests/golden/test_stored_answers.py): whoever changes an answer runs the command
-and reviews the difference.
+Tests of what sends, shows and prints answers use these instead of searching. One test computes
+each of them again (tests/golden/test_stored_answers.py): if you change an answer, run the command
+and review the difference.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def computed(name: str) -> dict[str, Any]:
 
 
 def timeless(document: Any) -> Any:
-    """Returns a document without what every computation measures anew."""
+    """Returns a document without the times that differ in every computation."""
     if isinstance(document, dict):
         return {name: timeless(one) for name, one in document.items() if name not in TIMES}
     return [timeless(one) for one in document] if isinstance(document, list) else document

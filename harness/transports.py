@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -190,13 +189,8 @@ class InOneProcess:
         self._http.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._http.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._http.__exit__(*error)
 
     @property
     def client(self) -> Callable[..., Client]:

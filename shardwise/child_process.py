@@ -20,7 +20,7 @@ import sys
 
 from shardwise.errors import InternalError
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # as in typing, whose import would slow down each child's start
 if TYPE_CHECKING:
     from typing import IO
 

@@ -96,7 +96,7 @@ class _Reader:
         self._next()  # the document's end
         event = self._next()
         if not isinstance(event, yaml.StreamEndEvent):
-            raise BadInput(f"a second document{_at(event.start_mark)}")
+            raise BadInput(f"a second document{_where(event)}")
         return value
 
     def _next(self) -> Any:
@@ -109,19 +109,20 @@ class _Reader:
 
     def _value(self, event: Any, depth: int) -> Any:
         yaml = self._yaml
-        where = _at(event.start_mark)
         self._values += 1
         if self._values > MOST_VALUES:
             raise BadInput("too many values", expected=f"at most {MOST_VALUES} values")
         if isinstance(event, yaml.AliasEvent):
-            raise BadInput(f"an alias (*){where}", expected="YAML without aliases")
+            raise BadInput(f"an alias (*){_where(event)}", expected="YAML without aliases")
         if isinstance(event, yaml.ScalarEvent):
-            return self._tagged(event, scalar(event, where), where)
+            return self._tagged(event, scalar(event))
         if depth == DEEPEST:
-            raise BadInput(f"nested too deeply{where}", expected=f"at most {DEEPEST} levels")
+            raise BadInput(
+                f"nested too deeply{_where(event)}", expected=f"at most {DEEPEST} levels"
+            )
         of_list = isinstance(event, yaml.SequenceStartEvent)
         value = self._list(depth + 1) if of_list else self._mapping(depth + 1)
-        return self._tagged(event, value, where)
+        return self._tagged(event, value)
 
     def _list(self, depth: int) -> list[Any]:
         values: list[Any] = []
@@ -132,24 +133,27 @@ class _Reader:
     def _mapping(self, depth: int) -> dict[Any, Any]:
         members: dict[Any, Any] = {}
         while not isinstance(event := self._next(), self._yaml.MappingEndEvent):
-            where = _at(event.start_mark)
             key = self._value(event, depth)
             if isinstance(key, list | dict):
-                raise BadInput(f"a key that is a list or a mapping{where}", expected="scalar keys")
+                raise BadInput(
+                    f"a key that is a list or a mapping{_where(event)}", expected="scalar keys"
+                )
             if isinstance(key, str):
-                self._check_key(key, event, where)
+                self._check_key(key, event)
             if key in members:
-                raise BadInput(f"the key {str(key)[:SHOWN]!r} occurs twice{where}")
+                raise BadInput(f"the key {str(key)[:SHOWN]!r} occurs twice{_where(event)}")
             members[key] = self._value(self._next(), depth)
         return members
 
-    def _check_key(self, key: str, event: Any, where: str) -> None:
+    def _check_key(self, key: str, event: Any) -> None:
         if len(key) > LONGEST_KEY:
-            raise BadInput(f"a key too long{where}", expected=f"at most {LONGEST_KEY} characters")
+            raise BadInput(
+                f"a key too long{_where(event)}", expected=f"at most {LONGEST_KEY} characters"
+            )
         if key == "<<" and not event.style:
-            raise BadInput(f"a merge key (<<){where}", expected="YAML without merge keys")
+            raise BadInput(f"a merge key (<<){_where(event)}", expected="YAML without merge keys")
 
-    def _tagged(self, event: Any, value: Any, where: str) -> Any:
+    def _tagged(self, event: Any, value: Any) -> Any:
         """Returns a value that has the type of its tag, if the text gives it one."""
         tag = event.tag
         if tag is None or tag == "!":
@@ -157,11 +161,11 @@ class _Reader:
         if tag == _CORE + "str" and isinstance(event, self._yaml.ScalarEvent):
             return event.value
         if tag not in _KINDS or not isinstance(value, _KINDS[tag]):
-            raise BadInput(f"the tag {tag[:SHOWN]!r}{where}", expected="YAML without tags")
+            raise BadInput(f"the tag {tag[:SHOWN]!r}{_where(event)}", expected="YAML without tags")
         return value
 
 
-def scalar(event: Any, where: str) -> Any:
+def scalar(event: Any) -> Any:
     """Returns the value of a scalar's event; only plain ones are more than text."""
     text: str = event.value
     if event.style or event.tag == "!":
@@ -170,25 +174,31 @@ def scalar(event: Any, where: str) -> Any:
         return _WORDS[text]
     if len(text) > 400:
         # No number is as long, and the patterns below need not look.
-        return _long(text, where)
+        return _long(text, event)
     if _WHOLE.fullmatch(text):
-        return _whole(text, 10, where)
+        return _whole(text, 10, event)
     if _BASED.fullmatch(text):
-        return _whole(text[2:], 8 if text[1] == "o" else 16, where)
+        return _whole(text[2:], 8 if text[1] == "o" else 16, event)
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _long(text: str, where: str) -> str:
+def _long(text: str, event: Any) -> str:
     if text.lstrip("+-").isdigit() and text.isascii():
-        raise BadInput(f"a number of {len(text)} digits{where}", expected="at most 64 bits")
+        raise BadInput(f"a number of {len(text)} digits{_where(event)}", expected="at most 64 bits")
     return text
 
 
-def _whole(text: str, base: int, where: str) -> int:
+def _whole(text: str, base: int, event: Any) -> int:
     value = int(text, base)
     if not _SMALLEST <= value <= _LARGEST:
-        raise BadInput(f"a whole number of {len(text)} digits{where}", expected="at most 64 bits")
+        raise BadInput(
+            f"a whole number of {len(text)} digits{_where(event)}", expected="at most 64 bits"
+        )
     return value
+
+
+def _where(event: Any) -> str:
+    return _at(event.start_mark)
 
 
 def _at(mark: Any) -> str:

@@ -165,9 +165,9 @@ class Valkey:
 
 @contextmanager
 def new_database(admin_url: str, like: str = "template1") -> Iterator[str]:
-    """Yields the URL of a new database, which is dropped afterwards; empty, or a copy of another.
+    """Yields the URL of a new database, a copy of the one named `like`; drops it afterwards.
 
-    Nobody may be connected to the one that it is a copy of.
+    No connection to that one may be open. `template1` is empty.
     """
     name = f"shardwise_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(admin_url, autocommit=True) as connection:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 from harness.suite import results
@@ -28,7 +29,7 @@ MOST_FAILED = 3
 """More failures than this are no coincidence: none of them is run again."""
 TESTS_FAILED = 1
 SHOWN = 20_000
-"""So many characters of a test's second failure are printed."""
+"""Characters of a test's second output that are printed, the last ones."""
 
 
 def pytest(arguments: list[str], outcome: Path, output: Path | None = None) -> int:
@@ -41,19 +42,18 @@ def pytest(arguments: list[str], outcome: Path, output: Path | None = None) -> i
         sys.executable, "-m", "pytest", "-p", "harness.suite.outcome", "--outcome", str(outcome),
         *arguments,
     ]  # fmt: skip
-    if output is None:
-        return subprocess.run(command, env=environment(), check=False).returncode
-    with output.open("w", encoding="utf-8") as stream:
+    with nullcontext() if output is None else output.open("w", encoding="utf-8") as stream:
+        errors = None if stream is None else subprocess.STDOUT
         return subprocess.run(
-            command, env=environment(), stdout=stream, stderr=subprocess.STDOUT, check=False
+            command, env=environment(), stdout=stream, stderr=errors, check=False
         ).returncode
 
 
 def environment() -> dict[str, str]:
     """Returns the environment of a run of the tests.
 
-    Compiled sources are kept, whatever the caller's says: to compile them anew costs each process
-    that a test starts a second, and each of pytest's workers ten.
+    It keeps compiled sources even if the caller's does not: compiling them costs each process that
+    a test starts a second, and each of pytest's workers ten.
     """
     return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 import grimp
 
-from harness.suite.__main__ import environment as kept_environment
+from harness.suite.__main__ import environment
 from harness.suite.record import ROOT
 
 PACKAGES = ("shardwise", "service", "worker", "agent", "migrations")
@@ -167,7 +167,7 @@ def beside(path: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.suite.changed")
+    parser = argparse.ArgumentParser(prog="python -m harness.suite.changed", allow_abbrev=False)
     parser.add_argument("--since", default="main", metavar="COMMIT")
     parser.add_argument("--list", action="store_true", help="print the test modules alone")
     asked, for_pytest = parser.parse_known_args(arguments)
@@ -184,16 +184,12 @@ def main(arguments: list[str]) -> int:
         print(*tests or [f"No test belongs to what changed since {asked.since}."], sep="\n")
         return 0
     print(f"{len(tests)} test modules of what changed since {asked.since}", flush=True)
-    command = [
-        sys.executable, "-m", "pytest", "-n", "auto", "--dist", "loadfile",
-        "--no-loadscope-reorder", "-m", "not full", *for_pytest, *tests,
-    ]  # fmt: skip
-    environment = {**kept_environment(), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", *for_pytest, *tests]
     if any(path.startswith("solver/") for path in paths):
         cargo = ["cargo", "test", "--package", "frontier"]
         if code := subprocess.run(cargo, cwd=ROOT / "solver", check=False).returncode:
             return code
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "record.json"
 RUNS = 10
-"""So many runs are looked at for a test that is unsteady again."""
+"""Number of runs in which a test may be unsteady once."""
 
 
 @dataclass

@@ -11,7 +11,6 @@ import datetime
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from harness.suite.record import ROOT
 
@@ -20,16 +19,16 @@ BEGIN, END = "<!-- last results -->", "<!-- end of last results -->"
 HEAD = "| target | commit | date | passed | failed | minutes |\n|---|---|---|---|---|---|\n"
 
 
-def commit_of(root: Path = ROOT) -> str:
+def commit_of() -> str:
     """Returns the short name of HEAD, with `+` if files differ from it; `unknown` without git."""
-    named = git(root, "rev-parse", "--short=8", "HEAD")
-    return (named + ("+" if git(root, "status", "--porcelain", "-uno") else "")) or "unknown"
+    named = git("rev-parse", "--short=8", "HEAD")
+    return (named + ("+" if git("status", "--porcelain", "-uno") else "")) or "unknown"
 
 
-def git(root: Path, *arguments: str) -> str:
+def git(*arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
         )
     except OSError:
         return ""
@@ -53,10 +52,10 @@ def with_row(text: str, target: str, line: str) -> str:
     return f"{before}{BEGIN}\n{HEAD}" + "\n".join(sorted([*others, line])) + f"\n{END}{after}"
 
 
-def write(target: str, passed: int, failed: int, seconds: float, page: Path = PAGE) -> None:
+def write(target: str, passed: int, failed: int, seconds: float) -> None:
     """Writes a target's row into the page."""
-    text = page.read_text("utf-8")
-    page.write_text(with_row(text, target, row(target, passed, failed, seconds)), "utf-8")
+    text = PAGE.read_text("utf-8")
+    PAGE.write_text(with_row(text, target, row(target, passed, failed, seconds)), "utf-8")
 
 
 def main(arguments: list[str]) -> int:

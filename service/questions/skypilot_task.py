@@ -139,7 +139,7 @@ def _given(task: dict[Any, Any]) -> dict[str, str]:
         if not isinstance(names, dict):
             raise BadInput("not a mapping", field=where, expected="a mapping")
         for name, value in names.items():
-            upper = str(name).upper() if isinstance(name, str) else ""
+            upper = str(name).upper()
             if upper.startswith(MARK) and value is not None:
                 if upper not in NAMES:
                     raise BadInput("unknown", field=f"{where}.{str(name)[:80]}",

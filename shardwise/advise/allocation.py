@@ -23,11 +23,12 @@ numbers have K · log₂(J + 1) bits, so what they cost is bounded too.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
+from typing import TypeVar
 
 import numpy as np
 from msgspec import UNSET
@@ -48,6 +49,7 @@ At 16 · 10⁶ one took 0.5 s on one core."""
 
 _SCALE = 2**40
 Objects = NDArray[np.object_]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,10 @@ def allocate(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> Alloca
         values = _throughput_values(jobs, options)
     elif objective == "max-min":
         shares = _shares(jobs, options)
-        options = _with_best_smallest(shares, options, gpus)
+        runs = _with_best_smallest(shares, options, gpus)
+        options, shares = _runs_of(options, runs), _runs_of(shares, runs)
         _check_fair_work(options, gpus)
-        values = _fairness_values(_shares_of(options, every, shares))
+        values = _fairness_values(shares)
     else:
         values = _deadline_values(jobs, options)
     counts = _best_counts(options, values, gpus)
@@ -169,8 +172,9 @@ def _shares(jobs: Sequence[AllocationJob], options: list[list[Option]]) -> list[
 
 def _with_best_smallest(
     shares: list[list[Fraction]], options: list[list[Option]], gpus: int
-) -> list[list[Option]]:
-    """Returns the options that leave the smallest utility as large as it can be.
+) -> list[slice]:
+    """Returns the run of each job's options that leaves the smallest utility as large as it can be,
+    and needs no more GPUs than are spare then.
 
     Jobs that can get nothing at all do not hold the others back.
     """
@@ -195,27 +199,31 @@ def _with_best_smallest(
             high = middle
         else:
             low, firsts = middle, met
-    kept = list(options)
-    for i, first in zip(able, firsts, strict=True):
-        kept[i] = options[i][first:]
-    spare = gpus - sum(_gpus(row[0]) for row in kept)
-    return [[o for o in row if _gpus(o) - _gpus(row[0]) <= spare] for row in kept]
+    begins = dict(zip(able, firsts, strict=True))
+    runs = [slice(begins.get(i, 0), len(row)) for i, row in enumerate(options)]
+    spare = _spare(_runs_of(options, runs), gpus)
+
+    def within(row: list[Option], run: slice) -> slice:
+        most = _gpus(row[run.start]) + spare
+        return slice(run.start, bisect_right(row, most, run.start, key=_gpus))
+
+    return [within(row, run) for row, run in zip(options, runs, strict=True)]
 
 
-def _shares_of(
-    kept: list[list[Option]], every: list[list[Option]], shares: list[list[Fraction]]
-) -> list[list[Fraction]]:
-    """Returns the utilities of the options that are kept, runs of those of `every`."""
-    firsts = [row.index(some[0]) for row, some in zip(every, kept, strict=True)]
-    rows = zip(shares, kept, firsts, strict=True)
-    return [share[first : first + len(some)] for share, some, first in rows]
+def _runs_of(rows: list[list[T]], runs: list[slice]) -> list[list[T]]:
+    return [row[run] for row, run in zip(rows, runs, strict=True)]
+
+
+def _spare(options: list[list[Option]], gpus: int) -> int:
+    """Returns the GPUs beyond what every option of each job takes."""
+    return gpus - sum(_gpus(row[0]) for row in options)
 
 
 def _check_fair_work(options: list[list[Option]], gpus: int) -> None:
     """Raises `BadInput` for a programme with numbers that are too long."""
     levels = sum(len(row) for row in options)
     words = levels * len(options).bit_length() // 64
-    spare = gpus - sum(_gpus(row[0]) for row in options)
+    spare = _spare(options, gpus)
     if levels * (spare + 1) * (16 + words) > MAX_FAIR_WORK:
         raise BadInput(
             f"{len(options)} jobs with {levels} counts that are left for {spare} GPUs",
@@ -257,7 +265,7 @@ def _best_counts(options: list[list[Option]], values: list[list[int]], gpus: int
     last digit of every value, so that ties go to fewer.
     """
     digit = gpus + 1
-    spare = gpus - sum(_gpus(row[0]) for row in options)
+    spare = _spare(options, gpus)
     best: Objects = np.array([0] * (spare + 1), dtype=object)
     taken: list[NDArray[np.int32]] = []
     for row, worth in zip(options, values, strict=True):
