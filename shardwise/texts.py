@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 MISSING = "-"
 
 
@@ -40,3 +42,11 @@ def utilisation(share: float, name: str = "MFU") -> str:
     """
     text = f"{name} {share:.1%}"
     return f"{text} (fast convolutions compute fewer than the model's flops)" if share > 1 else text
+
+
+def verdict(fits: bool, left_out: Collection[str]) -> str:
+    """Returns whether a configuration fits, and that it is another one where parts are left out."""
+    if not left_out:
+        return "fits" if fits else "does not fit"
+    count = f"{len(left_out)} part{'s' if len(left_out) > 1 else ''} of it that are not priced"
+    return f"{'fits' if fits else 'does not fit'} without the {count}"

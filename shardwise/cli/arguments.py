@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, Options, Progress, quiet
 from shardwise.cost.pins import parse_pin
@@ -217,6 +218,16 @@ def other_search_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def given_options(values: Collection[str]) -> frozenset[str]:
+    """Returns which options of the running command were given by name, not left at defaults."""
+    context = click.get_current_context()
+    return frozenset(
+        name
+        for name in values
+        if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+    )
 
 
 def options_from(values: dict[str, Any]) -> Options:

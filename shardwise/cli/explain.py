@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardwise.cli.advisor import given_pipeline_or_plan, server_options
-from shardwise.cli.arguments import json_option, other_search_options
+from shardwise.cli.arguments import given_options, json_option, other_search_options
 from shardwise.cli.output import emit, say, table
 from shardwise.cli.pipeline_page import explained_pipeline_page
 from shardwise.cost.shares import shares_text
@@ -63,7 +63,8 @@ def explain(
             raise BadInput("is of a plan", field="--plot", expected="no --like")
         from shardwise.cli.pricing import explain_like
 
-        explain_like(plan, like, hardware, gpus, server, key_file, as_json, search)
+        given = given_options(search)
+        explain_like(plan, like, hardware, gpus, server, key_file, as_json, search, given)
         return
     if hardware is not None or gpus is not None:
         raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")

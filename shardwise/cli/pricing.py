@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from shardwise.documents.parallelism import text_of
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.documents.questions import MOST_CONFIGURATION_BYTES
-from shardwise.texts import gib, seconds
+from shardwise.texts import gib, seconds, verdict
 
 if TYPE_CHECKING:
     from shardwise.cost.options import Options, Progress
@@ -34,8 +35,12 @@ def explain_like(
     key_file: str | None,
     as_json: bool,
     search: dict[str, Any],
+    given: Collection[str],
 ) -> None:
-    """Prints the price of a configuration file for a graph; raises as `price` does."""
+    """Prints the price of a configuration file for a graph; raises as `price` does.
+
+    `given` are the options that were given by name, which override what the file states.
+    """
     from shardwise.hardware import load_hardware
     from shardwise.trainers.plan import check_options, one_kind
 
@@ -43,7 +48,7 @@ def explain_like(
     check_options(options)
     profile = load_hardware(hardware)
     devices = one_kind(gpus, profile)
-    price = partial(_price_there, server, key_file) if server else _price_here
+    price = partial(_price_there, server, key_file) if server else partial(_price_here, given)
     with progress(search["quiet"] or as_json, stoppable=not server) as listener:
         document = price(graph, profile, devices, like, options, listener)
     if as_json:
@@ -57,7 +62,13 @@ def explain_like(
 
 
 def _price_here(
-    graph: str, hardware: Hardware, gpus: int, like: str, options: Options, listener: Progress
+    given: Collection[str],
+    graph: str,
+    hardware: Hardware,
+    gpus: int,
+    like: str,
+    options: Options,
+    listener: Progress,
 ) -> Pricing | PipelinePricing:
     from shardwise.trainers.pipelines import price_pipeline
     from shardwise.trainers.price import price_configuration
@@ -66,8 +77,9 @@ def _price_here(
     configuration = read_configuration(like, gpus)
     price = price_configuration if configuration.stages == 1 else price_pipeline
     return price(
-        load_graph(graph), hardware, gpus, configuration, options, file=like, progress=listener
-    )
+        load_graph(graph), hardware, gpus, configuration, options,
+        file=like, given=given, progress=listener,
+    )  # fmt: skip
 
 
 def _price_there(
@@ -96,7 +108,7 @@ def pricing_page(document: Pricing) -> None:
     plan, given = document.plan, document.parallelism
     predicted = plan.predicted
     say(f"{document.trainer}: {text_of(given)}")
-    fits = "fits" if document.fits else "does not fit"
+    fits = _stated(document)
     say(
         f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: "
         f"{seconds(predicted.replayed_time_s)} a step, peak {gib(predicted.peak_bytes)} GiB per "
@@ -118,7 +130,7 @@ def pipeline_pricing_page(document: PipelinePricing) -> None:
     """Prints a pipeline's step, its stages, whether it fits, and what to change for how much."""
     pipeline, predicted = document.pipeline, document.pipeline.predicted
     say(f"{document.trainer}: {_piped(document)}")
-    fits = "fits" if document.fits else "does not fit"
+    fits = _stated(document)
     say(
         f"{pipeline.graph_name} on {pipeline.gpus} GPUs of {pipeline.hardware}: "
         f"{seconds(predicted.step_s)} a step, GPUs idle {predicted.idle:.1%} of it, peak "
@@ -137,6 +149,17 @@ def pipeline_pricing_page(document: PipelinePricing) -> None:
     _rest(document)
 
 
+def _stated(document: Pricing | PipelinePricing) -> str:
+    """Prints what the file states of the step, and what of it is priced otherwise. Returns whether
+    it fits, in words."""
+    if document.stated is not UNSET:
+        say(f"From the file: {', '.join(document.stated)}.")
+    left_out = [] if document.left_out is UNSET else document.left_out
+    for line in left_out:
+        say(f"Not priced: {line}.")
+    return verdict(document.fits, left_out)
+
+
 def _piped(one: PipelinePricing | PipelineAlternative) -> str:
     each = "" if one.stages_per_rank is UNSET else f" × {one.stages_per_rank} stages a rank"
     return f"pp {one.stages}{each} × {text_of(one.parallelism)}, {one.schedule}"
@@ -152,7 +175,8 @@ def _rest(document: Pricing | PipelinePricing) -> None:
             ("change", "step", "saves", "peak GiB", "fits"),
             [_row(one) for one in rows],
         )
-    for line in document.unread:
+    said = () if document.left_out is UNSET else document.left_out
+    for line in (one for one in document.unread if one not in said):
         note(f"note: not read: {line}")
 
 

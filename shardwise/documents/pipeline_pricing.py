@@ -38,7 +38,8 @@ class PipelinePricing(
     those that fit first, by their time, then by their peak. `best` is the fastest that fits of all
     that were priced, null where none fits or where it is the given one. `unread` is what the
     configuration says that was not read. Where devices have several stages, `stages` counts groups
-    of devices, of `stages_per_rank` stages each.
+    of devices, of `stages_per_rank` stages each. `stated` and `left_out` are those of
+    `shardwise.pricing/1`.
     """
 
     trainer: str
@@ -51,3 +52,5 @@ class PipelinePricing(
     best: PipelineAlternative | None
     unread: list[str]
     stages_per_rank: int | UnsetType = UNSET
+    stated: list[str] | UnsetType = UNSET
+    left_out: list[str] | UnsetType = UNSET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from shardwise.documents.parallelism import Parallelism
 from shardwise.documents.plan import Plan
@@ -30,7 +31,9 @@ class Pricing(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pr
     `trainer` is `any` for all strategies of the whole model. `alternatives` differ in one field:
     those that fit first, by their time, then by their peak. `best` is the fastest that fits of
     those that differ in any number of fields, null where none fits or where it is the given one.
-    `unread` is what its configuration says that was not read.
+    `unread` is what its configuration says that was not read, `stated` which options of the step
+    it set, such as `gradients float32`. `left_out` are those lines of `unread` that change memory
+    or time in the trainer: whether the strategy fits is then about another configuration.
     """
 
     trainer: str
@@ -40,3 +43,5 @@ class Pricing(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pr
     alternatives: list[Alternative]
     best: Alternative | None
     unread: list[str]
+    stated: list[str] | UnsetType = UNSET
+    left_out: list[str] | UnsetType = UNSET

@@ -35,7 +35,7 @@ from shardwise.documents.pipeline_point import PipelinePoint, pipeline_text
 from shardwise.documents.quote import step_s
 from shardwise.documents.stored import HardwarePage
 from shardwise.mcp.lists import Graphs, GraphsPage, Profiles
-from shardwise.texts import counted, gib_with_unit, seconds
+from shardwise.texts import counted, gib_with_unit, seconds, verdict
 
 MOST_LINES = 12
 """Rows of a text; the document has all of them."""
@@ -155,13 +155,16 @@ def _comparison(document: Comparison) -> list[str]:
 def _pricing(document: Pricing) -> list[str]:
     plan, best = document.plan, document.best
     predicted = plan.predicted
+    left_out = [] if document.left_out is UNSET else document.left_out
     lines = [
         f"{document.trainer}: {strategy_text(document.parallelism)}",
         f"{plan.graph_name} on {counted(plan.gpus, 'GPU')} of {plan.hardware}: "
         f"{seconds(predicted.replayed_time_s)} a step, peak {gib_with_unit(predicted.peak_bytes)} "
         f"of {gib_with_unit(plan.memory_limit_bytes)}: "
-        f"{'fits' if document.fits else 'does not fit'}.",
+        f"{verdict(document.fits, left_out)}.",
     ]
+    if document.stated is not UNSET:
+        lines.append(f"From the file: {', '.join(document.stated)}.")
     if best is not None:
         lines.append(
             f"Best of {document.trainer}: {strategy_text(best.parallelism)}: "

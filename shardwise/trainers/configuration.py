@@ -30,6 +30,10 @@ class Configuration:
     1 it is a pipeline of equal layers under `schedule`, and `parallelism` is that of each stage.
     Where devices have several stages, the file says how many, `stages_per_rank`, or how many layers
     each has, `layers_per_stage`; `stages` counts groups of devices.
+
+    `stated` are options of the step that the file sets, by the name and value of ours. `left_out`
+    says what changes memory or time in the trainer and is priced otherwise here, `model` which
+    sizes the file gives its model, by their names in `shardwise.trainers.model_sizes`.
     """
 
     trainer: str
@@ -41,6 +45,9 @@ class Configuration:
     schedule: str = "1f1b"
     stages_per_rank: int = 1
     layers_per_stage: int | None = None
+    stated: Mapping[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    model: Mapping[str, int] = field(default_factory=dict)
 
 
 class Section:
@@ -58,13 +65,15 @@ class Section:
         self._value = value
         self._path = path
         self._read: set[str] = set()
+        self._inner: dict[str, Section] = {}
         for key in value if known else ():
             _check_spelling(str(key), self._named(str(key)), known)
 
     def section(self, key: str, known: Collection[str] = ()) -> Section:
         """Returns the mapping under a key, empty where it is missing."""
-        self._read.add(key)
-        return Section(self._value.get(key), self._named(key), known)
+        if key not in self._inner:
+            self._inner[key] = Section(self._get(key), self._named(key), known)
+        return self._inner[key]
 
     def has(self, key: str) -> bool:
         return self._value.get(key) is not None
@@ -72,6 +81,10 @@ class Section:
     def ignore(self, *keys: str) -> None:
         """Keeps keys out of `unread`: they do not bear on time or memory."""
         self._read.update(keys)
+
+    def ignore_all(self) -> None:
+        """Keeps everything in this mapping out of `unread`."""
+        self._read.update(self._value)
 
     def count(self, key: str, default: int, least: int = 1, most: int = LARGEST) -> int:
         """Returns a whole number. Raises `BadInput` for anything else, or out of range."""
@@ -111,6 +124,14 @@ class Section:
         for key in keys:
             only_one(self.count(key, 1, least=0), self._named(key))
 
+    def given(self, key: str) -> Any:
+        """Returns the value of a key as it is, None where it is missing."""
+        return self._get(key)
+
+    def path(self, key: str) -> str:
+        """Returns how errors and notes name a key."""
+        return self._named(key)
+
     def empty(self, *keys: str, expected: str) -> None:
         """Raises `BadInput` for a key with a list or a text that is not empty."""
         for key in keys:
@@ -118,9 +139,11 @@ class Section:
                 raise BadInput("is not priced yet", field=self._named(key), expected=expected)
 
     def unread(self) -> Iterator[str]:
-        """Yields the paths of the members that were not read."""
+        """Yields the paths of the members that were not read, those of inner mappings too."""
         for key, value in self._value.items():
-            if key not in self._read:
+            if key in self._inner:
+                yield from self._inner[key].unread()
+            elif key not in self._read:
                 yield from _leaves(value, self._named(str(key)[:60]))
 
     def _get(self, key: str) -> Any:
@@ -129,6 +152,14 @@ class Section:
 
     def _named(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
+
+
+def bounded(unread: list[str]) -> list[str]:
+    """Returns at most `MOST_UNREAD` of the lines, the last of which says how many are left."""
+    if len(unread) <= MOST_UNREAD:
+        return unread
+    kept = unread[: MOST_UNREAD - 1]
+    return [*kept, f"and {len(unread) - len(kept)} more"]
 
 
 def only_one(degree: int, path: str) -> None:

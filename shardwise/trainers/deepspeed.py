@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.configuration import Configuration, Section, divided
 from shardwise.trainers.job import Job, Limits, Written, job_of
+from shardwise.trainers.stated import optimizer_of
 
 NAME = "deepspeed"
 FILENAME = "ds_config.json"
 LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(3,), tensor=False)
 
+_ALIASED = (
+    "prefetch_bucket_size",
+    "param_persistence_threshold",
+    "model_persistence_threshold",
+    "max_live_parameters",
+    "max_reuse_distance",
+    "gather_16bit_weights_on_model_save",
+    "module_granularity_threshold",
+    "use_all_reduce_for_fetch_params",
+)
+"""Fields of ZeRO that have `stage3_` in front of their alias; DeepSpeed takes both
+(deepspeed/runtime/config_utils.py, `populate_by_name`)."""
+
 ZERO_KEYS = (
     "stage",
     "zero_hpz_partition_size",
     "mics_shard_size",
+    "mics_hierarchical_params_gather",
     "overlap_comm",
     "contiguous_gradients",
     "reduce_scatter",
@@ -28,16 +44,40 @@ ZERO_KEYS = (
     "allgather_bucket_size",
     "offload_param",
     "offload_optimizer",
+    "cpu_offload",
+    "cpu_offload_params",
+    "cpu_offload_use_pin_memory",
     "sub_group_size",
     "round_robin_gradients",
+    "use_multi_rank_bucket_allreduce",
+    "ignore_unused_parameters",
+    "legacy_stage1",
+    "load_from_fp32_weights",
+    "elastic_checkpoint",
+    "pipeline_loading_checkpoint",
+    "memory_efficient_linear",
+    "override_module_apply",
+    "log_trace_cache_warnings",
+    "zeropp_loco_param",
+    "leaf_module",
     "zero_quantized_weights",
+    "zero_quantized_nontrainable_weights",
     "zero_quantized_gradients",
-    "stage3_prefetch_bucket_size",
-    "stage3_param_persistence_threshold",
-    "stage3_model_persistence_threshold",
-    "stage3_max_live_parameters",
-    "stage3_max_reuse_distance",
-    "stage3_gather_16bit_weights_on_model_save",
+    *_ALIASED,
+    *(f"stage3_{name}" for name in _ALIASED),
+    "gather_fp16_weights_on_model_save",
+    "stage3_gather_fp16_weights_on_model_save",
+)
+"""What the section `zero_optimization` may have."""
+
+_BEARING = ("overlap_comm", "reduce_scatter", "contiguous_gradients")
+"""Of these, those that bear on time and are listed when they are switched off."""
+
+_OFFLOADS = ("offload_param", "offload_optimizer", "cpu_offload", "cpu_offload_params")
+_QUANTIZED = (
+    "zero_quantized_weights",
+    "zero_quantized_nontrainable_weights",
+    "zero_quantized_gradients",
 )
 _TOP = (
     "train_batch_size",
@@ -56,13 +96,19 @@ _IGNORED = (
     "bf16",
     "bfloat16",
     "fp16",
-    "optimizer",
     "tensorboard",
     "wandb",
     "csv_monitor",
     "dump_state",
     "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+    "prescale_gradients",
+    "gradient_predivide_factor",
+    "memory_breakdown",
+    "flops_profiler",
+    "checkpoint",
 )
+_WIDE = ("fp32", "float32")
 
 
 def write(plan: Plan) -> Written:
@@ -83,17 +129,12 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     zero = top.section("zero_optimization", ZERO_KEYS)
     stage = zero.count("stage", 0, least=0, most=3)
     notes: list[str] = []
-    shards = data
-    parts = zero.count("zero_hpz_partition_size", 1, least=0)
-    if stage == 3 and parts > 1:
-        shards = parts
-        notes.append(
-            "zero_optimization.zero_hpz_partition_size: read as replicas of shards; ZeRO++ keeps "
-            "gradients and optimizer state in shards over all devices"
-        )
-    replicas = divided(data, shards, "devices", "zero_optimization.zero_hpz_partition_size")
+    shards, field = _shards(zero, stage, data, notes)
+    replicas = divided(data, shards, "devices", field)
     batch, micro_batches = _batch(top, data, notes)
-    zero.ignore(*(key for key in ZERO_KEYS if not key.startswith("offload")))
+    stated = _stated(top, notes)
+    left_out = list(_left_out(zero))
+    zero.ignore(*(key for key in ZERO_KEYS if key not in _BEARING or zero.flag(key)))
     recomputed = top.has("activation_checkpointing")
     if recomputed:
         top.ignore("activation_checkpointing")
@@ -113,8 +154,52 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
         ),
         batch=batch,
         sequence_length=None,
-        unread=[*notes, *zero.unread(), *top.unread()],
+        unread=[*notes, *top.unread()],
+        stated=stated,
+        left_out=left_out,
     )
+
+
+def _shards(zero: Section, stage: int, data: int, notes: list[str]) -> tuple[int, str]:
+    """Returns over how many devices states are sharded, and the field that says so."""
+    parts = zero.count("zero_hpz_partition_size", 1, least=0)
+    mics = zero.count("mics_shard_size", -1, least=-1)
+    if stage == 3 and mics > 0:
+        return mics, zero.path("mics_shard_size")
+    if stage == 3 and parts > 1:
+        notes.append(
+            "zero_optimization.zero_hpz_partition_size: read as replicas of shards; ZeRO++ keeps "
+            "gradients and optimizer state in shards over all devices"
+        )
+        return parts, zero.path("zero_hpz_partition_size")
+    return data, zero.path("zero_hpz_partition_size")
+
+
+def _stated(top: Section, notes: list[str]) -> dict[str, str]:
+    """Returns the options that a configuration states: what gradients add up in, the optimizer."""
+    stated = {}
+    data_types = top.section("data_types")
+    kept = data_types.given("grad_accum_dtype")
+    if isinstance(kept, str) and kept in _WIDE:
+        stated["gradients"] = FLOAT32
+    optimizer = top.section("optimizer")
+    if optimizer.has("type"):
+        name = optimizer.word("type", "Adam")
+        stated.update(optimizer_of(name, "optimizer.type", notes))
+    optimizer.ignore_all()
+    return stated
+
+
+def _left_out(zero: Section) -> Iterator[str]:
+    """Yields what DeepSpeed does to memory or time that is priced otherwise."""
+    for key in _OFFLOADS:
+        value = zero.given(key)
+        device = value.get("device", "none") if isinstance(value, Mapping) else value
+        if device not in (None, False, "none"):
+            yield f"{zero.path(key)}: priced with parameters and states on the GPU"
+    for key in _QUANTIZED:
+        if zero.flag(key):
+            yield f"{zero.path(key)}: priced with communication in the dtype of the graph"
 
 
 def _batch(top: Section, data: int, notes: list[str]) -> tuple[int | None, int]:

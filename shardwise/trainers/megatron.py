@@ -1,20 +1,9 @@
-"""Megatron-LM: the arguments of `pretrain_gpt.py`, in a shell script."""
+"""Megatron-LM: writing the arguments of `pretrain_gpt.py` as a shell script."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-
 from shardwise.documents import Pipeline, Plan
-from shardwise.documents.parallelism import Parallelism, Recomputed
-from shardwise.errors import BadInput
-from shardwise.trainers.configuration import (
-    Configuration,
-    divided,
-    misspelt,
-    only_one,
-    whole_number,
-)
+from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.job import Job, Limits, Written, job_of
 from shardwise.trainers.models import Model
 
@@ -27,62 +16,10 @@ LIMITS = Limits(
     schedules=("1f1b", "interleaved"),
 )
 
-_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-_SHARDED = {stage: name for name, stage in _STRATEGIES.items()}
-_ALL_BUT_PRODUCTS = ("core_attn", "layernorm")
+STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_SHARDED = {stage: name for name, stage in STRATEGIES.items()}
+ALL_BUT_PRODUCTS = ("core_attn", "layernorm")
 """The modules of a dense layer that Megatron recomputes without products by weights."""
-
-READ = (
-    "--tensor-model-parallel-size",
-    "--pipeline-model-parallel-size",
-    "--num-layers-per-virtual-pipeline-stage",
-    "--num-virtual-stages-per-pipeline-rank",
-    "--virtual-pipeline-model-parallel-size",
-    "--context-parallel-size",
-    "--expert-model-parallel-size",
-    "--sequence-parallel",
-    "--use-distributed-optimizer",
-    "--num-distributed-optimizer-instances",
-    "--use-megatron-fsdp",
-    "--use-custom-fsdp",
-    "--use-torch-fsdp2",
-    "--data-parallel-sharding-strategy",
-    "--micro-batch-size",
-    "--global-batch-size",
-    "--seq-length",
-    "--recompute-activations",
-    "--recompute-granularity",
-    "--recompute-method",
-    "--recompute-num-layers",
-    "--recompute-modules",
-)
-"""The flags that say how a step is parallel."""
-
-LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
-VIRTUAL = (
-    LAYERS_OF_STAGE,
-    "num-virtual-stages-per-pipeline-rank",
-    "virtual-pipeline-model-parallel-size",
-)
-"""Flags that interleave stages."""
-
-UNEQUAL_STAGES = (
-    "--pipeline-model-parallel-layout",
-    "--decoder-first-pipeline-num-layers",
-    "--decoder-last-pipeline-num-layers",
-    "--account-for-embedding-in-pipeline-split",
-    "--account-for-loss-in-pipeline-split",
-)
-"""Flags that give stages unequal layers."""
-
-_BEARING = re.compile(
-    r"--(fp8|fp4|cpu-offload|.*offload|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore)"
-)
-"""Flags that bear on time or memory, and are not read."""
-
-_ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([A-Za-z0-9_.]+)\s*$", re.MULTILINE)
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-(\w+))?\}?")
-_COMMENT = re.compile(r"(?m)(^|\s)#.*$")
 
 
 def write(plan: Plan | Pipeline) -> Written:
@@ -105,149 +42,6 @@ def write(plan: Plan | Pipeline) -> Written:
         f'{_quoted(job.torchrun())} pretrain_gpt.py \\\n  {used} "$@"\n'
     )
     return Written(text, [*job.unsaid, *_unsaid(job)])
-
-
-def read(text: str, gpus: int) -> Configuration:
-    """Returns what the flags in a text or a shell script say.
-
-    Raises `BadInput` naming a flag that cannot be read.
-    """
-    flags = _flags(text)
-    number = _reader(flags)
-    for degree in ("context-parallel", "expert-model-parallel"):
-        only_one(number(f"{degree}-size", 1), f"--{degree}-size")
-    stages = number("pipeline-model-parallel-size", 1)
-    _check_stages(flags)
-    each, layers = _interleaved(flags, stages)
-    tensor = number("tensor-model-parallel-size", 1)
-    of_stage = divided(gpus, stages, "GPUs", "--pipeline-model-parallel-size")
-    data = divided(of_stage, tensor, "GPUs", "--tensor-model-parallel-size")
-    replicas = number("num-distributed-optimizer-instances", 1)
-    shards = divided(data, replicas, "devices", "--num-distributed-optimizer-instances")
-    samples = number("micro-batch-size", 1)
-    batch = number("global-batch-size", samples * data)
-    notes: list[str] = []
-    recompute = _recomputed(flags, notes)
-    length = number("seq-length", 0, 0)
-    return Configuration(
-        trainer=NAME,
-        parallelism=Parallelism(
-            replicas=replicas,
-            shards=shards,
-            tensor=tensor,
-            sequence="--sequence-parallel" in flags,
-            zero=_zero(flags),
-            recompute=recompute,
-            micro_batches=divided(batch, samples * data, "samples", "--global-batch-size"),
-        ),
-        batch=batch,
-        sequence_length=length or None,
-        unread=[*notes, *(flag for flag in flags if flag not in READ and _BEARING.match(flag))],
-        stages=stages,
-        schedule="1f1b" if each == 1 and layers is None else "interleaved",
-        stages_per_rank=each,
-        layers_per_stage=layers,
-    )
-
-
-def _interleaved(flags: Mapping[str, list[str]], stages: int) -> tuple[int, int | None]:
-    """Returns how many stages each device has, and how many layers a stage has where the flags say
-    that instead. Without a pipeline there are no stages to interleave, and the flags say nothing.
-    """
-    number, given = _reader(flags), [flag for flag in VIRTUAL if f"--{flag}" in flags]
-    if len(given) > 1:
-        raise BadInput(
-            f"given beside --{given[0]}",
-            field=f"--{given[1]}",
-            expected="one of the flags that interleave stages",
-        )
-    if stages == 1 or not given:
-        return 1, None
-    if given[0] == LAYERS_OF_STAGE:
-        return 1, number(LAYERS_OF_STAGE, 1)
-    return number(given[0], 1), None
-
-
-def _check_stages(flags: Mapping[str, list[str]]) -> None:
-    """Raises `BadInput` for a flag that makes stages of unequal layers."""
-    for flag in UNEQUAL_STAGES:
-        if flag in flags:
-            raise BadInput(
-                "stages of unequal layers are not priced yet",
-                field=flag,
-                expected="stages of equal layers",
-            )
-
-
-def _flags(text: str) -> dict[str, list[str]]:
-    """Returns the values of every flag, with the script's own variables put in."""
-    plain = _COMMENT.sub(r"\1", text).replace("\\\n", " ")
-    values = dict(_ASSIGNED.findall(plain))
-    plain = _VARIABLE.sub(lambda m: str(values.get(m[1]) or m[2] or m[0]), plain)
-    words = re.sub(r"""["'()=,]""", " ", plain).split()
-    flags: dict[str, list[str]] = {}
-    current: list[str] = []
-    for word in words:
-        if word.startswith("--"):
-            current = flags.setdefault(word.replace("_", "-"), [])
-        else:
-            current.append(word)
-    for flag in flags:
-        near = misspelt(flag, READ)
-        # Flags that differ by "no-" or in one word only are Megatron's own.
-        if near is not None and flag.count("-") == near.count("-"):
-            raise BadInput(f"unknown flag: did you mean {near}?", field=flag[:80])
-    return flags
-
-
-def _reader(flags: Mapping[str, list[str]]) -> Callable[..., int]:
-    def number(name: str, default: int, least: int = 1) -> int:
-        values = flags.get(f"--{name}")
-        if values is None:
-            return default
-        return whole_number(values[0] if values else None, f"--{name}", least)
-
-    return number
-
-
-def _zero(flags: Mapping[str, list[str]]) -> int:
-    if "--use-torch-fsdp2" in flags:
-        return 3
-    if "--use-megatron-fsdp" in flags or "--use-custom-fsdp" in flags:
-        field = "--data-parallel-sharding-strategy"
-        strategy = (flags.get(field) or ["no_shard"])[0]
-        if strategy not in _STRATEGIES:
-            raise BadInput(f"got {strategy[:40]!r}", field=field, expected=" or ".join(_STRATEGIES))
-        return _STRATEGIES[strategy]
-    return 1 if "--use-distributed-optimizer" in flags else 0
-
-
-def _recomputed(flags: Mapping[str, list[str]], notes: list[str]) -> Recomputed:
-    granularity = (flags.get("--recompute-granularity") or [""])[0]
-    if granularity not in ("", "full", "selective"):
-        raise BadInput(
-            f"got {granularity[:40]!r}",
-            field="--recompute-granularity",
-            expected="full or selective",
-        )
-    if granularity == "full":
-        method = (flags.get("--recompute-method") or ["uniform"])[0]
-        layers = (flags.get("--recompute-num-layers") or ["1"])[0]
-        if method == "block" or layers != "1":
-            notes.append(
-                f"--recompute-method {method[:20]} --recompute-num-layers {layers[:20]}: read as "
-                "the recomputation of every layer by itself"
-            )
-        return "full"
-    if granularity == "selective" or "--recompute-activations" in flags:
-        modules = flags.get("--recompute-modules") or ["core_attn"]
-        if set(modules) != set(_ALL_BUT_PRODUCTS):
-            notes.append(
-                f"--recompute-modules {' '.join(modules)[:80]}: read as all of a layer but its "
-                "products by weights"
-            )
-        return "selective"
-    return "none"
 
 
 def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
@@ -283,7 +77,7 @@ def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     elif p.recompute == "selective":
         lines += [
             "--recompute-granularity selective",
-            f"--recompute-modules {' '.join(_ALL_BUT_PRODUCTS)}",
+            f"--recompute-modules {' '.join(ALL_BUT_PRODUCTS)}",
         ]
     return lines
 

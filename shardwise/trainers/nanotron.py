@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, Section
 from shardwise.trainers.job import Job, Limits, Written, job_of
+from shardwise.trainers.model_sizes import HEADS, HIDDEN, LAYERS
+from shardwise.trainers.stated import optimizer_of
 from shardwise.trainers.yaml_text import yaml_text
 
 NAME = "nanotron"
@@ -41,9 +44,9 @@ _IGNORED = (
     "data",
     "profiler",
     "lighteval",
-    "model",
     "s3_upload",
 )
+_SIZES = {LAYERS: "num_hidden_layers", HIDDEN: "hidden_size", HEADS: "num_attention_heads"}
 _LEARNING_RATE, _LEAST_LEARNING_RATE = 3e-4, 3e-5
 _STEPS = 1000
 
@@ -78,11 +81,17 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
         )
     recompute = parallelism.flag("recompute_layer")
     parallelism.ignore("pp_engine", "tp_linear_async_communication")
-    optimizer = top.section("optimizer")
-    zero = optimizer.count("zero_stage", 0, least=0, most=1)
+    zero = top.section("optimizer").count("zero_stage", 0, least=0, most=1)
+    notes: list[str] = []
+    stated = _stated(top.section("optimizer"), notes)
     tokens = top.section("tokens")
     micro_batches = tokens.count("batch_accumulation_per_replica", 1)
     samples = tokens.maybe_count("micro_batch_size")
+    tokens.ignore_all()
+    sizes = top.section("model").section("model_config")
+    model = {name: sizes.maybe_count(key) for name, key in _SIZES.items()}
+    top.section("model").ignore_all()
+    sizes.ignore_all()
     return Configuration(
         trainer=NAME,
         parallelism=Parallelism(
@@ -95,8 +104,22 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
         ),
         batch=None if samples is None else samples * micro_batches * data,
         sequence_length=tokens.maybe_count("sequence_length"),
-        unread=[*top.unread(), *parallelism.unread()],
+        unread=[*notes, *top.unread()],
+        stated=stated,
+        model={name: size for name, size in model.items() if size is not None},
     )
+
+
+def _stated(optimizer: Section, notes: list[str]) -> dict[str, str]:
+    """Returns the options that the optimizer's section states."""
+    stated = {"gradients": FLOAT32} if optimizer.flag("accumulate_grad_in_fp32") else {}
+    factory = optimizer.section("optimizer_factory")
+    if factory.has("name"):
+        name = factory.word("name", "adamW")
+        stated.update(optimizer_of(name, "optimizer.optimizer_factory.name", notes))
+    factory.ignore_all()
+    optimizer.ignore_all()
+    return stated
 
 
 def _document(job: Job) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Priced as the pipelines of `peers/pipelines.py`: each stage replayed, the schedu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from time import monotonic
@@ -30,10 +30,11 @@ from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.trainers.changes import change_text, changes
-from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.configuration import Configuration, bounded
 from shardwise.trainers.plan import check_options, one_kind
-from shardwise.trainers.price import check_step
+from shardwise.trainers.price import check_configuration
 from shardwise.trainers.spaces import space_of
+from shardwise.trainers.stated import changed_in_words, with_stated
 
 SCHEDULES = {
     "megatron": ("1f1b", INTERLEAVED),
@@ -65,46 +66,50 @@ def price_pipeline(
     options: Options | None = None,
     *,
     file: str,
+    given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> PipelinePricing:
     """Returns what the pipeline of a configuration takes, and alternatives in its trainer's space.
 
     Alternatives have other micro-batches, degrees, recomputation or schedules in as many stages,
     other stages with the same strategy, or other numbers of stages on each rank. Nothing is
-    searched or proven. Raises `BadInput` where layers, devices or the batch are not divisible so,
-    where the schedule does not have the micro-batches, where the model cannot be split by the
-    degrees, and naming `file` for another batch or sequence than the graph's.
+    searched or proven; options that the configuration states count as in `price_configuration`,
+    with those `given` by name left as they are. Raises `BadInput` where layers, devices or the
+    batch are not divisible so, where the schedule does not have the micro-batches, where the model
+    cannot be split by the degrees, and naming `file` for another batch, sequence or model than the
+    graph's.
     """
-    options, progress = options or Options(), progress or quiet
+    asked, progress = options or Options(), progress or quiet
+    options = with_stated(asked, configuration.stated, given)
     devices = one_kind(gpus, hardware)
     check_options(options)
     check_pipelines(options)
-    check_step(graph, configuration.batch, configuration.sequence_length, file)
+    check_configuration(graph, configuration, file)
     scattered = configuration.trainer in SCATTERING
     model = UniformModel(graph, hardware, devices, scattered=scattered)
     each = _stages_per_rank(model, configuration, file)
     schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
     _check_number(schedule, each, file)
-    given = _Key(configuration.stages, schedule, each, configuration.parallelism)
-    zero = tuple(sorted({*options.zero, given.parallelism.zero}))
+    key = _Key(configuration.stages, schedule, each, configuration.parallelism)
+    zero = tuple(sorted({*options.zero, key.parallelism.zero}))
     options = with_fields(options, zero=zero, recompute=AUTO)
     started = monotonic()
-    known = _known(model, given, configuration.trainer, options, progress)
-    if given not in known:
+    known = _known(model, key, configuration.trainer, options, progress)
+    if key not in known:
         raise BadInput(
-            f"the model is not split by {text_of(given.parallelism)} on the "
-            f"{devices // given.stages} devices of a stage",
+            f"the model is not split by {text_of(key.parallelism)} on the "
+            f"{devices // key.stages} devices of a stage",
             file=file,
             expected="degrees that divide the devices of a stage and samples for every share",
         )
-    own = known[given]
-    best = min(known, key=lambda key: known[key].rank)
-    others = [_alternative(given, own, key, known[key]) for key in known]
+    own = known[key]
+    best = min(known, key=lambda one: known[one].rank)
+    others = [_alternative(key, own, one, known[one]) for one in known]
     return PipelinePricing(
         trainer=configuration.trainer,
-        stages=given.stages,
-        schedule=given.schedule,
-        parallelism=given.parallelism,
+        stages=key.stages,
+        schedule=key.schedule,
+        parallelism=key.parallelism,
         fits=own.fits,
         pipeline=pipeline_document(own, monotonic() - started, 0.0),
         alternatives=sorted(
@@ -112,10 +117,12 @@ def price_pipeline(
             key=lambda one: (not one.fits, one.step_s if one.fits else float(one.peak_bytes)),
         ),
         best=None
-        if best == given or not known[best].fits
-        else _alternative(given, own, best, known[best]),
-        unread=configuration.unread,
+        if best == key or not known[best].fits
+        else _alternative(key, own, best, known[best]),
+        unread=bounded([*configuration.left_out, *configuration.unread]),
         stages_per_rank=each if each > 1 else UNSET,
+        stated=changed_in_words(asked, options, configuration.stated) or UNSET,
+        left_out=configuration.left_out or UNSET,
     )
 
 

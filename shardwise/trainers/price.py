@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace as with_fields
 from time import monotonic
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.advise.plan import plan_document
@@ -22,10 +23,12 @@ from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.search.solution import Solution
 from shardwise.sharding.layout import shard_fits
 from shardwise.trainers.changes import change_text, changes
-from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.configuration import Configuration, bounded
 from shardwise.trainers.job import canonical
+from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
 from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
 GIVEN = "given"
@@ -94,12 +97,15 @@ def price_configuration(
     options: Options | None = None,
     *,
     file: str,
+    given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Pricing:
     """Returns the price of a configuration in its trainer's space, as `price` does.
 
-    Raises `BadInput` naming `file` where it is of another batch or sequence than the graph, and for
-    a pipeline, which `price_pipeline` prices.
+    What the configuration states of the step counts as an option, unless the option is one of those
+    `given` by name or differs from its default. Raises `BadInput` naming `file` where it is of
+    another batch, sequence or model than the graph, and for a pipeline, which `price_pipeline`
+    prices.
     """
     if configuration.stages > 1:
         raise BadInput(
@@ -108,17 +114,31 @@ def price_configuration(
             expected="no pipeline here; `shardwise explain GRAPH --like FILE` prices it on your "
             "own machine, without --server",
         )
-    check_step(graph, configuration.batch, configuration.sequence_length, file)
-    return price(
+    check_configuration(graph, configuration, file)
+    asked = options or Options()
+    options = with_stated(asked, configuration.stated, given)
+    priced = price(
         graph,
         hardware,
         gpus,
         configuration.parallelism,
         options,
         trainer=configuration.trainer,
-        unread=configuration.unread,
+        unread=bounded([*configuration.left_out, *configuration.unread]),
         progress=progress,
     )
+    return replace(
+        priced,
+        stated=changed_in_words(asked, options, configuration.stated) or UNSET,
+        left_out=configuration.left_out or UNSET,
+    )
+
+
+def check_configuration(graph: Graph, configuration: Configuration, file: str) -> None:
+    """Raises `BadInput` where a configuration is of another model, batch or sequence than the
+    graph."""
+    check_model(graph, configuration.model, file)
+    check_step(graph, configuration.batch, configuration.sequence_length, file)
 
 
 def check_step(graph: Graph, batch: int | None, sequence: int | None, file: str) -> None:

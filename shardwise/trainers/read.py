@@ -5,31 +5,102 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
-from shardwise.trainers import accelerate, deepspeed, megatron, nanotron, torchtitan
-from shardwise.trainers.configuration import LARGEST, MOST_UNREAD, Configuration
+from shardwise.trainers import (
+    accelerate_read,
+    deepspeed,
+    finetuning,
+    megatron_forms,
+    megatron_read,
+    nanotron,
+    torchtitan_read,
+)
+from shardwise.trainers.configuration import LARGEST, Configuration, bounded
 from shardwise.trainers.job import canonical
 from shardwise.yaml_reader import read_yaml
 
 LARGEST_BYTES = 2**20
-_LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
-KINDS = "torchtitan TOML, Megatron flags, DeepSpeed JSON, accelerate YAML or nanotron YAML"
-_DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
-_TORCHTITAN = ("parallelism", "training", "job", "activation_checkpoint", "model")
-_MEGATRON = (
-    "--tensor-model-parallel-size",
-    "--pipeline-model-parallel-size",
-    "--micro-batch-size",
-    "--global-batch-size",
-    "--num-layers",
+_YAML_FLAG = re.compile(r"--[\w-]+:(\s|$)")
+_COMMAND = re.compile(
+    r"(?m)^\s*(?:(?:srun|torchrun|python3?|deepspeed|accelerate|bash)\s+\S|[A-Z_]+=\S)"
 )
+_LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
+KINDS = (
+    "torchtitan TOML, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, NeMo, "
+    "Megatron-Bridge, Primus, axolotl or LLaMA-Factory"
+)
+_DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
+
+Document = Mapping[str, Any]
+
+
+class Form(NamedTuple):
+    """A file that is read: which documents are one, and what they say, their text at hand."""
+
+    name: str
+    is_one: Callable[[Document], bool]
+    read: Callable[[Document, int, str], Configuration]
+
+
+def _of_document(
+    read: Callable[[Document, int], Configuration],
+) -> Callable[[Document, int, str], Configuration]:
+    """Returns a reader that needs no text."""
+    return lambda document, gpus, text: read(document, gpus)
+
+
+def _has(*paths: str) -> Callable[[Document], bool]:
+    """Returns whether a document has one of the paths, such as `train.micro_batch_size`."""
+
+    def is_one(document: Document) -> bool:
+        return any(_at(document, path) is not None for path in paths)
+
+    return is_one
+
+
+def _at(document: Any, path: str) -> Any:
+    for key in path.split("."):
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document
+
+
+_FORMS = (
+    Form("accelerate", _has("distributed_type", "compute_environment"), accelerate_read.read),
+    Form("nanotron", _has("parallelism.dp", "parallelism.tp"), _of_document(nanotron.read)),
+    Form(
+        "Megatron's test recipes",
+        megatron_forms.is_recipe,
+        _of_document(megatron_forms.read_recipe),
+    ),
+    Form("Primus", megatron_forms.is_primus, _of_document(megatron_forms.read_primus)),
+    Form("NeMo", megatron_forms.is_nemo, _of_document(megatron_forms.read_nemo)),
+    Form("Megatron-Bridge", megatron_forms.is_bridge, _of_document(megatron_forms.read_bridge)),
+    Form("axolotl", finetuning.is_axolotl, _of_document(finetuning.read_axolotl)),
+    Form("LLaMA-Factory", finetuning.is_factory, _of_document(finetuning.read_factory)),
+    Form("DeepSpeed", _has(*_DEEPSPEED), _of_document(deepspeed.read)),
+    Form("torchtitan", torchtitan_read.is_titan, _of_document(torchtitan_read.read)),
+)
+"""What is read, those with the most particular keys first."""
+
+_OTHERS: Mapping[str, Callable[[Document], bool]] = {
+    "ArcticTraining": _has("deepspeed.zero_optimization", "model.name_or_path"),
+    "llm-foundry": _has("fsdp_config.sharding_strategy", "device_train_microbatch_size"),
+    "OLMo": _has("device_train_microbatch_size", "fsdp.sharding_strategy"),
+    "MaxText": _has("ici_fsdp_parallelism", "ici_tensor_parallelism", "per_device_batch_size"),
+    "KempnerForge": _has("distributed.dp_shard", "distributed.tp", "distributed.pp"),
+    "litgpt": _has("train.global_batch_size", "train.micro_batch_size"),
+    "torchtune": _has("model._component_", "tokenizer._component_"),
+    "transformers' Trainer or TRL": _has("per_device_train_batch_size"),
+    "NeMo": _has("trainer.num_nodes", "model.tensor_model_parallel_size"),
+}
+"""Programs whose files are not read, by keys that they have."""
 
 
 def read_configuration(path: str | os.PathLike[str], gpus: int) -> Configuration:
@@ -74,33 +145,50 @@ def configuration_of(text: str, gpus: int, file: str) -> Configuration:
             field="gpus",
             expected=f"{gpus}, as asked",
         )
-    return replace(configuration, parallelism=p, unread=configuration.unread[:MOST_UNREAD])
+    return replace(configuration, parallelism=p, unread=bounded(configuration.unread))
 
 
 def _read(text: str, gpus: int, file: str) -> Configuration:
-    if any(flag in text.replace("_", "-") for flag in _MEGATRON):
-        return megatron.read(text, gpus)
-    for document in (_json(text), _toml(text)):
-        if document is not None:
-            return _of_mapping(document, gpus, text)
-    document = read_yaml(text, file=file, expected="a trainer's file")
-    if not isinstance(document, Mapping):
-        raise BadInput("not a trainer's configuration", expected=KINDS)
-    return _of_mapping(document, gpus, text)
+    document = _json(text)
+    if document is None:
+        document = _toml(text)
+    if document is None and not _is_script(text):
+        document = read_yaml(text, file=file, expected="a trainer's file")
+    if isinstance(document, Mapping):
+        return _of_mapping(document, gpus, text)
+    if megatron_read.MARKS.search(text):
+        return megatron_read.read(text, gpus)
+    raise BadInput(
+        "a launch script of a program that is not read: it has none of Megatron's required flags, "
+        "such as --micro-batch-size"
+        if "--" in text
+        else "not a trainer's configuration",
+        expected=KINDS,
+    )
 
 
-def _of_mapping(document: Mapping[str, Any], gpus: int, text: str) -> Configuration:
+def _is_script(text: str) -> bool:
+    """Returns whether a text is a shell script or a list of flags, and no YAML."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    plain = [line for line in lines if not line.startswith("#")]
+    return (
+        text.startswith("#!")
+        or any(
+            line.startswith("--") and not line.startswith("---") and not _YAML_FLAG.match(line)
+            for line in plain
+        )
+        or bool(_COMMAND.search(text))
+    )
+
+
+def _of_mapping(document: Document, gpus: int, text: str) -> Configuration:
     """Returns what a mapping says, by the members that only one trainer has."""
-    parallelism = document.get("parallelism")
-    if "distributed_type" in document or "compute_environment" in document:
-        return accelerate.read(document, gpus, text)
-    if isinstance(parallelism, Mapping) and {"dp", "tp"} & set(parallelism):
-        return nanotron.read(document, gpus)
-    if any(key in document for key in _DEEPSPEED):
-        return deepspeed.read(document, gpus)
-    if any(isinstance(document.get(key), Mapping) for key in _TORCHTITAN):
-        return torchtitan.read(document, gpus)
-    raise BadInput("not a trainer's configuration", expected=KINDS)
+    for form in _FORMS:
+        if form.is_one(document):
+            return form.read(document, gpus, text)
+    other = next((name for name, is_one in _OTHERS.items() if is_one(document)), None)
+    looks = "" if other is None else f": it looks like {other}'s, which is not read"
+    raise BadInput(f"not a configuration of a trainer that is read{looks}", expected=KINDS)
 
 
 def _json(text: str) -> dict[str, Any] | None:

@@ -82,7 +82,9 @@ def test_torchtitan(tmp_path: Path) -> None:
         shards=4, tensor=2, sequence=True, zero=3, recompute="selective"
     )
     assert (configuration.batch, configuration.sequence_length) == (4, 8192)
-    assert configuration.unread == ["compile.enable", "model.converters"]
+    assert configuration.stated == {"framework": "compiled", "optimizer": "adam"}
+    (line,) = configuration.left_out
+    assert line.startswith("model.converters") and not configuration.unread
 
 
 def test_megatron(tmp_path: Path) -> None:
@@ -93,7 +95,8 @@ def test_megatron(tmp_path: Path) -> None:
     )
     assert (configuration.batch, configuration.sequence_length) == (128, 4096)
     assert any("--recompute-modules" in note for note in configuration.unread)
-    assert "--fp8-format" in configuration.unread
+    assert any(line.startswith("--fp8-format") for line in configuration.left_out)
+    assert configuration.stated["gradients"] == "float32"
 
 
 def test_deepspeed(tmp_path: Path) -> None:
@@ -104,7 +107,8 @@ def test_deepspeed(tmp_path: Path) -> None:
         128,
         None,
     )
-    assert configuration.unread == ["zero_optimization.offload_optimizer.device"]
+    (line,) = configuration.left_out
+    assert line.startswith("zero_optimization.offload_optimizer") and not configuration.unread
 
 
 def test_accelerate(tmp_path: Path) -> None:

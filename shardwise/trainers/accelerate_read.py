@@ -1,0 +1,225 @@
+"""Accelerate: what the YAML of `accelerate config` says of a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from shardwise.cost.software import COMPILED
+from shardwise.cost.step_settings import FLOAT32
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.trainers import megatron
+from shardwise.trainers.accelerate import NAME, PREFIX
+from shardwise.trainers.configuration import Configuration, Section, divided, whole_number
+
+KEYS = (
+    "compute_environment",
+    "distributed_type",
+    "mixed_precision",
+    "use_cpu",
+    "debug",
+    "num_processes",
+    "machine_rank",
+    "num_machines",
+    "gpu_ids",
+    "main_process_ip",
+    "main_process_port",
+    "rdzv_backend",
+    "same_network",
+    "main_training_function",
+    "enable_cpu_affinity",
+    "downcast_bf16",
+    "fsdp_config",
+    "deepspeed_config",
+    "parallelism_config",
+    "megatron_lm_config",
+    "dynamo_config",
+    "fp8_config",
+)
+"""What a cluster's file may have, as far as it is used with GPUs."""
+
+_IGNORED = tuple(key for key in KEYS if not key.endswith("_config") and key != "num_processes")
+_VERSION_1 = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
+_NUMBERED = dict(enumerate(("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"), 1))
+_STEP = re.compile(r"^# shardwise: (.*)$", re.MULTILINE)
+"""The comment with the numbers that the file cannot say and the script has to."""
+
+
+_NOISE = {
+    "fsdp_config": (
+        "fsdp_auto_wrap_policy",
+        "fsdp_transformer_layer_cls_to_wrap",
+        "fsdp_min_num_params",
+        "fsdp_backward_prefetch",
+        "fsdp_backward_prefetch_policy",
+        "fsdp_forward_prefetch",
+        "fsdp_state_dict_type",
+        "fsdp_cpu_ram_efficient_loading",
+        "fsdp_sync_module_states",
+        "fsdp_use_orig_params",
+        "fsdp_reshard_after_forward",
+    ),
+    "deepspeed_config": (
+        "zero3_init_flag",
+        "zero3_save_16bit_model",
+        "gradient_clipping",
+        "deepspeed_multinode_launcher",
+        "deepspeed_hostfile",
+        "deepspeed_exclusion_filter",
+        "deepspeed_inclusion_filter",
+    ),
+    "megatron_lm_config": ("megatron_lm_gradient_clipping",),
+    "dynamo_config": ("dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph"),
+    "parallelism_config": (f"{PREFIX}cp_comm_strategy",),
+}
+"""Of each inner mapping, the keys that do not bear on time or memory."""
+
+
+def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuration:
+    """Returns what a file says; `text` is all of it, for the comment that `write` leaves.
+
+    Raises `BadInput` naming a field that cannot be read.
+    """
+    top = Section(document, known=KEYS)
+    top.ignore(*_IGNORED)
+    processes = top.count("num_processes", gpus)
+    if processes != gpus:
+        raise BadInput(f"got {processes}", field="num_processes", expected=f"{gpus}, as asked")
+    machines = top.count("num_machines", 1)
+    step = Section(_numbers(text))
+    kind = top.word("distributed_type", "NO")
+    notes: list[str] = []
+    trainer, stated, stages = NAME, {}, 1
+    if kind == "FSDP":
+        parallelism = _fsdp(top, gpus, machines)
+    elif kind == "DEEPSPEED":
+        parallelism = _deepspeed(top, gpus)
+    elif kind == "MEGATRON_LM":
+        trainer = megatron.NAME
+        parallelism, stages = _megatron(top, gpus)
+        if top.word("mixed_precision", "no") == "bf16":
+            stated["gradients"] = FLOAT32
+    elif kind in ("MULTI_GPU", "NO"):
+        parallelism = Parallelism(replicas=gpus)
+    else:
+        raise BadInput(
+            f"got {kind[:40]!r}",
+            field="distributed_type",
+            expected="FSDP, DEEPSPEED, MEGATRON_LM or MULTI_GPU",
+        )
+    steps = top.section("deepspeed_config").maybe_count("gradient_accumulation_steps")
+    steps = steps or step.maybe_count("micro_batches")
+    if trainer == megatron.NAME:
+        steps = parallelism.micro_batches
+    if steps is None:
+        notes.append("gradient accumulation: the script says it, read as 1 micro-batch")
+    if top.section("dynamo_config").word("dynamo_backend", "NO").upper() == "INDUCTOR":
+        stated["framework"] = COMPILED
+    left_out = list(_left_out(top))
+    for name, keys in _NOISE.items():
+        top.section(name).ignore(*keys)
+    return Configuration(
+        trainer=trainer,
+        parallelism=replace(parallelism, micro_batches=steps or 1),
+        batch=step.maybe_count("batch"),
+        sequence_length=step.maybe_count("sequence_length"),
+        unread=[*notes, *top.unread()],
+        stages=stages,
+        stated=stated,
+        left_out=left_out,
+    )
+
+
+def _left_out(top: Section) -> Iterator[str]:
+    """Yields what changes memory or time, and as what it is priced."""
+    fsdp, plugin = top.section("fsdp_config"), top.section("deepspeed_config")
+    if fsdp.flag("fsdp_offload_params"):
+        yield f"{fsdp.path('fsdp_offload_params')}: priced with parameters and states on the GPU"
+    for key in ("offload_optimizer_device", "offload_param_device"):
+        if plugin.word(key, "none") != "none":
+            yield f"{plugin.path(key)}: priced with parameters and states on the GPU"
+    if top.has("fp8_config") or top.word("mixed_precision", "no") == "fp8":
+        yield "fp8: priced with products in the dtype of the graph"
+
+
+def _megatron(top: Section, gpus: int) -> tuple[Parallelism, int]:
+    """Returns the parallelism of Megatron's plugin in each stage, and the number of stages."""
+    plugin = top.section("megatron_lm_config")
+    prefix = "megatron_lm"
+    tensor = plugin.count(f"{prefix}_tp_degree", 1)
+    stages = plugin.count(f"{prefix}_pp_degree", 1)
+    field = plugin.path(f"{prefix}_tp_degree")
+    data = divided(gpus, tensor * stages, "GPUs (tensor × pipeline)", field)
+    parallelism = Parallelism(
+        shards=data,
+        tensor=tensor,
+        sequence=plugin.flag(f"{prefix}_sequence_parallelism"),
+        zero=1 if plugin.flag(f"{prefix}_use_distributed_optimizer") else 0,
+        recompute="selective" if plugin.flag(f"{prefix}_recompute_activations") else "none",
+        micro_batches=plugin.count(f"{prefix}_num_micro_batches", 1),
+    )
+    return parallelism, stages
+
+
+def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
+    fsdp = top.section("fsdp_config")
+    degrees = top.section("parallelism_config")
+    degrees.one(f"{PREFIX}cp_size", f"{PREFIX}sp_size")
+    recompute = fsdp.flag("fsdp_activation_checkpointing")
+    tensor = degrees.count(f"{PREFIX}tp_size", 1)
+    replicas = degrees.count(f"{PREFIX}dp_replicate_size", 1)
+    field = f"parallelism_config.{PREFIX}dp_shard_size"
+    rest = divided(gpus, tensor * replicas, "GPUs (tensor × replicate)", field)
+    shards = degrees.count(f"{PREFIX}dp_shard_size", rest)
+    if shards != rest:
+        raise BadInput(f"got {shards}", field=field, expected=f"{rest} of {gpus} GPUs")
+    if fsdp.count("fsdp_version", 1) >= 2:
+        zero = 3 if fsdp.flag("fsdp_reshard_after_forward", True) else 2
+    else:
+        zero, hybrid = _version_1(fsdp)
+        if hybrid:
+            shards = divided(gpus, machines, "GPUs (machines)", "num_machines")
+            replicas = machines
+    if not zero:
+        replicas, shards = gpus, 1
+    return Parallelism(
+        replicas=replicas,
+        shards=shards,
+        tensor=tensor,
+        zero=zero,
+        recompute="full" if recompute else "none",
+    )
+
+
+def _version_1(fsdp: Section) -> tuple[int, bool]:
+    """Returns the ZeRO stage of FSDP version 1, and whether shards have replicas."""
+    strategy = "FULL_SHARD"
+    if fsdp.has("fsdp_sharding_strategy"):
+        try:
+            number = fsdp.count("fsdp_sharding_strategy", 1)
+            strategy = _NUMBERED.get(number, "HYBRID_SHARD_ZERO2")
+        except BadInput:
+            known = (*_VERSION_1, "NO_SHARD", "_HYBRID_SHARD_ZERO2")
+            strategy = fsdp.word("fsdp_sharding_strategy", "", known).removeprefix("_")
+    return _VERSION_1.get(strategy, 0), strategy.startswith("HYBRID")
+
+
+def _deepspeed(top: Section, gpus: int) -> Parallelism:
+    plugin = top.section("deepspeed_config")
+    if plugin.has("deepspeed_config_file"):
+        raise BadInput(
+            "names another file",
+            field="deepspeed_config.deepspeed_config_file",
+            expected="that file, to read instead of this one",
+        )
+    return Parallelism(shards=gpus, zero=plugin.count("zero_stage", 2, least=0, most=3))
+
+
+def _numbers(text: str) -> dict[str, int]:
+    match = _STEP.search(text)
+    pairs = (word.partition("=") for word in (match[1].split() if match else ()))
+    return {name: whole_number(value, f"# shardwise: {name}") for name, _, value in pairs}

@@ -1,0 +1,165 @@
+"""Files of programs that fine-tune with transformers' Trainer: axolotl and LLaMA-Factory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwise.cost.software import COMPILED
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.trainers import accelerate, deepspeed
+from shardwise.trainers.configuration import Configuration, Section, divided
+from shardwise.trainers.stated import optimizer_of
+
+_OWN_PARAMETERS = (
+    "the training of all parameters: what LoRA and quantised models take is not priced"
+)
+
+
+def is_axolotl(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a configuration of axolotl."""
+    return "base_model" in document and bool(
+        {"micro_batch_size", "datasets", "sequence_len", "adapter"} & set(document)
+    )
+
+
+def is_factory(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a configuration of LLaMA-Factory."""
+    return "model_name_or_path" in document and bool(
+        {"finetuning_type", "stage", "cutoff_len"} & set(document)
+    )
+
+
+def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what axolotl's YAML says. Raises `BadInput` naming what cannot be read."""
+    top = Section(document)
+    _whole_model(top, "adapter", ("", "none"))
+    top.one("context_parallel_size", "sequence_parallel_degree", "expert_parallel_size")
+    left_out = list(_quantised(top))
+    samples = top.count("micro_batch_size", 1)
+    checkpointing = top.given("gradient_checkpointing")
+    if isinstance(checkpointing, str) and "offload" in checkpointing:
+        left_out.append("gradient_checkpointing: priced with recomputed activations on the GPU")
+    recompute = checkpointing not in (None, False, "false")
+    length = top.maybe_count("sequence_len")
+    return _configuration(top, gpus, samples, length, recompute, left_out, "optimizer")
+
+
+def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what LLaMA-Factory's YAML says. Raises `BadInput` naming what cannot be read."""
+    top = Section(document)
+    if not top.has("finetuning_type"):
+        raise BadInput(
+            "not given, which means lora",
+            field="finetuning_type",
+            expected=f"full: {_OWN_PARAMETERS}",
+        )
+    _whole_model(top, "finetuning_type", ("full",))
+    left_out = list(_quantised(top))
+    samples = top.count("per_device_train_batch_size", 8)
+    # LLaMA-Factory recomputes every block unless it is told not to.
+    recompute = not top.flag("disable_gradient_checkpointing")
+    length = top.count("cutoff_len", 2048)
+    return _configuration(top, gpus, samples, length, recompute, left_out, "optim")
+
+
+def _whole_model(top: Section, key: str, whole: tuple[str, ...]) -> None:
+    """Raises `BadInput` unless all parameters are trained."""
+    value = top.word(key, whole[0])
+    if value not in whole:
+        raise BadInput(f"got {value[:40]!r}", field=key, expected=_OWN_PARAMETERS)
+
+
+def _quantised(top: Section) -> Iterator[str]:
+    for key in ("load_in_4bit", "load_in_8bit", "quantization_bit"):
+        if top.given(key) not in (None, False, "false"):
+            raise BadInput("is not priced", field=key, expected=_OWN_PARAMETERS)
+    for key in ("fp8", "activation_offloading", "layer_offloading"):
+        if top.given(key) not in (None, False, "false"):
+            yield f"{key}: priced without it"
+
+
+def _configuration(
+    top: Section,
+    gpus: int,
+    samples: int,
+    length: int | None,
+    recompute: bool,
+    left_out: list[str],
+    optimizer: str,
+) -> Configuration:
+    steps = top.count("gradient_accumulation_steps", 1)
+    stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
+    notes: list[str] = []
+    if top.has(optimizer):
+        name = top.word(optimizer, "")
+        stated.update(optimizer_of(name, optimizer, notes))
+    trainer, parallelism = _sharded(top, gpus, left_out)
+    data = parallelism.replicas * parallelism.shards
+    return Configuration(
+        trainer=trainer,
+        parallelism=Parallelism(
+            replicas=parallelism.replicas,
+            shards=parallelism.shards,
+            tensor=parallelism.tensor,
+            zero=parallelism.zero,
+            recompute="full" if recompute or parallelism.recompute == "full" else "none",
+            micro_batches=steps,
+        ),
+        batch=samples * steps * data,
+        sequence_length=length,
+        unread=[*notes, *(one for one in _bearing(top))],
+        stated=stated,
+        left_out=left_out,
+    )
+
+
+def _bearing(top: Section) -> Iterator[str]:
+    """Yields the keys that were not read and bear on the step; the others are one line."""
+    bearing = ("flash", "liger", "packing", "kernel", "parallel", "offload", "fp8", "attn", "cut_")
+    others = 0
+    for path in top.unread():
+        if any(word in path for word in bearing):
+            yield path
+        else:
+            others += 1
+    if others:
+        yield f"{others} keys of data, learning rate, logging and checkpoints"
+
+
+def _sharded(top: Section, gpus: int, left_out: list[str]) -> tuple[str, Parallelism]:
+    """Returns the trainer underneath and how it shards the model."""
+    tensor = top.count("tensor_parallel_size", 1)
+    replicas = top.count("dp_replicate_size", 1)
+    rest = divided(gpus, tensor * replicas, "GPUs (tensor × replicate)", "tensor_parallel_size")
+    shards = top.count("dp_shard_size", rest)
+    plugin = top.given("deepspeed")
+    if isinstance(plugin, str):
+        raise BadInput(
+            f"names another file, {plugin[:60]!r}",
+            field="deepspeed",
+            expected="that file, to price instead of this one",
+        )
+    if isinstance(plugin, Mapping):
+        read = deepspeed.read({**plugin, "train_batch_size": None}, gpus)
+        left_out += read.left_out
+        return deepspeed.NAME, read.parallelism
+    fsdp = top.section("fsdp_config")
+    words = top.given("fsdp")
+    words = " ".join(map(str, words)) if isinstance(words, list) else str(words or "")
+    if not words and not top.has("fsdp_config") and not top.has("dp_shard_size"):
+        return accelerate.NAME, Parallelism(replicas=gpus)
+    if fsdp.flag("offload_params") or fsdp.flag("fsdp_offload_params") or "offload" in words:
+        left_out.append("fsdp offloading: priced with parameters and states on the GPU")
+    reshard = fsdp.flag("reshard_after_forward", fsdp.flag("fsdp_reshard_after_forward", True))
+    recompute = fsdp.flag("activation_checkpointing", fsdp.flag("fsdp_activation_checkpointing"))
+    fsdp.ignore_all()
+    parallelism = Parallelism(
+        replicas=replicas,
+        shards=shards,
+        tensor=tensor,
+        zero=2 if not reshard or "shard_grad_op" in words else 3,
+        recompute="full" if recompute else "none",
+    )
+    return accelerate.NAME, parallelism

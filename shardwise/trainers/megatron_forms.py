@@ -1,0 +1,139 @@
+"""Files of programs on top of Megatron-core, read as its flags: NeMo, Megatron-Bridge, Primus, and
+the recipes of Megatron's own tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.megatron_read import read_mapping
+from shardwise.trainers.torchtitan_read import read as read_titan
+
+_SIZES = ("micro_batch_size", "global_batch_size")
+_NEMO = {
+    "encoder_seq_length": "seq_length",
+    "activations_checkpoint_granularity": "recompute_granularity",
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers",
+    "activations_checkpoint_recompute": "recompute_activations",
+    "fp8": "fp8_format",
+    "sequence_length": "seq_length",
+}
+"""What NeMo and Megatron-Bridge call flags of Megatron."""
+
+_LARGEST = 400
+
+
+def is_nemo(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a recipe of NeMo 1: sizes and degrees under `model`."""
+    model = document.get("model")
+    return (
+        isinstance(model, Mapping)
+        and isinstance(document.get("trainer"), Mapping)
+        and bool({*_SIZES, "tensor_model_parallel_size"} & set(model))
+    )
+
+
+def read_nemo(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what NeMo's YAML says; its `trainer` has to be of as many devices."""
+    model, trainer = document["model"], document["trainer"]
+    _check_devices(trainer, gpus)
+    paths: dict[str, str] = {}
+    flags = _scalars(model, "model", paths)
+    optimizer = model.get("optim")
+    name = str(optimizer.get("name", "adam")) if isinstance(optimizer, Mapping) else "adam"
+    if name == "distributed_fused_adam":
+        flags["use_distributed_optimizer"] = True
+    flags["optimizer"] = name.removeprefix("distributed_").removeprefix("megatron_")
+    if str(trainer.get("precision", "")).startswith("bf16"):
+        flags["bf16"] = True
+    if flags.get("recompute_granularity") is None:
+        flags.pop("recompute_method", None)
+    return read_mapping(flags, gpus, paths)
+
+
+def is_bridge(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a configuration of Megatron-Bridge: sizes under `train`."""
+    train = document.get("train")
+    return (
+        isinstance(train, Mapping)
+        and isinstance(document.get("model"), Mapping)
+        and "micro_batch_size" in train
+        and any("model_parallel" in str(key) for key in document["model"])
+    )
+
+
+def read_bridge(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what Megatron-Bridge's YAML says."""
+    flags: dict[str, Any] = {}
+    paths: dict[str, str] = {}
+    for name in ("dataset", "model", "train", "ddp", "optimizer"):
+        section = document.get(name)
+        if isinstance(section, Mapping):
+            flags.update(_scalars(section, name, paths))
+    if str(document.get("mixed_precision", "")).startswith("bf16"):
+        flags["bf16"] = True
+    return read_mapping(flags, gpus, paths)
+
+
+def is_primus(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is an experiment of Primus: overrides of a trainer's module."""
+    return _primus(document) is not None
+
+
+def _primus(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    modules = document.get("modules")
+    trainer = modules.get("pre_trainer") if isinstance(modules, Mapping) else None
+    return trainer if isinstance(trainer, Mapping) and "overrides" in trainer else None
+
+
+def read_primus(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what Primus' YAML says, for its backend Megatron or torchtitan."""
+    trainer = _primus(document) or {}
+    overrides = trainer.get("overrides")
+    backend = str(trainer.get("framework", "megatron"))[:40]
+    if not isinstance(overrides, Mapping) or backend not in ("megatron", "torchtitan"):
+        raise BadInput(
+            f"got {backend!r}",
+            field="modules.pre_trainer.framework",
+            expected="megatron or torchtitan, with overrides",
+        )
+    if backend == "torchtitan":
+        return read_titan(overrides, gpus)
+    paths: dict[str, str] = {}
+    flags = _scalars(overrides, "modules.pre_trainer.overrides", paths)
+    return read_mapping({"bf16": True, **flags}, gpus, paths)
+
+
+def is_recipe(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a recipe of Megatron's own tests."""
+    return isinstance(document.get("MODEL_ARGS"), Mapping)
+
+
+def read_recipe(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what `MODEL_ARGS` say."""
+    return read_mapping(document["MODEL_ARGS"], gpus)
+
+
+def _scalars(section: Mapping[str, Any], path: str, paths: dict[str, str]) -> dict[str, Any]:
+    """Returns the members of a section that are no mappings, by Megatron's names; adds what the
+    file calls them to `paths`."""
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        if not isinstance(value, Mapping) and len(found) < _LARGEST:
+            name = _NEMO.get(str(key), str(key))
+            found[name] = value
+            paths[name] = f"{path}.{str(key)[:60]}"
+    return found
+
+
+def _check_devices(trainer: Mapping[str, Any], gpus: int) -> None:
+    devices, nodes = trainer.get("devices"), trainer.get("num_nodes", 1)
+    if isinstance(devices, int) and isinstance(nodes, int) and 1 <= devices * nodes != gpus:
+        raise BadInput(
+            f"{nodes} nodes of {devices} devices",
+            field="trainer.devices",
+            expected=f"{gpus} GPUs, as asked",
+        )

@@ -1,0 +1,271 @@
+"""Megatron-LM: what the flags of `pretrain_gpt.py` say of a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import Configuration, divided, only_one
+from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, NAME, STRATEGIES
+from shardwise.trainers.megatron_flags import (
+    MegatronFlags,
+    check_spelling,
+    flags_of_mapping,
+    flags_of_script,
+)
+from shardwise.trainers.stated import optimizer_of
+
+LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
+VIRTUAL = (
+    LAYERS_OF_STAGE,
+    "num-virtual-stages-per-pipeline-rank",
+    "virtual-pipeline-model-parallel-size",
+)
+"""Flags that interleave stages."""
+
+UNEQUAL_STAGES = (
+    "pipeline-model-parallel-layout",
+    "decoder-first-pipeline-num-layers",
+    "decoder-last-pipeline-num-layers",
+    "account-for-embedding-in-pipeline-split",
+    "account-for-loss-in-pipeline-split",
+)
+"""Flags that give stages unequal layers."""
+
+_OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
+"""What recomputed whole layers until 2022."""
+
+READ = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    *VIRTUAL,
+    *UNEQUAL_STAGES,
+    "context-parallel-size",
+    "expert-model-parallel-size",
+    "expert-tensor-parallel-size",
+    "sequence-parallel",
+    "use-distributed-optimizer",
+    "num-distributed-optimizer-instances",
+    "use-megatron-fsdp",
+    "use-custom-fsdp",
+    "use-torch-fsdp2",
+    "data-parallel-sharding-strategy",
+    "micro-batch-size",
+    "global-batch-size",
+    "seq-length",
+    "recompute-activations",
+    "recompute-granularity",
+    "recompute-method",
+    "recompute-num-layers",
+    "recompute-modules",
+    *_OLD_FULL,
+    "bf16",
+    "fp16",
+    "grad-reduce-in-bf16",
+    "accumulate-allreduce-grads-in-fp32",
+    "main-grads-dtype",
+    "optimizer",
+    "sgd-momentum",
+    "num-layers",
+    "hidden-size",
+    "num-attention-heads",
+)
+"""The flags that decide what a step is."""
+
+MARKS = re.compile(
+    r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
+    r"|micro-batch-size|global-batch-size)(?![\w-])"
+)
+"""Flags by which a text is Megatron's: it requires `--micro-batch-size`."""
+
+_BEARING = re.compile(
+    r"fp8|fp4|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore|mtp-|recompute|fsdp"
+    r"|distribute-saved|checkpoint-(num|act)|activations-checkpoint|cross-entropy|.*-dtype$"
+    r"|use-precision-aware|defer-embedding|delay-wgrad|heterogeneous"
+)
+"""Flags that bear on time or memory, and are not read."""
+
+_LEFT_OUT = {
+    r".*offload.*": "states or activations stay on the GPU",
+    r"use-precision-aware-optimizer": "moments and main parameters in float32",
+    r"mtp-num-layers": "no further layers that predict tokens",
+    r"fp8-format|fp8-recipe|fp4-format": "products in the dtype of the graph",
+}
+"""Flags that change memory or time, and as what the step is priced."""
+
+
+def read(text: str, gpus: int) -> Configuration:
+    """Returns what the flags in a text or a shell script say.
+
+    Raises `BadInput` naming a flag that cannot be read or that the script leaves open.
+    """
+    return of_flags(flags_of_script(text, READ), gpus)
+
+
+def read_mapping(
+    mapping: Mapping[str, Any], gpus: int, paths: Mapping[str, str] | None = None
+) -> Configuration:
+    """Returns what a mapping of flags says, by their names with `-` or `_`.
+
+    `paths` are what the file calls them, where that is not their name.
+    """
+    return of_flags(flags_of_mapping(mapping, paths or {}), gpus)
+
+
+def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
+    """Returns what flags say; raises `BadInput` naming one that cannot be read."""
+    for degree in ("context-parallel", "expert-model-parallel", "expert-tensor-parallel"):
+        only_one(flags.number(f"{degree}-size", 1), flags.path(f"{degree}-size"))
+    stages = flags.number("pipeline-model-parallel-size", 1)
+    _check_stages(flags)
+    each, layers = _interleaved(flags, stages)
+    tensor = flags.number("tensor-model-parallel-size", 1)
+    of_stage = divided(gpus, stages, "GPUs", flags.path("pipeline-model-parallel-size"))
+    data = divided(of_stage, tensor, "GPUs", flags.path("tensor-model-parallel-size"))
+    replicas = flags.number("num-distributed-optimizer-instances", 1)
+    shards = divided(data, replicas, "devices", flags.path("num-distributed-optimizer-instances"))
+    samples = flags.number("micro-batch-size", 1)
+    batch = flags.number("global-batch-size", samples * data)
+    notes: list[str] = []
+    recompute = _recomputed(flags, notes)
+    stated = _stated(flags, notes)
+    flags.ignore("micro-batch-size", "num-query-groups", "ffn-hidden-size")
+    parallelism = Parallelism(
+        replicas=replicas,
+        shards=shards,
+        tensor=tensor,
+        sequence="sequence-parallel" in flags,
+        zero=_zero(flags),
+        recompute=recompute,
+        micro_batches=divided(batch, samples * data, "samples", flags.path("global-batch-size")),
+    )
+    length = flags.maybe_number("seq-length")
+    model = {
+        "layers": flags.maybe_number("num-layers"),
+        "hidden size": flags.maybe_number("hidden-size"),
+        "attention heads": flags.maybe_number("num-attention-heads"),
+    }
+    check_spelling(flags, READ)
+    return Configuration(
+        trainer=NAME,
+        parallelism=parallelism,
+        batch=batch,
+        sequence_length=length,
+        unread=[*notes, *_unread(flags)],
+        stages=stages,
+        schedule="1f1b" if each == 1 and layers is None else "interleaved",
+        stages_per_rank=each,
+        layers_per_stage=layers,
+        stated=stated,
+        left_out=list(_left_out(flags)),
+        model={name: size for name, size in model.items() if size is not None},
+    )
+
+
+def _unread(flags: MegatronFlags) -> Iterator[str]:
+    for name in flags.unread():
+        if _BEARING.match(name) and not any(re.fullmatch(one, name) for one in _LEFT_OUT):
+            yield flags.path(name)
+
+
+def _left_out(flags: MegatronFlags) -> Iterator[str]:
+    for name in flags.unread():
+        for pattern, instead in _LEFT_OUT.items():
+            if re.fullmatch(pattern, name) and not name.startswith("no-"):
+                yield f"{flags.path(name)}: priced with {instead}"
+
+
+def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
+    """Returns the options that the flags state: what gradients add up in, and the optimizer."""
+    stated = {}
+    wide = flags.word("main-grads-dtype", "fp32", ("fp32", "bf16", "fp16")) == "fp32"
+    # megatron/training/arguments.py: bf16 gradients add up and are reduced in float32.
+    in_float32 = "accumulate-allreduce-grads-in-fp32" in flags or "bf16" in flags
+    if in_float32 and wide and "grad-reduce-in-bf16" not in flags:
+        stated["gradients"] = "float32"
+    flags.ignore("fp16")
+    name = flags.word("optimizer", "adam")
+    if (
+        name == "sgd"
+        and float_of(flags.word("sgd-momentum", "0.9"), flags.path("sgd-momentum")) > 0
+    ):
+        name = "momentum"
+    stated.update(optimizer_of(name, flags.path("optimizer"), notes))
+    return stated
+
+
+def float_of(text: str, field: str) -> float:
+    """Returns a number. Raises `BadInput` for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"got {text[:40]!r}", field=field, expected="a number") from None
+
+
+def _interleaved(flags: MegatronFlags, stages: int) -> tuple[int, int | None]:
+    """Returns how many stages each device has, and how many layers a stage has where the flags say
+    that instead. Without a pipeline there are no stages to interleave, and the flags say nothing.
+    """
+    given = [flag for flag in VIRTUAL if flag in flags]
+    if len(given) > 1:
+        raise BadInput(
+            f"given beside {flags.path(given[0])}",
+            field=flags.path(given[1]),
+            expected="one of the flags that interleave stages",
+        )
+    if stages == 1 or not given:
+        return 1, None
+    if given[0] == LAYERS_OF_STAGE:
+        return 1, flags.number(LAYERS_OF_STAGE, 1)
+    return flags.number(given[0], 1), None
+
+
+def _check_stages(flags: MegatronFlags) -> None:
+    """Raises `BadInput` for a flag that makes stages of unequal layers."""
+    for flag in UNEQUAL_STAGES:
+        if flag in flags:
+            raise BadInput(
+                "stages of unequal layers are not priced yet",
+                field=flags.path(flag),
+                expected="stages of equal layers",
+            )
+
+
+def _zero(flags: MegatronFlags) -> int:
+    strategy = flags.word("data-parallel-sharding-strategy", "no_shard", STRATEGIES)
+    distributed = "use-distributed-optimizer" in flags
+    if "use-torch-fsdp2" in flags:
+        return 3
+    if "use-megatron-fsdp" in flags or "use-custom-fsdp" in flags:
+        return STRATEGIES[strategy]
+    return 1 if distributed else 0
+
+
+def _recomputed(flags: MegatronFlags, notes: list[str]) -> Recomputed:
+    granularity = flags.word("recompute-granularity", "", ("", "full", "selective"))
+    method = flags.word("recompute-method", "uniform")
+    layers = flags.word("recompute-num-layers", "1")
+    modules = flags.values("recompute-modules") or ["core_attn"]
+    old = [flags.path(flag) for flag in _OLD_FULL if flag in flags]
+    if granularity == "full":
+        if method == "block" or layers != "1":
+            notes.append(
+                f"{flags.path('recompute-method')} {method[:20]} in {layers[:20]} layers: read as "
+                "the recomputation of every layer by itself"
+            )
+        return "full"
+    selective = "recompute-activations" in flags
+    if granularity == "selective" or selective:
+        if set(modules) != set(ALL_BUT_PRODUCTS):
+            notes.append(
+                f"{flags.path('recompute-modules')} {' '.join(modules)[:80]}: read as all of a "
+                "layer but its products by weights"
+            )
+        return "selective"
+    if old:
+        notes.append(f"{old[0]}: read as the recomputation of every layer by itself")
+        return "full"
+    return "none"

@@ -1,0 +1,312 @@
+"""torchtitan: what the TOML of its JobConfig says of a step, in all its layouts since 2024.
+
+Degrees stood under [training] and [experimental] until April 2025, and the samples of a device were
+`batch_size` until summer 2025 (torchtitan/config_manager.py and torchtitan/config/job_config.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwise.cost.software import COMPILED
+from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.errors import BadInput
+from shardwise.sharding.fusion import ALONE
+from shardwise.trainers.configuration import LARGEST, Configuration, Section, divided
+from shardwise.trainers.model_sizes import of_flavor
+from shardwise.trainers.stated import optimizer_of
+from shardwise.trainers.torchtitan import NAME, OPERATORS, SCHEDULES, STAGES_PER_RANK
+
+KEYS = (
+    "data_parallel_replicate_degree",
+    "data_parallel_shard_degree",
+    "fsdp_reshard_after_forward",
+    "enable_fsdp_symm_mem",
+    "tensor_parallel_degree",
+    "enable_sequence_parallel",
+    "disable_loss_parallel",
+    "enable_async_tensor_parallel",
+    "spmd_backend",
+    "pipeline_parallel_degree",
+    "pipeline_parallel_split_points",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_first_stage_less_layers",
+    "pipeline_parallel_last_stage_less_layers",
+    "pipeline_parallel_layers_per_stage",
+    "pipeline_parallel_schedule",
+    "pipeline_parallel_schedule_csv",
+    "pipeline_parallel_microbatch_size",
+    "pipeline_parallel_expert_parallel_overlap",
+    "context_parallel_degree",
+    "context_parallel_load_balancer",
+    "context_parallel_ptrr_mask_key",
+    "context_parallel_rotate_method",
+    "expert_parallel_degree",
+    "expert_tensor_parallel_degree",
+    "expert_parallel_comm_backend",
+    "expert_parallel_a2a_impl",
+)
+"""What the section `parallelism` may have."""
+
+_SEVERAL = ("interleaved", "zb-h1", "zbv", "dualpipev")
+"""Schedules of several stages on each device."""
+
+_OWN_STAGES = (
+    "pipeline_parallel_split_points",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_schedule_csv",
+)
+
+_IGNORED = (
+    "job",
+    "profiling",
+    "metrics",
+    "checkpoint",
+    "comm",
+    "validation",
+    "lr_scheduler",
+    "memory_estimation",
+    "fault_tolerance",
+    "debug",
+)
+_FORMER = {
+    "tensor": ("sequence_parallel_degree",),
+    "shards": ("data_parallel_degree",),
+}
+"""What degrees were called in spring 2024."""
+
+
+_SECTIONS = ("parallelism", "training", "experimental")
+"""Sections that have had degrees, the present one first."""
+
+_WITHOUT_EFFECT = (
+    "steps",
+    "dataset",
+    "dataset_path",
+    "max_norm",
+    "gc_freq",
+    "gc_debug",
+    "seed",
+    "deterministic",
+    "data_parallel_type",
+    "warmup_steps",
+    "enable_fp8_linear",
+    "mixed_precision_param",
+    "dtype",
+)
+
+
+class _Layout:
+    """The sections that have degrees; each key is read wherever the file has it."""
+
+    def __init__(self, job: Section) -> None:
+        self.sections = [
+            job.section(name, KEYS if name == _SECTIONS[0] else ()) for name in _SECTIONS
+        ]
+
+    def of(self, *names: str) -> tuple[Section, str]:
+        """Returns the section that has one of the names, and the name; else where it belongs.
+
+        Raises `BadInput` where two have one.
+        """
+        found = [(one, name) for name in names for one in self.sections if one.has(name)]
+        if len(found) > 1:
+            raise BadInput(
+                f"given beside {found[0][0].path(found[0][1])}",
+                field=found[1][0].path(found[1][1]),
+                expected="one of the two",
+            )
+        return found[0] if found else (self.sections[0], names[0])
+
+    def count(self, *names: str, default: int, least: int = 1, most: int = LARGEST) -> int:
+        """Returns a whole number by one of its names."""
+        section, name = self.of(*names)
+        return section.count(name, default, least, most)
+
+
+def is_titan(document: Mapping[str, Any]) -> bool:
+    """Returns whether a document has keys that only torchtitan has."""
+    model, job = document.get("model"), document.get("job")
+    if isinstance(model, Mapping) and "flavor" in model:
+        return True
+    if isinstance(job, Mapping) and {"dump_folder", "config_file"} & set(job):
+        return True
+    recompute = document.get("activation_checkpoint")
+    if isinstance(recompute, Mapping) and "selective_ac_option" in recompute:
+        return True
+    degrees = {*KEYS, *(name for names in _FORMER.values() for name in names), "local_batch_size"}
+    return any(
+        isinstance(document.get(name), Mapping) and degrees & set(document[name])
+        for name in _SECTIONS
+    )
+
+
+def read(text: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what a job's TOML says. Raises `BadInput` naming a field that cannot be read."""
+    job = Section(text)
+    job.ignore(*_IGNORED)
+    layout = _Layout(job)
+    training = job.section("training")
+    for degree in ("context_parallel_degree", "expert_parallel_degree"):
+        section, name = layout.of(degree)
+        section.one(name)
+    stages = layout.count("pipeline_parallel_degree", default=1)
+    tensor = layout.count("tensor_parallel_degree", *_FORMER["tensor"], default=1)
+    replicas = layout.count("data_parallel_replicate_degree", default=1)
+    shards = layout.count("data_parallel_shard_degree", *_FORMER["shards"], default=-1, least=-1)
+    if shards < 1:
+        what = "GPUs (tensor × replicate × pipeline)"
+        given = tensor * replicas * stages
+        section, name = layout.of("tensor_parallel_degree", *_FORMER["tensor"])
+        shards = divided(gpus, given, what, section.path(name))
+    if training.word("data_parallel_type", "fsdp", ("fsdp", "ddp")) == "ddp":
+        replicas, shards = replicas * shards, 1
+    policies = ("default", "always", "never")
+    section, name = layout.of("fsdp_reshard_after_forward")
+    policy = section.word(name, "default", policies)
+    section, name = layout.of("enable_sequence_parallel")
+    sequence = section.flag(name, True)
+    section, name = layout.of("local_batch_size", "batch_size")
+    samples = (section if section.has(name) else training).count(name, 8)
+    batch = training.count("global_batch_size", -1, least=-1)
+    data = replicas * shards
+    if batch < 1:
+        batch = samples * data
+    training.ignore(*_WITHOUT_EFFECT)
+    notes: list[str] = []
+    schedule, pieces, layers = _schedule(layout, stages, samples, notes)
+    if stages > 1 and batch != samples * data:
+        raise BadInput(
+            f"got {batch}: a pipeline that runs several times in a step is not priced yet",
+            field="training.global_batch_size",
+            expected=f"local_batch_size × {data} = {samples * data}",
+        )
+    recompute = _recomputed(job.section("activation_checkpoint"), notes)
+    model = job.section("model")
+    sizes = of_flavor(model.word("name", ""), model.word("flavor", ""))
+    model.ignore("tokenizer_path", "hf_assets_path", "print_after_conversion", "norm_type")
+    stated = _stated(job, training, notes)
+    left_out = list(_left_out(training, model))
+    length = training.count("seq_len", 2048)
+    return Configuration(
+        trainer=NAME,
+        parallelism=Parallelism(
+            replicas=replicas,
+            shards=shards,
+            tensor=tensor,
+            sequence=sequence,
+            # torchtitan keeps parameters whole in a pipeline unless it is told otherwise.
+            zero=2 if policy == "never" or (policy == "default" and stages > 1) else 3,
+            recompute=recompute,
+            micro_batches=pieces
+            * divided(batch, samples * data, "samples", "training.global_batch_size"),
+        ),
+        batch=batch,
+        sequence_length=length,
+        unread=[*notes, *job.unread()],
+        stages=stages,
+        schedule=schedule,
+        stages_per_rank=STAGES_PER_RANK if schedule in _SEVERAL and layers is None else 1,
+        layers_per_stage=layers,
+        stated=stated,
+        left_out=left_out,
+        model=sizes,
+    )
+
+
+def _stated(job: Section, training: Section, notes: list[str]) -> dict[str, str]:
+    """Returns the options that a job states: compilation and the optimizer."""
+    stated = {}
+    compiles = job.section("compile")
+    parts = compiles.given("components")
+    parts = parts if isinstance(parts, list) else ["model", "loss"]
+    compiles.ignore("backend")
+    former = training.flag("compile")
+    if (compiles.flag("enable") or former) and "model" in parts:
+        stated["framework"] = COMPILED
+        if "loss" not in parts:
+            stated["loss"] = ALONE
+    optimizer = job.section("optimizer")
+    name = optimizer.word("name", "AdamW")
+    stated.update(optimizer_of(name, "optimizer.name", notes))
+    optimizer.ignore_all()
+    return stated
+
+
+def _left_out(training: Section, model: Section) -> Iterator[str]:
+    """Yields what the trainer does to memory or time that is priced otherwise."""
+    if training.flag("enable_cpu_offload"):
+        yield "training.enable_cpu_offload: priced with states on the GPU"
+    converters = model.given("converters")
+    if converters:
+        yield "model.converters: priced with products in the dtype of the graph"
+
+
+def _schedule(
+    layout: _Layout, stages: int, samples: int, notes: list[str]
+) -> tuple[str, int, int | None]:
+    """Returns the schedule of a pipeline, its micro-batches of a local batch, of one stage 1, and
+    the layers of a stage where devices have several and the file says it."""
+    parallelism = layout.of("pipeline_parallel_degree")[0]
+    if stages == 1:
+        parallelism.ignore(*(key for key in KEYS if key.startswith("pipeline_parallel_")))
+        return "1f1b", 1, None
+    name = parallelism.word("pipeline_parallel_schedule", "1F1B")
+    schedule = next(
+        (own for own, theirs in SCHEDULES.items() if theirs.lower() == name.lower()), ""
+    )
+    if not schedule:
+        raise BadInput(
+            f"got {name[:40]!r}, which is not priced",
+            field=parallelism.path("pipeline_parallel_schedule"),
+            expected=" or ".join(SCHEDULES.values()),
+        )
+    parallelism.empty(*_OWN_STAGES, expected="stages of equal layers, as torchtitan makes them")
+    notes += _unequal(parallelism)
+    pieces = _pieces(parallelism, stages, samples)
+    layers = 0
+    if schedule in _SEVERAL:
+        layers = parallelism.count("pipeline_parallel_layers_per_stage", 0, least=0)
+    return schedule, pieces, layers or None
+
+
+def _pieces(parallelism: Section, stages: int, samples: int) -> int:
+    """Returns the micro-batches of a local batch: by their size, or in 2024 by their number."""
+    former = "pipeline_parallel_microbatches"
+    if parallelism.has(former):
+        pieces = parallelism.count(former, stages)
+        divided(samples, pieces, "samples", parallelism.path(former))
+        return pieces
+    name = "pipeline_parallel_microbatch_size"
+    return divided(samples, parallelism.count(name, 1), "samples", parallelism.path(name))
+
+
+def _unequal(parallelism: Section) -> Iterator[str]:
+    """Yields what is said of layers that first and last stage have less than the others."""
+    less = [
+        parallelism.count(f"pipeline_parallel_{end}_stage_less_layers", 1, least=0)
+        for end in ("first", "last")
+    ]
+    if any(less):
+        yield (
+            f"parallelism.pipeline_parallel_first_stage_less_layers = {less[0]} and last {less[1]} "
+            "(1 where they are not given): read as 0, stages of equal layers"
+        )
+
+
+def _recomputed(section: Section, notes: list[str]) -> Recomputed:
+    mode = section.word("mode", "selective", ("none", "selective", "full", "memory_budget"))
+    option = section.word("selective_ac_option", "2")
+    if mode == "memory_budget":
+        raise BadInput(
+            "a memory budget lets the compiler choose what to recompute",
+            field="activation_checkpoint.mode",
+            expected="none, selective or full",
+        )
+    if mode == "selective" and option != OPERATORS:
+        notes.append(
+            f"activation_checkpoint.selective_ac_option = {option[:20]!r}: read as selective "
+            "recomputation by operator in every layer"
+        )
+    return "none" if mode == "none" else "full" if mode == "full" else "selective"

@@ -1,0 +1,258 @@
+"""Files as people publish them: which trainer they are for, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import MOST_UNREAD, Configuration
+from shardwise.trainers.read import read_configuration
+
+
+def read(text: str, gpus: int, tmp_path: Path) -> Configuration:
+    file = tmp_path / "given"
+    file.write_text(text)
+    return read_configuration(file, gpus)
+
+
+TITAN_2024 = """
+[model]
+name = "llama3"
+flavor = "8B"
+[optimizer]
+name = "AdamW"
+[training]
+batch_size = 2
+seq_len = 8192
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+[experimental]
+context_parallel_degree = 1
+pipeline_parallel_degree = 1
+[activation_checkpoint]
+mode = "full"
+"""
+NEMO = """
+trainer: {devices: 8, num_nodes: 2, precision: bf16}
+model:
+  micro_batch_size: 1
+  global_batch_size: 128
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 2
+  context_parallel_size: 1
+  sequence_parallel: true
+  encoder_seq_length: 8192
+  num_layers: 32
+  activations_checkpoint_granularity: null
+  optim: {name: distributed_fused_adam, lr: 1e-4}
+"""
+BRIDGE = """
+model: {tensor_model_parallel_size: 2, sequence_parallel: true, seq_length: 4096}
+train: {micro_batch_size: 1, global_batch_size: 32}
+ddp: {use_distributed_optimizer: true}
+mixed_precision: bf16_mixed
+"""
+PRIMUS = """
+modules:
+  pre_trainer:
+    framework: megatron
+    overrides: {micro_batch_size: 2, global_batch_size: 32, tensor_model_parallel_size: 1,
+                use_distributed_optimizer: true, seq_length: 8192}
+"""
+RECIPE = """
+ENV_VARS: {NCCL_ALGO: Ring}
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --tensor-model-parallel-size: 2
+  --sequence-parallel: true
+  --use-distributed-optimizer: false
+  --micro-batch-size: 4
+  --global-batch-size: 32
+  --bf16: true
+"""
+AXOLOTL = """
+base_model: meta-llama/Llama-3.1-8B
+datasets: [{path: x, type: alpaca}]
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+sequence_len: 4096
+optimizer: adamw_torch_fused
+gradient_checkpointing: true
+fsdp_config: {fsdp_version: 2, offload_params: true}
+learning_rate: 0.0002
+wandb_project: mine
+"""
+FACTORY = """
+model_name_or_path: Qwen/Qwen3-8B
+stage: sft
+finetuning_type: full
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+cutoff_len: 2048
+optim: adamw_8bit
+"""
+ZERO3 = """{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 3, "overlap_comm": true, "max_live_parameters": 1000000000,
+  "gather_16bit_weights_on_model_save": true, "stage3_prefetch_bucket_size": 50000000}}"""
+MICS = """{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1,
+ "zero_optimization": {"stage": 3, "mics_shard_size": 8, "zero_quantized_weights": true}}"""
+SGD = """{"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2,
+ "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+ "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1}}"""
+FSDP = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+fsdp_config:
+  fsdp_version: 1
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_offload_params: true
+  fsdp_of_tomorrow: 3
+"""
+PLUGIN = """
+distributed_type: DEEPSPEED
+deepspeed_config:
+  zero_stage: 3
+  gradient_accumulation_steps: 1
+  offload_optimizer_device: cpu
+  offload_param_device: nvme
+  zero3_init_flag: true
+"""
+MEGATRON_LM = """
+distributed_type: MEGATRON_LM
+mixed_precision: bf16
+megatron_lm_config:
+  megatron_lm_tp_degree: 2
+  megatron_lm_pp_degree: 1
+  megatron_lm_num_micro_batches: 2
+  megatron_lm_recompute_activations: true
+  megatron_lm_sequence_parallelism: true
+  megatron_lm_use_distributed_optimizer: true
+"""
+NANOTRON = """
+parallelism: {dp: 4, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true}
+optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true, optimizer_factory: {name: adamW}}
+tokens: {sequence_length: 2048, micro_batch_size: 2, batch_accumulation_per_replica: 2}
+model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "trainer", "parallelism", "batch", "length", "stages"),
+    [
+        (TITAN_2024, 64, "torchtitan",
+         Parallelism(shards=8, tensor=8, sequence=True, zero=3, recompute="full"), 16, 8192, 1),
+        (NEMO, 16, "megatron",
+         Parallelism(shards=2, tensor=4, sequence=True, zero=1, micro_batches=64), 128, 8192, 2),
+        (BRIDGE, 8, "megatron",
+         Parallelism(shards=4, tensor=2, sequence=True, zero=1, micro_batches=8), 32, 4096, 1),
+        (PRIMUS, 8, "megatron", Parallelism(shards=8, zero=1, micro_batches=2), 32, 8192, 1),
+        (RECIPE, 8, "megatron",
+         Parallelism(replicas=4, tensor=2, sequence=True, micro_batches=2), 32, None, 1),
+        (AXOLOTL, 8, "accelerate",
+         Parallelism(shards=8, zero=3, recompute="full", micro_batches=4), 64, 4096, 1),
+        (FACTORY, 8, "accelerate",
+         Parallelism(replicas=8, recompute="full", micro_batches=2), 16, 2048, 1),
+        (ZERO3, 8, "deepspeed", Parallelism(shards=8, zero=3), 8, None, 1),
+        (MICS, 64, "deepspeed", Parallelism(replicas=8, shards=8, zero=3), 64, None, 1),
+        (MEGATRON_LM, 8, "megatron",
+         Parallelism(shards=4, tensor=2, sequence=True, zero=1, recompute="selective",
+                     micro_batches=2), None, None, 1),
+    ],
+)  # fmt: skip
+def test_what_a_file_says(
+    tmp_path: Path,
+    text: str,
+    gpus: int,
+    trainer: str,
+    parallelism: Parallelism,
+    batch: int | None,
+    length: int | None,
+    stages: int,
+) -> None:
+    found = read(text, gpus, tmp_path)
+    assert (found.trainer, found.parallelism) == (trainer, parallelism)
+    assert (found.batch, found.sequence_length, found.stages) == (batch, length, stages)
+
+
+def test_samples_have_had_two_names(tmp_path: Path) -> None:
+    former = (
+        "[training]\nbatch_size = 1\nseq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n"
+    )
+    assert read(former, 64, tmp_path).batch == 64
+    assert read(former.replace("batch_size", "local_batch_size"), 64, tmp_path).batch == 64
+    with pytest.raises(BadInput, match="one of the two"):
+        read(former.replace("batch_size", "local_batch_size = 1\nbatch_size"), 64, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "stated", "left_out"),
+    [
+        (TITAN_2024 + "[compile]\nenable = true\n", 64,
+         {"framework": "compiled", "optimizer": "adam"}, []),
+        (TITAN_2024 + '[compile]\nenable = true\ncomponents = ["model"]\n', 64,
+         {"framework": "compiled", "loss": "eager", "optimizer": "adam"}, []),
+        (TITAN_2024.replace("batch_size = 2", "batch_size = 2\nenable_cpu_offload = true"), 64,
+         {"optimizer": "adam"}, ["training.enable_cpu_offload"]),
+        (NEMO, 16, {"gradients": "float32", "optimizer": "adam"}, []),
+        (AXOLOTL, 8, {"optimizer": "adam"}, ["fsdp offloading"]),
+        (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
+        (MICS, 64, {}, ["zero_optimization.zero_quantized_weights"]),
+        (SGD, 8, {"gradients": "float32", "optimizer": "sgd"}, []),
+        (FSDP, 2, {}, ["fsdp_config.fsdp_offload_params"]),
+        (PLUGIN, 2, {}, ["deepspeed_config.offload_optimizer_device",
+                         "deepspeed_config.offload_param_device"]),
+        (MEGATRON_LM, 8, {"gradients": "float32"}, []),
+        (NANOTRON, 8, {"gradients": "float32", "optimizer": "adam"}, []),
+    ],
+)  # fmt: skip
+def test_what_changes_memory_is_stated_or_named(
+    tmp_path: Path, text: str, gpus: int, stated: dict[str, str], left_out: list[str]
+) -> None:
+    found = read(text, gpus, tmp_path)
+    assert found.stated == stated
+    assert [line.partition(":")[0] for line in found.left_out] == left_out
+
+
+def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
+    assert "fsdp_config.fsdp_of_tomorrow" in read(FSDP, 2, tmp_path).unread
+    many = FSDP + "".join(f"  key_{number}: 1\n" for number in range(100))
+    unread = read(many, 2, tmp_path).unread
+    assert len(unread) == MOST_UNREAD and unread[-1].startswith("and 6") and "more" in unread[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "match"),
+    [
+        (TITAN_2024.replace("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 3"), 64,
+         "training.tensor_parallel_degree"),
+        (TITAN_2024.replace("context_parallel_degree = 1", "context_parallel_degree = 2"), 64,
+         "experimental.context_parallel_degree: got 2"),
+        (NEMO.replace("context_parallel_size: 1", "context_parallel_size: 2"), 16,
+         "model.context_parallel_size: got 2"),
+        (NEMO, 8, "trainer.devices"),
+        (AXOLOTL + "adapter: qlora\n", 8, "adapter.*LoRA"),
+        (AXOLOTL.replace("fsdp_config", "deepspeed: ds/zero3.json\nfsdp_config"), 8,
+         "deepspeed: names another file"),
+        (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
+        (SGD.replace('"SGD"', '"OneBitAdam"'), 8, "optimizer.type.*state"),
+        ("#SBATCH --nodes=1\nsrun torchrun train.py --num_layers=32 --train_batch_size=1\n", 8,
+         "launch script of a program that is not read"),
+        ("model: {name: x}\ntraining: {steps: 3}\n", 8, "not a configuration of a trainer"),
+        ("type: sft\nmodel: {name_or_path: x}\ndeepspeed: {zero_optimization: {stage: 3}}\n", 8,
+         "ArcticTraining"),
+        ("base_emb_dim: 4096\nici_fsdp_parallelism: 8\nper_device_batch_size: 1\n", 8, "MaxText"),
+        ("[distributed]\ndp_shard = 4\ntp = 2\n[train]\nbatch_size = 1\n", 8, "KempnerForge"),
+        ("per_device_train_batch_size: 4\nfp16: true\n", 8, "transformers' Trainer"),
+    ],
+)  # fmt: skip
+def test_what_is_not_priced_is_refused_by_name(
+    tmp_path: Path, text: str, gpus: int, match: str
+) -> None:
+    with pytest.raises(BadInput, match=match):
+        read(text, gpus, tmp_path)
