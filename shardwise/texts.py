@@ -45,8 +45,8 @@ def utilisation(share: float, name: str = "MFU") -> str:
 
 
 def verdict(fits: bool, left_out: Collection[str]) -> str:
-    """Returns whether a configuration fits, and that it is another one where parts are left out."""
+    """Returns whether a configuration fits, and where parts are left out that it is another one."""
+    words = "fits" if fits else "does not fit"
     if not left_out:
-        return "fits" if fits else "does not fit"
-    count = f"{len(left_out)} part{'s' if len(left_out) > 1 else ''} of it that are not priced"
-    return f"{'fits' if fits else 'does not fit'} without the {count}"
+        return words
+    return f"{words} as priced, which the file's own configuration {'need not' if fits else 'may'}"

@@ -23,6 +23,13 @@ class TensorValue:
 
 
 @dataclass(frozen=True)
+class EmptyValue:
+    """A tensor without elements, which costs nothing and is no tensor of the graph."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Arguments:
     """`tensors` in schema order, each one's schema name in `roles`; `attributes` has the rest."""
 

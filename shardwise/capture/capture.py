@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from shardwise.capture.diffusers_models import build_diffusers
@@ -61,7 +62,7 @@ def capture(
         called = name or parsed.name
         traced = trace if parsed.kind in FROM_FILES else trace_whole
         with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
-            return validate_graph(traced(model, source, called, progress))
+            return validate_graph(_traced(traced, model, source, called, progress))
     except CaptureError as error:
         raise error if parsed.origin == "file" else error.in_file(source) from None
     except BadInput as error:
@@ -70,6 +71,24 @@ def capture(
             file=source,
             field=error.field,
             expected=error.expected,
+        ) from None
+
+
+def _traced(
+    trace_it: Callable[[Model, str, str, Stages], Graph],
+    model: Model,
+    source: str,
+    name: str,
+    progress: Stages,
+) -> Graph:
+    """Returns the graph of a model; an error says what to capture instead, where that is known."""
+    try:
+        return trace_it(model, source, name, progress)
+    except CaptureError as error:
+        if error.expected is not None or model.otherwise is None:
+            raise
+        raise type(error)(
+            error.problem, file=error.file, field=error.field, expected=model.otherwise
         ) from None
 
 

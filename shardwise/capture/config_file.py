@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardwise import validation
 from shardwise.capture.torch_extra import DTYPES
 from shardwise.errors import BadInput, CaptureError
 from shardwise.files import read_bounded
@@ -22,11 +22,15 @@ def read_fields(path: Path, kind: str) -> dict[str, Any]:
     """
     file = str(path)
     try:
-        document = validation.decode_any(
-            read_bounded(path, kind, MAX_CONFIG_BYTES), file=file, expected=kind
-        )
+        data = read_bounded(path, kind, MAX_CONFIG_BYTES)
     except BadInput as error:
         raise CaptureError(error.problem, file=file, expected=error.expected) from None
+    try:
+        # transformers writes Infinity and NaN, which JSON does not have.
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        problem = f"not valid JSON: {error!s:.80}"
+        raise CaptureError(problem, file=file, expected=kind) from None
     if not isinstance(document, dict):
         raise CaptureError("not a JSON object", file=file, expected=kind)
     return document

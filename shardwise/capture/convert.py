@@ -13,7 +13,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.capture.attributes import TensorValue, bind, dtype_name
+from shardwise.capture.attributes import EmptyValue, TensorValue, bind, dtype_name
 from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model, first_names
 from shardwise.capture.mutation import functional_twin, written_arguments
@@ -201,10 +201,13 @@ class _Walker:
         packet = str(target._schema.name).rpartition("::")[2]
         if packet in _IGNORED:
             return None
+        value = node.meta.get("val")
+        if _is_empty(value):
+            return EmptyValue(tuple(value.shape))
+        args = _without_empty(packet, node, args)
         passed = _passed_through(packet, node, args, kwargs, self._tensors)
         if passed is not None:
             return passed
-        value = node.meta.get("val")
         if packet in _OPENED:
             import torch
 
@@ -340,6 +343,8 @@ def _passed_through(
     """Returns the input if the operator returns it unchanged."""
     source = args[0] if args else None
     value = node.meta.get("val")
+    if packet == "cat" and isinstance(source, list) and len(source) == 1:
+        return source[0] if isinstance(source[0], TensorValue) else None
     if not isinstance(source, TensorValue) or not _is_tensor(value):
         return None
     tensor = tensors[source.name]
@@ -351,6 +356,29 @@ def _passed_through(
         probability, training = (*args[1:], kwargs.get("p"), kwargs.get("train"))[:2]
         return source if probability == 0.0 or training is False else None
     return None
+
+
+def _is_empty(value: Any) -> bool:
+    """Returns whether an operator makes one tensor without elements."""
+    return _is_tensor(value) and _is_static(value) and 0 in value.shape
+
+
+def _without_empty(packet: str, node: Any, args: Any) -> Any:
+    """Returns arguments without tensors that have no elements, which concatenation leaves out.
+
+    Raises CaptureError where another operator computes with one.
+    """
+    if packet in ("cat", "concat", "concatenate") and isinstance(args[0], list | tuple):
+        args = ([one for one in args[0] if not isinstance(one, EmptyValue)], *args[1:])
+    for one in args:
+        for part in one if isinstance(one, list | tuple) else (one,):
+            if isinstance(part, EmptyValue):
+                raise CaptureError(
+                    f"operator {node.target} reads a tensor of shape {list(part.shape)}, which has "
+                    f"no elements{_line(node)}",
+                    expected="extents of at least 1",
+                )
+    return args
 
 
 def _is_tensor(value: Any) -> bool:

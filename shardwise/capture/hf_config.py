@@ -54,9 +54,20 @@ def plain_config(source: Source, origin: Origin) -> Any:
         usual = origin.config_class()
     for key, value in origin.fields.items():
         if not key.endswith(_FREE) and not isinstance(value, list | Mapping):
-            check_type(key, value, getattr(usual, key, None), where)
+            check_type(key, value, _default(usual, key), where)
     with foreign_code(doing, source=where), quiet():
         return origin.config_class(**origin.fields)
+
+
+def _default(config: Any, key: str) -> Any:
+    """Returns a field of a configuration, None where it has none or none for all layers.
+
+    Configurations whose layers differ (Gemma 4) raise errors of their own for such a field.
+    """
+    try:
+        return getattr(config, key, None)
+    except Exception:
+        return None
 
 
 def _with_text_apart(origin: Origin, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -110,7 +121,7 @@ def _set_option(
     arguments: dict[str, Any], defaults: Any, path: str, key: str, value: Value, source: Source
 ) -> None:
     first, dot, rest = key.partition(".")
-    part = getattr(defaults, first, None)
+    part = _default(defaults, first)
     if dot and hasattr(part, "to_dict"):
         _set_option(arguments.setdefault(first, {}), part, path, rest, value, source)
         return

@@ -6,6 +6,7 @@ fetched, and no code beside a config.json is run (`auto_map` is left out).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from shardwise.capture.config_file import dtype_of, read_fields
 from shardwise.capture.presets import presets
 from shardwise.capture.source import CONFIG_FILE, Source
-from shardwise.errors import CaptureError
+from shardwise.errors import CaptureError, CaptureWarning
 from shardwise.near import near
 
 _KIND = "a config.json of transformers, or its folder"
@@ -67,20 +68,48 @@ def read_config(target: str) -> Origin:
     file = str(path)
     document = read_fields(path, _KIND)
     model_type = document.get("model_type")
-    if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
-        if "_class_name" in document:
-            raise CaptureError("a model of diffusers", file=file, expected=f"diffusers:{target}")
-        raise _unknown_type(model_type, list(CONFIG_MAPPING), file)
-    fields = {k: v for k, v in document.items() if k not in _NOT_OF_THE_MODEL}
     named = document.get("architectures")
     classes = tuple(n for n in named if isinstance(n, str)) if isinstance(named, list) else ()
+    if isinstance(model_type, str) and model_type in CONFIG_MAPPING:
+        config_class = CONFIG_MAPPING[model_type]
+    elif "_class_name" in document:
+        raise CaptureError("a model of diffusers", file=file, expected=f"diffusers:{target}")
+    else:
+        config_class = _of_architecture(classes, model_type, file)
+        if config_class is None:
+            raise _unknown_type(model_type, list(CONFIG_MAPPING), file)
+    fields = {k: v for k, v in document.items() if k not in _NOT_OF_THE_MODEL}
     return Origin(
-        CONFIG_MAPPING[model_type],
+        config_class,
         fields,
         dtype_of(document, file),
         file=file,
         architectures=classes,
     )
+
+
+def _of_architecture(classes: tuple[str, ...], model_type: Any, file: str) -> Any:
+    """Returns the configuration class of the first architecture that transformers has, if any.
+
+    Files of models with code of their own give their own type and a class of transformers (Kimi K2:
+    `DeepseekV3ForCausalLM`). A warning says so.
+    """
+    import transformers
+
+    for name in classes:
+        model = getattr(transformers, name, None)
+        config_class = getattr(model, "config_class", None)
+        if isinstance(config_class, type) and issubclass(
+            config_class, transformers.PretrainedConfig
+        ):
+            warnings.warn(
+                f"{file}: transformers has no model type {str(model_type)[:40]!r}; captured as "
+                f"{name}, the architecture that the file names",
+                CaptureWarning,
+                stacklevel=2,
+            )
+            return config_class
+    return None
 
 
 def _class_named(name: str, source: Source) -> Any:

@@ -37,6 +37,7 @@ from shardwise.capture.zoo.blocks import block
 from shardwise.errors import CaptureError
 from shardwise.near import near
 
+_ILLUSTRATED, _TEXT_TASK = "image-text-to-text", "causal-lm"
 TASK = "task"
 """The key of a source that chooses a task; it is not part of the configuration."""
 
@@ -90,6 +91,14 @@ def find_task(config: Any, source: Source, architectures: tuple[str, ...] = ()) 
             example=example(config, other),
         )
     return usual
+
+
+def text_alone(config: Any, task: Task) -> str | None:
+    """Returns the option that captures the text model of a model of text and images, if any."""
+    text = next((one for one, _ in _tasks(config) if one.name == _TEXT_TASK), None)
+    if task.name != _ILLUSTRATED or text is None or not text.classes(config):
+        return None
+    return f"{TASK}={_TEXT_TASK}, the text model alone"
 
 
 def _named(name: str, known: list[Task], all_names: list[str], source: Source) -> Task:
@@ -146,14 +155,14 @@ def _tasks(config: Any) -> Iterator[tuple[Task, bool]]:
     )
     yield contrastive, hasattr(config, "text_config")
     illustrated = task(
-        "image-text-to-text",
+        _ILLUSTRATED,
         "IMAGE_TEXT_TO_TEXT",
         "AutoModelForImageTextToText",
         hf_inputs.illustrated,
         words,
     )
     yield illustrated, hasattr(config, "text_config") and hasattr(config, "vision_config")
-    yield task("causal-lm", "CAUSAL_LM", "AutoModelForCausalLM", tokens, words), True
+    yield task(_TEXT_TASK, "CAUSAL_LM", "AutoModelForCausalLM", tokens, words), True
     for name, head, auto, inputs, loss in (
         ("ctc", "CTC", "AutoModelForCTC", audio, hf_losses.CTC),
         ("image-classification", "IMAGE_CLASSIFICATION", "", pixels, one_class),

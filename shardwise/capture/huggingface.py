@@ -17,7 +17,7 @@ from shardwise.capture.hf_inputs import Sizes
 from shardwise.capture.hf_masks import full_sequences
 from shardwise.capture.hf_origin import Origin, find_origin
 from shardwise.capture.hf_steady import decided
-from shardwise.capture.hf_tasks import Task, find_task, trained
+from shardwise.capture.hf_tasks import Task, find_task, text_alone, trained
 from shardwise.capture.model import Model
 from shardwise.capture.source import Source
 from shardwise.capture.torch_extra import require, torch_dtype
@@ -73,7 +73,13 @@ def build_huggingface(
             expected="a model that takes tokens",
         )
     module, values, names = trained(model, config, task, inputs)
-    return Model(module, values, prefix="model.", input_names=names)
+    return Model(
+        module,
+        values,
+        prefix="model.",
+        input_names=names,
+        otherwise=text_alone(config, task),
+    )
 
 
 def default_dtype(source: Source, origin: Origin, task: Task) -> str:

@@ -12,7 +12,8 @@ class Model:
     """A module with its example inputs, all of them on the meta device.
 
     `prefix` is the attribute path of a wrapper, which names leave out. `input_names` are those of
-    `args`, if the module's forward has no meaningful ones.
+    `args`, if the module's forward has no meaningful ones. `otherwise` says what to capture where
+    this model cannot be.
     """
 
     module: Any
@@ -20,6 +21,7 @@ class Model:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     input_names: tuple[str, ...] = ()
+    otherwise: str | None = None
 
 
 def first_names(module: Any) -> dict[str, str]:

@@ -240,6 +240,8 @@ def _document(job: Job) -> dict[str, Any]:
     }
     if job.precision != "fp32":
         document[job.precision] = {"enabled": True}
+    if job.wide_gradients:
+        document["data_types"] = {"grad_accum_dtype": "fp32"}
     if p.recompute == "full":
         document["activation_checkpointing"] = {
             "partition_activations": False,

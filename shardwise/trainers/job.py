@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
@@ -57,6 +58,7 @@ class Job:
     With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
     `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
+    `wide_gradients` of parameters in 16 bits add up and are reduced in float32.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Job:
     stages: int = 1
     schedule: str = ""
     stages_per_rank: int = 1
+    wide_gradients: bool = False
     unsaid: list[str] = field(default_factory=list)
 
     @property
@@ -161,6 +164,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         stages=stages,
         schedule=plan.schedule if isinstance(plan, Pipeline) else "",
         stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
+        wide_gradients=_has_wide_gradients(plan),
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
@@ -200,6 +204,15 @@ def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
             field="stages_per_rank",
             expected="above 1" if several else "1",
         )
+
+
+def _has_wide_gradients(plan: Plan | Pipeline) -> bool:
+    """Returns whether gradients add up in float32; pipelines do not say it."""
+    return (
+        isinstance(plan, Plan)
+        and plan.execution is not UNSET
+        and plan.execution.gradients == FLOAT32
+    )
 
 
 def _precision(plan: Plan | Pipeline) -> str:

@@ -88,6 +88,11 @@ def _training(job: Job) -> list[str]:
         lines.append(f"--seq-length {job.sequence_length}")
     if job.precision != "fp32":
         lines.append(f"--{job.precision}")
+    # Megatron turns float32 gradients on with --bf16 unless it is told otherwise.
+    if job.precision == "bf16" and not job.wide_gradients:
+        lines.append("--grad-reduce-in-bf16")
+    elif job.precision == "fp16" and job.wide_gradients:
+        lines.append("--accumulate-allreduce-grads-in-fp32")
     lines.append("--optimizer adam" if job.optimizer == "adam" else "--optimizer sgd")
     if job.optimizer == "sgd":
         lines.append("--sgd-momentum 0.0")

@@ -183,7 +183,7 @@ def _optimizer(job: Job) -> dict[str, Any]:
         "zero_stage": job.parallelism.zero,
         "weight_decay": 0.01,
         "clip_grad": 1.0,
-        "accumulate_grad_in_fp32": True,
+        "accumulate_grad_in_fp32": job.wide_gradients,
         "optimizer_factory": factory,
         "learning_rate_scheduler": {
             "learning_rate": _LEARNING_RATE,

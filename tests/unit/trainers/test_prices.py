@@ -11,6 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 from click.testing import CliRunner
+from msgspec import UNSET
 
 from harness.models.comparison_models import residual_block
 from harness.strategies import problem_of
@@ -26,6 +27,7 @@ from shardwise.graph import read_graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
+from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.price import check_step, price
 from shardwise.trainers.spaces import ANY, SPACES
@@ -191,3 +193,46 @@ def test_a_configuration_is_of_the_graphs_step() -> None:
     assert refused.value.file == "job.toml"
     with pytest.raises(BadInput, match="its global batch is 7"):
         check_step(gpt2, 7, 1024, "job.toml")
+
+
+def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
+    graph, file = tmp_path / "graph.json", tmp_path / "deepspeed.json"
+    write_graph(BLOCK, graph)
+    said = {
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 8,
+        "optimizer": {"type": "SGD"},
+        "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}},
+    }
+    where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "1"]
+
+    def run(*more: str) -> tuple[Pricing, str]:
+        file.write_text(json.dumps(said), "utf-8")
+        asked = [str(graph), "--like", str(file), *where, *more]
+        result = CliRunner().invoke(explain_command, [*asked, "--json"])
+        assert result.exit_code == 0, result.output
+        shown = CliRunner().invoke(explain_command, asked)
+        return documents.read(json.loads(result.stdout), Pricing), shown.stdout
+
+    stated, shown = run()
+    assert stated.stated == ["optimizer sgd"] and "From the file: optimizer sgd." in shown
+    assert isinstance(stated.left_out, list) and len(stated.left_out) == 1
+    assert stated.left_out[0] in stated.unread
+    assert "Not priced: zero_optimization.offload_optimizer" in shown
+    assert "fits as priced, which the file's own configuration need not." in shown
+    given, _ = run("--optimizer", "adam")
+    assert given.stated is UNSET
+    assert given.plan.predicted.peak_bytes > stated.plan.predicted.peak_bytes
+    said["optimizer"] = {"type": "AdamW"}
+    assert run()[0].plan.predicted == given.plan.predicted
+
+
+def test_a_configuration_is_of_the_graphs_model() -> None:
+    gpt2 = read_graph(shipped_graph("gpt2"))
+    check_model(gpt2, {"layers": 12, "hidden size": 768, "attention heads": 12}, "train.sh")
+    check_model(BLOCK, {"layers": 12}, "train.sh")
+    check_model(gpt2, {}, "train.sh")
+    with pytest.raises(BadInput, match=r"layers 96, hidden size 12,288; .* layers 12, hidden size"):
+        check_model(gpt2, {"layers": 96, "hidden size": 12288}, "train.sh")
+    with pytest.raises(BadInput, match="attention heads 16"):
+        check_model(gpt2, {"attention heads": 16}, "train.sh")

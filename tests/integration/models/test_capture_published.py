@@ -1,0 +1,128 @@
+"""Configuration files as models are published with them, at small sizes."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwise.capture import capture
+from shardwise.errors import CaptureError, CaptureWarning
+from shardwise.graph import Graph
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.torch
+
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
+PHI3 = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "pad_token_id": 0, **SIZES}
+KIMI = {
+    **SIZES,
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "kimi_k2",
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
+GEMMA4 = {
+    **SIZES,
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 2,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "vocab_size_per_layer_input": 100,
+    "hidden_size_per_layer_input": 0,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+LLAMA4 = {
+    "architectures": ["Llama4ForConditionalGeneration"],
+    "model_type": "llama4",
+    "text_config": {
+        **SIZES,
+        "model_type": "llama4_text",
+        "intermediate_size_mlp": 96,
+        "head_dim": 16,
+        "num_local_experts": 4,
+        "pad_token_id": 0,
+    },
+    "vision_config": {
+        "hidden_size": 32,
+        "intermediate_size": 128,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+        "pixel_shuffle_ratio": 0.5,
+        "projector_input_dim": 64,
+        "projector_output_dim": 64,
+        "vision_output_dim": 64,
+    },
+}
+
+
+def captured(fields: dict[str, Any], folder: Path, options: str = "") -> Graph:
+    (folder / "config.json").write_text(json.dumps(fields))
+    return capture(f"hf:{folder}/config.json{options}", batch=2, seq=16)
+
+
+def parameters(graph: Graph) -> int:
+    return sum(prod(one.shape) for one in graph.tensors.values() if one.role == "parameter")
+
+
+def test_operators_without_elements_are_left_out(tmp_path: Path) -> None:
+    # All of a head is rotary, so that Phi-3 slices an empty rest and concatenates it again.
+    graph = captured(PHI3, tmp_path)
+    assert all(0 not in tensor.shape for tensor in graph.tensors.values())
+    embedded, attention, feed_forward = 2 * 64 * 100, 64 * (64 + 2 * 32) + 64 * 64, 3 * 64 * 96
+    expected = embedded + attention + feed_forward + 3 * 64
+    assert parameters(graph) == expected
+
+
+def test_a_type_of_its_own_is_read_by_its_architecture(tmp_path: Path) -> None:
+    with pytest.warns(CaptureWarning, match=r"kimi_k2.*captured as DeepseekV3ForCausalLM"):
+        found = captured(KIMI, tmp_path)
+    known = captured({**KIMI, "model_type": "deepseek_v3"}, tmp_path)
+    assert found.operators == known.operators
+    with pytest.raises(CaptureError, match="no model type 'kimi_k2'"):
+        captured({**KIMI, "architectures": ["KimiForCausalLM"]}, tmp_path)
+
+
+def test_layers_may_differ_in_their_fields(tmp_path: Path) -> None:
+    assert parameters(captured(GEMMA4, tmp_path)) > 64 * 100
+
+
+def test_what_else_to_capture_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="expected task=causal-lm, the text model alone"):
+        captured(LLAMA4, tmp_path)
+    assert captured(LLAMA4, tmp_path, ":task=causal-lm").operators
+
+
+def test_numbers_are_read_as_transformers_writes_them(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**PHI3, "initializer_range": float("inf")}))
+    assert "Infinity" in file.read_text()
+    assert capture(f"hf:{file}", batch=2, seq=8).operators
+    for text in ("{", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"):
+        file.write_text(text)
+        with pytest.raises(CaptureError, match=r"config\.json"):
+            capture(f"hf:{file}", batch=2, seq=8)
