@@ -33,7 +33,8 @@ from shardwise.hardware.profiles import SHORT_NAMES
 from shardwise.near import near, plain
 
 ASKED_FOR = (
-    "A10", "A10G", "A100", "A100-40GB", "A100-PCIe", "H20", "H100", "H100-PCIe", "H100-NVL", "H200",
+    "RTX 3090", "RTX 4090", "RTX 5090", "A6000", "A40", "A800", "H800", "GH200", "MI250X", "MI355X",
+    "L20", "A10", "A10G", "A100", "A100-40GB", "A100-PCIe", "H20", "H100", "H100-PCIe", "H100-NVL", "H200",
     "B200", "GB200", "B300", "L4", "L40S", "RTX 6000 Pro", "T4", "MI300X", "MI325X", "TPU v5p",
     "TPU v6e", "Gaudi 3", "Trainium 2",
 )  # fmt: skip
@@ -66,6 +67,7 @@ def test_a_gpu_is_found_by_the_name_that_people_use(name: str) -> None:
         ("NVIDIA H100 PCIe", "H100-PCIe"), ("Tesla T4", "T4"), ("NVIDIA A10G", "A10G"),
         ("Tesla V100-SXM2-16GB", "V100-16GB"), ("AMD Instinct MI300X", "MI300X"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"), ("nvidia b200", "B200"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"), ("NVIDIA RTX A6000", "RTX-A6000"),
     ],
 )  # fmt: skip
 def test_a_gpu_is_found_by_what_its_driver_says(driver: str, name: str) -> None:
