@@ -272,8 +272,9 @@ def plan(
     if space != ANY:
         check_point(point)
         answer = plan_for(
-            of, on, gpus, space, objective=objective, order=order, options=made, progress=progress
-        )
+            of, on, gpus, space,
+            objective=objective, order=order, options=made, given=choices, progress=progress,
+        )  # fmt: skip
         return _with_views(answer, Plan)
     answer = advise.plan(
         of,

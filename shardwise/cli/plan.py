@@ -12,6 +12,7 @@ from shardwise.cli.advisor import advisor, question_options
 from shardwise.cli.arguments import (
     GPUS,
     SUM,
+    given_options,
     graph_of_question,
     json_option,
     options_from,
@@ -122,14 +123,16 @@ def plan(
             check_point(point)
             # In the same words with a server.
             check_question(gpus, profile, space, objective, options)
-            ask = partial(advise.plan, space=space) if server else partial(plan_for, trainer=space)
+            here = partial(plan_for, trainer=space, given=given_options(search))
+            ask = partial(advise.plan, space=space) if server else here
         if piped:
             ask = _pipelines(advise.pipeline_or_plan, asked_stages.arguments)
             if space != ANY:
                 from shardwise.trainers.plan_pipeline import pipeline_for
 
                 ask = _pipelines(
-                    partial(pipeline_for, trainer=space), {"stages": asked_stages.counts}
+                    partial(pipeline_for, trainer=space, given=given_options(search)),
+                    {"stages": asked_stages.counts},
                 )
         try:
             document = ask(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 Recomputed = Literal["none", "selective", "full"]
 """What backward computes again: nothing, all of a block but its products by weights, all of it."""
@@ -43,7 +44,9 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     `sequence_length` is in tokens, null where samples are not sequences. `any_time_s` is the
     replayed step of the plan without the restriction, and `slower` the excess over it, relative;
     both are null where that search found nothing. `dtype` is that of the graph's parameters, null
-    where it does not say.
+    where it does not say. `implied` are the options of the step that the trainer sets by itself,
+    such as `gradients float32`; `gradients` is the dtype that gradients add up in, `captured` for
+    that of the parameters.
     """
 
     name: str
@@ -52,6 +55,8 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     any_time_s: float | None
     slower: float | None
     dtype: str | None = None
+    implied: list[str] | UnsetType = UNSET
+    gradients: str | UnsetType = UNSET
 
 
 def text_of(parallelism: Parallelism) -> str:
@@ -84,4 +89,5 @@ def trainer_text(trainer: PlannedTrainer) -> str:
         than = "; as fast as the fastest strategy of any kind that was found"
     else:
         than = f"; {trainer.slower:.1%} slower than the fastest strategy of any kind"
-    return f"{trainer.name}: {text_of(trainer.parallelism)}{than}"
+    implied = "" if trainer.implied is UNSET else f"; with {', '.join(trainer.implied)}"
+    return f"{trainer.name}: {text_of(trainer.parallelism)}{implied}{than}"

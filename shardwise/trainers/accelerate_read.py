@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shardwise.cost.software import COMPILED
+from shardwise.cost.software import COMPILED, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
@@ -101,6 +101,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     elif kind == "MEGATRON_LM":
         trainer = megatron.NAME
         parallelism, stages = _megatron(top, gpus)
+        stated["framework"] = MEGATRON
         if top.word("mixed_precision", "no") == "bf16":
             stated["gradients"] = FLOAT32
     elif kind in ("MULTI_GPU", "NO"):

@@ -164,7 +164,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         stages=stages,
         schedule=plan.schedule if isinstance(plan, Pipeline) else "",
         stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
-        wide_gradients=_has_wide_gradients(plan),
+        wide_gradients=planned.gradients == FLOAT32,
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
@@ -204,15 +204,6 @@ def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
             field="stages_per_rank",
             expected="above 1" if several else "1",
         )
-
-
-def _has_wide_gradients(plan: Plan | Pipeline) -> bool:
-    """Returns whether gradients add up in float32; pipelines do not say it."""
-    return (
-        isinstance(plan, Plan)
-        and plan.execution is not UNSET
-        and plan.execution.gradients == FLOAT32
-    )
 
 
 def _precision(plan: Plan | Pipeline) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardwise.cost.software import MEGATRON
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, divided, only_one
@@ -179,8 +180,8 @@ def _left_out(flags: MegatronFlags) -> Iterator[str]:
 
 
 def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
-    """Returns the options that the flags state: what gradients add up in, and the optimizer."""
-    stated = {}
+    """Returns the options that the flags state: Megatron's program, gradients, the optimizer."""
+    stated = {"framework": MEGATRON}
     wide = flags.word("main-grads-dtype", "fp32", ("fp32", "bf16", "fp16")) == "fp32"
     # megatron/training/arguments.py: bf16 gradients add up and are reduced in float32.
     in_float32 = "accumulate-allreduce-grads-in-fp32" in flags or "bf16" in flags

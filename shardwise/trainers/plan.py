@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from time import monotonic
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.advise.neighbours import with_neighbours
@@ -36,6 +37,7 @@ from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.texts import counted
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
 OBJECTIVES = ("mini-time", "mini-cost")
@@ -51,16 +53,20 @@ def plan_for(
     objective: str = "mini-time",
     order: str | None = None,
     options: Options | None = None,
+    given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Plan:
     """Returns the fastest plan that fits among the strategies of a trainer, one of `SPACES`.
 
-    A time limit of the options is for the unrestricted search; the trainer's strategies come on
-    top. Raises `Infeasible` where none of them fits, and `BadInput` for an unknown trainer and for
-    what trainers do not take: devices of several kinds, rules, sums, other objectives and orders.
+    The step is that of the program which the trainer runs (`TrainerSpace.implies`), except for
+    options `given` by name and those that differ from their default. A time limit of the options is
+    for the unrestricted search; the trainer's strategies come on top. Raises `Infeasible` where
+    none of them fits, and `BadInput` for an unknown trainer and for what trainers do not take:
+    devices of several kinds, rules, sums, other objectives and orders.
     """
-    options, progress = options or Options(), progress or quiet
+    asked, progress = options or Options(), progress or quiet
     space = space_of(trainer)
+    options = with_stated(asked, space.implies, given)
     devices = check_question(gpus, hardware, trainer, objective, options)
     if order not in (None, PROGRAM):
         raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)
@@ -75,7 +81,11 @@ def plan_for(
     near = neighbours_of(best, known.values(), chosen.search.limit_bytes)
     return replace(
         plan_document(own, chosen, objective, near),
-        trainer=planned_trainer(trainer, graph, best, fastest(searches)),
+        trainer=replace(
+            planned_trainer(trainer, graph, best, fastest(searches)),
+            implied=changed_in_words(asked, options, space.implies) or UNSET,
+            gradients=options.step.gradients,
+        ),
     )
 
 

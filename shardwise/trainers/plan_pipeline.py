@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from time import monotonic
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.advise.pipeline_points import check_pipelines
@@ -25,6 +26,7 @@ from shardwise.search.search import Infeasible
 from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.spaces import space_of
+from shardwise.trainers.stated import changed_in_words, with_stated
 
 
 def pipeline_for(
@@ -35,16 +37,18 @@ def pipeline_for(
     *,
     stages: Sequence[int] | None = None,
     options: Options | None = None,
+    given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Pipeline:
     """Returns the fastest pipeline that fits of these numbers of stages (None: all that divide
-    layers and devices), each stage with the same strategy of a trainer, one of `SCHEDULES`.
+    layers and devices), each stage with the same strategy of a trainer, one of `SCHEDULES`, and the
+    step that of its program, as in `plan_for`.
 
     Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for a trainer whose
     pipelines are not priced, for numbers of stages that layers or devices do not allow and for
     options that such strategies do not have.
     """
-    options, progress = options or Options(), progress or quiet
+    asked_options, progress = options or Options(), progress or quiet
     if trainer not in SCHEDULES:
         raise BadInput(
             f"pipelines of {trainer[:40]!r} are not planned",
@@ -52,6 +56,7 @@ def pipeline_for(
             expected=" or ".join(SCHEDULES) + " with stages",
         )
     devices, space = one_kind(gpus, hardware), space_of(trainer)
+    options = with_stated(asked_options, space.implies, given)
     check_options(options)
     check_pipelines(options)
     started = monotonic()
@@ -78,7 +83,14 @@ def pipeline_for(
     return replace(
         pipeline_document(best.pipeline, monotonic() - started, 0.0),
         trainer=PlannedTrainer(
-            trainer, best.practice.parallelism, step.seq, None, None, step.dtype
+            trainer,
+            best.practice.parallelism,
+            step.seq,
+            None,
+            None,
+            step.dtype,
+            changed_in_words(asked_options, options, space.implies) or UNSET,
+            options.step.gradients,
         ),
     )
 

@@ -20,8 +20,10 @@ Context and expert parallelism are in no space here; pipelines are beside it (`p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from shardwise.cost.software import COMPILED, MEGATRON
+from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 
@@ -39,7 +41,8 @@ class TrainerSpace:
     `zero` are its ZeRO stages, `hybrid` those of which shards may have several copies (HSDP).
     `tensor` are the stages beside tensor parallelism over several shares of samples, none where it
     has no tensor parallelism; `sequence` says whether positions may, must or must not be split with
-    it. `sources` are where the trainer says so.
+    it. `sources` are where the trainer says so. `implies` are options of the program that it runs,
+    by name and value, which count unless others are given.
     """
 
     zero: tuple[int, ...]
@@ -48,6 +51,7 @@ class TrainerSpace:
     sequence: tuple[bool, ...]
     recompute: tuple[Recomputed, ...]
     sources: tuple[str, ...]
+    implies: Mapping[str, str] = field(default_factory=dict)
 
     def allows(self, parallelism: Parallelism) -> bool:
         """Returns whether the trainer can run a strategy."""
@@ -76,7 +80,9 @@ SPACES: Mapping[str, TrainerSpace] = {
             "data_parallel_shard_degree, fsdp_reshard_after_forward, activation_checkpoint.mode",
             "torchtitan's parallelize_llama: sequence parallelism in apply_tp, "
             '"DDP has not supported > 1D parallelism"',
+            "torchtitan's published runs (its benchmarks folder) compile",
         ),
+        implies={"framework": COMPILED},
     ),
     # Megatron-FSDP, which has ZeRO 2 and 3, is another path with limits of its own.
     "megatron": TrainerSpace(
@@ -89,7 +95,9 @@ SPACES: Mapping[str, TrainerSpace] = {
             "Megatron-LM's arguments: --use-distributed-optimizer, "
             "--num-distributed-optimizer-instances, --sequence-parallel, "
             "--recompute-granularity",
+            "megatron/training/arguments.py: gradients of --bf16 add up in float32",
         ),
+        implies={"framework": MEGATRON, "gradients": FLOAT32},
     ),
     # AutoTP (tensor_parallel.autotp_size) and MiCS need calls in the script, and are left out.
     "deepspeed": TrainerSpace(
@@ -141,7 +149,9 @@ SPACES: Mapping[str, TrainerSpace] = {
             "nanotron's ParallelismArgs: dp, tp, tp_mode (reduce_scatter is "
             "sequence parallelism), recompute_layer",
             "nanotron's Config: optimizer.zero_stage, tokens.batch_accumulation_per_replica",
+            "nanotron's examples: optimizer.accumulate_grad_in_fp32",
         ),
+        implies={"gradients": FLOAT32},
     ),
 }
 """By the name that `--space` takes."""

@@ -33,10 +33,10 @@ from shardwise.hardware.profiles import SHORT_NAMES
 from shardwise.near import near, plain
 
 ASKED_FOR = (
-    "RTX 3090", "RTX 4090", "RTX 5090", "A6000", "A40", "A800", "H800", "GH200", "MI250X", "MI355X",
-    "L20", "A10", "A10G", "A100", "A100-40GB", "A100-PCIe", "H20", "H100", "H100-PCIe", "H100-NVL", "H200",
-    "B200", "GB200", "B300", "L4", "L40S", "RTX 6000 Pro", "T4", "MI300X", "MI325X", "TPU v5p",
-    "TPU v6e", "Gaudi 3", "Trainium 2",
+    "RTX 3090", "RTX 4090", "RTX 5090", "A6000", "A40", "A800", "H800", "GH200", "MI250X",
+    "MI355X", "L20", "A10", "A10G", "A100", "A100-40GB", "A100-PCIe", "H20", "H100", "H100-PCIe",
+    "H100-NVL", "H200", "B200", "GB200", "B300", "L4", "L40S", "RTX 6000 Pro", "T4", "MI300X",
+    "MI325X", "TPU v5p", "TPU v6e", "Gaudi 3", "Trainium 2",
 )  # fmt: skip
 NAMES = [gpu.name for gpu in gpu_table()]
 BUILT_IN = [gpu for gpu in gpu_table() if gpu.device]

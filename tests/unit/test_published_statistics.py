@@ -186,9 +186,9 @@ def test_large_runs_and_too_few_fit_no_host() -> None:
 
 
 def test_a_frameworks_share_is_found_again() -> None:
-    share = FRAMEWORKS["megatron-core"].operator
-    runs = list(host_bound(HOST, framework="megatron-core"))
-    found = fit_framework(runs, "megatron-core")
+    share = FRAMEWORKS["megatron-tests"].operator
+    runs = list(host_bound(HOST, framework="megatron-tests"))
+    found = fit_framework(runs, "megatron-tests")
     assert found is not None
     assert found.operator == found.collective == pytest.approx(share)
     assert fit_framework(runs, "compiled") is None

@@ -199,7 +199,8 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
          {"framework": "compiled", "loss": "eager", "optimizer": "adam"}, []),
         (TITAN_2024.replace("batch_size = 2", "batch_size = 2\nenable_cpu_offload = true"), 64,
          {"optimizer": "adam"}, ["training.enable_cpu_offload"]),
-        (NEMO, 16, {"gradients": "float32", "optimizer": "adam"}, []),
+        (NEMO, 16,
+         {"framework": "megatron-core", "gradients": "float32", "optimizer": "adam"}, []),
         (AXOLOTL, 8, {"optimizer": "adam"}, ["fsdp offloading"]),
         (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
         (MICS, 64, {}, ["zero_optimization.zero_quantized_weights"]),
@@ -207,7 +208,7 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
         (FSDP, 2, {}, ["fsdp_config.fsdp_offload_params"]),
         (PLUGIN, 2, {}, ["deepspeed_config.offload_optimizer_device",
                          "deepspeed_config.offload_param_device"]),
-        (MEGATRON_LM, 8, {"gradients": "float32"}, []),
+        (MEGATRON_LM, 8, {"framework": "megatron-core", "gradients": "float32"}, []),
         (NANOTRON, 8, {"gradients": "float32", "optimizer": "adam"}, []),
     ],
 )  # fmt: skip

@@ -30,6 +30,7 @@ from shardwise.trainers.pipelines import SCHEDULES, price_pipeline, trainer_stag
 from shardwise.trainers.plan_pipeline import pipeline_for
 from shardwise.trainers.read import configuration_of
 from shardwise.trainers.spaces import space_of
+from shardwise.trainers.stated import with_stated
 
 MACHINE = load_hardware("dgx-h100")
 OPTIONS = Options(micro_batches=(8,))
@@ -60,10 +61,11 @@ def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
     trainer = name_of(planned)
     model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
     space = space_of(trainer)
+    options = with_stated(OPTIONS, space.implies, ())
     steps = [
         one.pipeline.step_s
         for stages in (2, 4)
-        for schedule, cut in trainer_stages(model, model.costed(stages, 8, OPTIONS, quiet), trainer)
+        for schedule, cut in trainer_stages(model, model.costed(stages, 8, options, quiet), trainer)
         for one in piped_practices(cut, schedule, space.allows, quiet)
         if one.pipeline.fits
     ]
@@ -122,11 +124,13 @@ def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, train
     """Of two stages a rank, which torchtitan has anyway."""
     model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
     allowed = space_of(trainer).allows
-    cut = model.costed(4, 8, OPTIONS, quiet, 3)
+    options = with_stated(OPTIONS, space_of(trainer).implies, ())
+    cut = model.costed(4, 8, options, quiet, 3)
     one = next(iter(piped_practices(cut, "interleaved", allowed, quiet)))
     planned = replace(
         pipeline_document(one.pipeline, 0.0, 0.0),
         trainer=PlannedTrainer(trainer, one.practice.parallelism, 1024, None, None, "float32"),
+        kernels=options.light_kernels,
     )
     assert planned.ranks == 4 and planned.stages_per_rank == 3 and len(planned.stages) == 12
     assert [stage.first_device for stage in planned.stages] == [0, 2, 4, 6] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ mode = "none"
 @pytest.fixture(scope="module")
 def gpt2() -> Graph:
     return read_graph(shipped_graph("gpt2"))
+
+
+MEGATRON_S = Options(
+    micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto", framework="megatron-core"
+)
+"""The options of a step of Megatron's flags above."""
 
 
 def configured(text: str) -> Configuration:
@@ -121,9 +128,7 @@ def test_interleaved_stages_are_priced_beside_others(gpt2: Graph) -> None:
     assert document.pipeline.predicted == same.pipeline.predicted
     assert document.stages_per_rank == document.pipeline.stages_per_rank == 2
     assert document.stages == 2 and len(document.pipeline.stages) == 4
-    stages = UniformModel(gpt2, MACHINE, 8, scattered=True).costed(
-        2, 8, Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto"), quiet, 2
-    )
+    stages = UniformModel(gpt2, MACHINE, 8, scattered=True).costed(2, 8, MEGATRON_S, quiet, 2)
     own = priced_in(stages, "interleaved", configured(FLAGS).parallelism, quiet)
     assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
     texts = {one.text: one for one in document.alternatives}
@@ -201,7 +206,7 @@ def test_unequal_stages_of_torchtitan_are_noted() -> None:
 def test_the_price_is_that_of_equal_stages(gpt2: Graph, text: str, zero: int) -> None:
     document, read = priced(gpt2, text), configured(text)
     model = UniformModel(gpt2, MACHINE, 8, scattered=read.trainer == "megatron")
-    options = Options(micro_batches=(8,), zero=(0, 1, 2, 3), recompute="auto")
+    options = MEGATRON_S if read.trainer == "megatron" else replace(MEGATRON_S, framework="eager")
     stages = model.costed(read.stages, 8, options, quiet)
     own = priced_in(stages, read.schedule, read.parallelism, quiet)
     assert own is not None and read.parallelism.zero == zero

@@ -11,6 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 from click.testing import CliRunner
+from msgspec import UNSET
 
 import shardwise
 from harness.models.comparison_models import residual_block
@@ -29,6 +30,7 @@ from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.spaces import SPACES
+from shardwise.trainers.stated import with_stated
 
 GPUS, GIB = 8, 2**30
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
@@ -43,14 +45,13 @@ def gpt2() -> Graph:
     return read_graph(shipped_graph("gpt2"))
 
 
-@pytest.fixture(scope="module")
-def every(gpt2: Graph) -> dict[Parallelism, list[Step]]:
+def every(graph: Graph, options: Options) -> dict[Parallelism, list[Step]]:
     """Every strategy of the whole model, replayed with its fastest and its smallest copies."""
     steps: dict[Parallelism, list[Step]] = {}
-    for count in OPTIONS.micro_batches:
-        problem = problem_of(gpt2, MACHINE, GPUS, OPTIONS, count)
+    for count in options.micro_batches:
+        problem = problem_of(graph, MACHINE, GPUS, options, count)
         known = practitioners(problem, allowed=lambda one: True)
-        for one in replayed(Replayer(problem, OPTIONS.step), known, 0.0):
+        for one in replayed(Replayer(problem, options.step), known, 0.0):
             steps.setdefault(one.practice.parallelism, []).append(one.step)
     return steps
 
@@ -66,14 +67,13 @@ def trainer_of(plan: Plan) -> PlannedTrainer:
 
 
 @pytest.mark.parametrize("name", ["torchtitan", "deepspeed"])
-def test_it_is_the_fastest_of_its_space(
-    name: str, gpt2: Graph, every: dict[Parallelism, list[Step]]
-) -> None:
+def test_it_is_the_fastest_of_its_space(name: str, gpt2: Graph) -> None:
     plan = plan_for(gpt2, MACHINE, GPUS, name, options=OPTIONS)
     trainer, predicted = trainer_of(plan), plan.predicted
+    known = every(gpt2, with_stated(OPTIONS, SPACES[name].implies, ()))
     fitting = {
         parallelism: min(step.time_s for step in steps if step.peak_bytes <= 4 * GIB)
-        for parallelism, steps in every.items()
+        for parallelism, steps in known.items()
         if SPACES[name].allows(parallelism) and min(step.peak_bytes for step in steps) <= 4 * GIB
     }
     assert predicted.replayed_time_s == min(fitting.values())
@@ -112,11 +112,28 @@ def test_the_plan_is_what_its_trainer_says(name: str) -> None:
     [("torchtitan", "fsdp2"), ("nanotron", "megatron"), ("deepspeed", "accelerate")],
 )
 def test_a_larger_space_is_no_slower(inner: str, outer: str) -> None:
-    of_inner, of_outer = of_block(inner).predicted, of_block(outer).predicted
+    """Of the same program, that of the inner trainer."""
+    options = with_stated(BLOCK_OPTIONS, SPACES[inner].implies, ())
+    wide = plan_for(BLOCK, MACHINE, GPUS, outer, options=options, given=SPACES[outer].implies)
+    of_inner, of_outer = of_block(inner).predicted, wide.predicted
     assert of_outer.replayed_time_s <= of_inner.replayed_time_s
-    unrestricted = advise.plan(BLOCK, MACHINE, GPUS, options=BLOCK_OPTIONS)
-    any_time_s = trainer_of(of_block(outer)).any_time_s
+    unrestricted = advise.plan(BLOCK, MACHINE, GPUS, options=options)
+    any_time_s = trainer_of(wide).any_time_s
     assert any_time_s == unrestricted.predicted.replayed_time_s <= of_outer.replayed_time_s
+
+
+def test_the_program_is_the_trainers_unless_it_is_given() -> None:
+    plan = of_block("megatron")
+    assert trainer_of(plan).implied == ["framework megatron-core", "gradients float32"]
+    assert (plan.framework, plan.kernels) == ("megatron-core", "fused")
+    assert "with framework megatron-core, gradients float32" in trainer_text(trainer_of(plan))
+    given = plan_for(
+        BLOCK, MACHINE, GPUS, "megatron", options=BLOCK_OPTIONS, given=("framework", "gradients")
+    )
+    assert trainer_of(given).implied is UNSET and given.framework == "eager"
+    other = replace(BLOCK_OPTIONS, framework="graphs")
+    assert plan_for(BLOCK, MACHINE, GPUS, "torchtitan", options=other).framework == "graphs"
+    assert trainer_of(of_block("deepspeed")).implied is UNSET
 
 
 def test_one_device() -> None:
