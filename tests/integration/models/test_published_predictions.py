@@ -348,7 +348,7 @@ def test_one_device_a_stage_is_priced_as_a_trainers_pipeline(folder: Path) -> No
     staged = StagedSubject.of(Captures([run], folder).graph(run))
     anew = predict_pipeline(run, staged).pipeline
     options = Options(
-        optimizer="adam", zero=(0,), recompute="never", framework="megatron-core",
+        optimizer="adam", zero=(0,), recompute="never", framework="megatron-tests",
         kernels=run.light_kernels, rerun=run.rerun_of_segments, step=run.step,
     )  # fmt: skip
     # On one device a stage nothing is scattered.

@@ -21,6 +21,7 @@ from shardwise.documents import Pipeline
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
+from shardwise.graph.step import step_of
 from shardwise.hardware import load_hardware
 from shardwise.peers.pipelines import piped_practices
 from shardwise.search.pipelines.uniform import UniformModel
@@ -135,7 +136,7 @@ def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, train
             1024,
             None,
             None,
-            "float32",
+            step_of(gpt2).dtype,
             gradients=options.step.gradients,
         ),
         kernels=options.light_kernels,
