@@ -1,4 +1,5 @@
-"""Sizes of jobs, from which estimates follow; when a job made its progress; who gave way.
+"""Sizes of jobs, from which estimates follow; when a job made its progress, and if it gave way.
+Runs that are held until an administrator accepts them.
 
 It only adds: releases from 0003 on still work.
 """
@@ -26,6 +27,8 @@ def upgrade() -> None:
         "jobs", sa.Column("gave_way", sa.Boolean(), server_default=sa.false(), nullable=False)
     )
     _index("tenant_id", "kind", "ended_at")
+    op.add_column("runs", sa.Column("held", sa.Text(), nullable=True))
+    op.add_column("runs", sa.Column("judged", sa.String(length=16), nullable=True))
 
 
 def downgrade() -> None:
@@ -33,6 +36,9 @@ def downgrade() -> None:
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         for name in (*_NEW, "gave_way"):
             batch_op.drop_column(name)
+    with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.drop_column("judged")
+        batch_op.drop_column("held")
 
 
 def _index(*columns: str) -> None:
