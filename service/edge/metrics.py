@@ -37,7 +37,7 @@ REFUSALS = ("unknown", "replayed", "expired")
 SOURCES = ("memory", "store", "joined", "computed")
 CONNECTION_REFUSALS = ("connections", "evicted", "head", "time", "malformed", "tls")
 OUTCOMES = ("done", "failed", "cancelled")
-"""Outcomes of a solve; rarer ones (crashed, returned, lost) have a series once they occur."""
+"""Outcomes of a solve; rarer ones (crashed, returned, lost, gave way) have one once they occur."""
 
 QUEUE_FRESH_S = 1.0
 

@@ -102,22 +102,24 @@ def judge_run(session: Session, launch: Launch, run_id: str, *, accepted: bool) 
 def accuracy(
     session: Session, tenant: str, graph_id: str | None, hardware_id: str | None
 ) -> dict[str, Any]:
-    """Returns the errors of the tenant's runs by model and hardware, the newest first."""
-    query = select(Run).where(Run.tenant_id == tenant, counts())
+    """Returns the errors of the tenant's runs by model and hardware, the newest first, and the
+    newest runs that wait for a verdict."""
+    query = select(Run).where(Run.tenant_id == tenant).options(defer(Run.document))
     if graph_id is not None:
         query = query.where(Run.graph_id == graph_id)
     if hardware_id is not None:
         query = query.where(Run.hardware_id == hardware_id)
-    newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(MOST_RUNS)
-    newest = newest.options(defer(Run.document))
+    newest = query.order_by(Run.created_at.desc(), Run.id.desc())
+    waiting = newest.where(Run.held.is_not(None), Run.judged.is_(None)).limit(LAST_RUNS)
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in session.scalars(newest):
+    for run in session.scalars(newest.where(counts()).limit(MOST_RUNS)):
         groups[run.graph_id, run.hardware_id].append(run)
     return {
         "schema": ACCURACY_SCHEMA,
         "items": [_group(runs) for runs in list(groups.values())[:MOST_GROUPS]],
         "runs": sum(len(runs) for runs in groups.values()),
         "most_runs": MOST_RUNS,
+        "held": [run_document(run) for run in session.scalars(waiting)],
     }
 
 

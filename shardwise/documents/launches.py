@@ -268,3 +268,5 @@ class Accuracy(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.a
     runs: int
     most_runs: int
     items: list[AccuracyGroup]
+    held: list[RunErrors] | UnsetType = UNSET
+    """The newest runs that do not count until an administrator accepts them."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from shardwise.capture import shipped_graph
 from shardwise.documents import CompareRequest, CurveRequest
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
+from worker.giving_way import HeldJob
 from worker.tasks import Worker
 
 LIMITS = Limits(1024, 1024)
@@ -168,6 +171,25 @@ def working(worker: Worker) -> Iterator[None]:
         worker.stopping.set()
         thread.join()
         worker.wait_until_idle(30.0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_of_two_jobs_that_outrun_theirs_one_gives_way(store: Database) -> None:
+    for gpus in (1, 2, 4):
+        asked(store, "a", comparison(gpus), 0.2)
+    worker = Worker(Settings(short_job_s=0.5), store, WorkerMetrics(), 2)
+    for gave_way in (False, True):
+        with store.write() as session:
+            claim = leases.claim_next(session, 30.0, 3)
+        assert claim is not None
+        held = HeldJob(replace(claim, gave_way=gave_way), monotonic() - 60.0, claim.cost_s)
+        worker._jobs[claim.token] = held
+    first, again = list(worker._jobs.values())
+    assert not worker._must_give_way(again.claim), "it gave way before"
+    again.claim = replace(again.claim, gave_way=False)
+    assert worker._must_give_way(first.claim)
+    assert not worker._must_give_way(again.claim), "a slot is being freed already"
+    assert worker._longest_s() == 0.5, "for short jobs alone"
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -154,14 +154,25 @@ def test_a_run_that_cannot_be_is_held_until_it_is_accepted(client: httpx.Client)
         return int(items[0]["count"]) if items else 0
 
     assert counted() == 1
+    waiting = client.get(f"/v1/accuracy?graph={graph}").json()["held"]
+    assert [run["id"] for run in waiting] == [held["id"]]
+    page = location.removeprefix("/v1")
+    for address in ("/accuracy", page):
+        assert "products alone take 0.4 s" in client.get(address).text
+    assert "Reject this run" in client.get(page).text
     at = f"{location}/runs/{held['id']}"
     for verb, verdict, count in (("accept", "accepted", 2), ("reject", "rejected", 1)):
         answer = client.post(f"{at}/{verb}")
         assert answer.status_code == 200, answer.text
         assert [run["judged"] for run in answer.json()["runs"]] == [None, verdict]
         assert counted() == count
+    assert client.get(f"/v1/accuracy?graph={graph}").json()["held"] == []
     last = client.get("/v1/audit").json()["items"][0]
     assert (last["action"], last["target"]) == ("runs.reject", f"{at}/reject")
+    own = {"Origin": str(client.base_url).rstrip("/")}
+    clicked = client.post(f"{page}/runs/{held['id']}/accept", headers=own)
+    assert (clicked.status_code, clicked.headers["Location"], counted()) == (303, page, 2)
+    assert "Accepted by an administrator" in client.get(page).text
     answer = client.post(f"{location}/runs/{sound['id']}/accept")
     assert (answer.status_code, answer.json()["field"]) == (422, "run")
     assert client.post(f"{location}/runs/run_none/accept").status_code == 404
