@@ -25,7 +25,10 @@ CLOCK = 0.9
 """Share of the roofline's time that a step takes at the least: clocks may exceed a data sheet's."""
 
 QUICKER, SLOWER = 20.0, 100.0
-"""How many times quicker or slower than predicted a plausible time is, at most."""
+"""How many times less or more than predicted is plausible, at most."""
+
+BUSY_S = 5.0
+"""Seconds by which a busy host may delay even a step of microseconds."""
 
 MEMORY = 1.1
 """A peak over a device's memory beyond this is not one of that device."""
@@ -138,7 +141,8 @@ def _implausible(
         error = getattr(errors, name)
         if error is None or (name == "communication" and _is_within(values)):
             continue
-        if error + 1.0 > SLOWER or error + 1.0 < 1.0 / QUICKER:
+        more = (values[name] or 0.0) > BUSY_S and error + 1.0 > SLOWER
+        if more or error + 1.0 < 1.0 / QUICKER:
             return f"{name}: {error + 1.0:.3g} times what the plan predicts"
     return None
 

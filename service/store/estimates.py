@@ -25,8 +25,9 @@ NEWEST = 100
 
 LEAST_S = 0.1
 
-TIME_LIMIT = f"{PREFIX}time-limit"
-"""A job that failed so took at least its time; other failures say nothing of other jobs."""
+STOPPED = (f"{PREFIX}time-limit", f"{PREFIX}worker-lost")
+"""A job that failed so would have taken longer; one that failed otherwise fails after its time
+again, and says nothing of other jobs."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +49,27 @@ def estimate_of(
     """Returns the estimate for a question on a graph with this summary; at most `longest_s`."""
     model_s = seconds_of(question.document, summary)
     size = size_of(question.document, summary)
-    cost_s = _failed_after(session, tenant, question.content_id)
-    if cost_s is None:
-        cost_s = corrected_s(model_s, size, _past(session, tenant, question.kind))
+    cost_s = corrected_s(model_s, size, _past(session, tenant, question.kind))
+    cost_s = _by_failure(session, tenant, question.content_id, cost_s)
     return Estimate(model_s, min(max(cost_s, LEAST_S), longest_s), size)
 
 
-def _failed_after(session: Session, tenant: str, content_id: str) -> float | None:
-    """Returns the seconds after which the same question last failed, if that is how it ended."""
-    took_s, state = session.execute(
-        select(Job.took_s, Job.state)
+def _by_failure(session: Session, tenant: str, content_id: str, cost_s: float) -> float:
+    """Returns the estimate of a question, by how long it took to fail if it last did."""
+    took_s, error = session.execute(
+        select(Job.took_s, Job.error)
         .where(Job.tenant_id == tenant, Job.content_id == content_id, Job.took_s.is_not(None))
         .order_by(Job.created_at.desc())
         .limit(1)
-    ).first() or (None, "")
-    return took_s if state == "failed" else None
+    ).first() or (None, None)
+    if took_s is None or error is None:
+        return cost_s
+    return max(float(took_s), cost_s) if error["type"] in STOPPED else float(took_s)
 
 
 def _past(session: Session, tenant: str, kind: str) -> list[tuple[Size, float, float]]:
-    """Returns size, start value and time of the tenant's newest jobs of this kind."""
+    """Returns size, start value and time of the tenant's newest jobs of this kind; of one that was
+    stopped its time if that is longer."""
     rows = session.execute(
         select(Job.size, Job.model_s, Job.took_s, Job.error)
         .where(Job.tenant_id == tenant, Job.kind == kind, Job.took_s.is_not(None))
@@ -75,7 +78,7 @@ def _past(session: Session, tenant: str, kind: str) -> list[tuple[Size, float, f
         .limit(NEWEST)
     )
     return [
-        (size, model_s, took_s)
+        (size, model_s, took_s if error is None else max(took_s, model_s))
         for size, model_s, took_s, error in rows
-        if size and model_s and took_s and (error is None or error["type"] == TIME_LIMIT)
+        if size and model_s and took_s and (error is None or error["type"] in STOPPED)
     ]

@@ -110,6 +110,14 @@ def test_a_question_that_failed_is_estimated_by_its_failure(store: Database) -> 
     assert estimated_s(store, "a", comparison(8)) != 500.0
 
 
+@pytest.mark.parametrize("slug", ["time-limit", "worker-lost"])
+def test_a_job_that_was_stopped_early_shortens_no_estimate(store: Database, slug: str) -> None:
+    start_s = estimated_s(store, "a", comparison(8))
+    ended(store, "a", comparison(8), 0.2, failure(slug, "stopped"))
+    assert estimated_s(store, "a", comparison(8)) == pytest.approx(start_s)
+    assert estimated_s(store, "a", comparison(16)) > start_s
+
+
 def asked(store: Database, tenant: str, question: Question, cost_s: float) -> str:
     with store.write() as session:
         job, created = find_or_make_job(

@@ -83,14 +83,16 @@ def test_what_cannot_be_is_held(document: dict[str, Any], why: str) -> None:
 
 def test_what_can_be_counts() -> None:
     tiny = {**PLAN, "predicted": {**PLAN["predicted"], "communication_s": 1e-9}}
+    quick = {**PLAN, "predicted": {"replayed_time_s": 1e-4, "compute_s": 1e-4}}
     for document, plan in (
+        (measurement(0.5), quick),
         (measurement(0.37), PLAN),
         (measurement(60.0), PLAN),
         (measurement(1.0, communication_s=0.5), tiny),
         (measurement(1.0, peak_bytes=None), {**PLAN, "predicted": {}}),
     ):
         assert of(document, plan).held is None
-    assert of(measurement(1.0, communication_s=1.5), tiny).held is not None
+    assert of(measurement(1.0, communication_s=6.0), tiny).held is not None
 
 
 def test_fast_convolutions_lower_the_roofline() -> None:
