@@ -20,10 +20,13 @@ from shardwise.cost.named_options import PINS
 Size = dict[str, float | str]
 """Features by name. A release may add some: both jobs need not have the same ones."""
 
-NUMBER, NAME, PLACE = 0.5, 1.5, 0.5
+NUMBER, NAME, PLACE = 0.7, 1.5, 0.5
 """How much a factor of e, another name, and another graph or profile matter."""
 
 LIKENESS_OF_START = 0.05
+
+NEAREST = 5
+"""Past jobs that count: many that are less alike must not outvote one of the same size."""
 
 EXACT = 1e-4
 """An epsilon below this counts as this."""
@@ -82,12 +85,11 @@ def _distance(name: str, one: float | str, other: float | str) -> float:
 def corrected_s(start_s: float, size: Size, past: Sequence[tuple[Size, float, float]]) -> float:
     """Returns the seconds of a job whose start value is `start_s`, by past jobs.
 
-    `past` has the size, the start value and the time taken of each, in seconds above 0. Each counts
-    by its likeness: the factor by which it missed its start value is the new job's too.
+    `past` has the size, the start value and the time taken of each, in seconds above 0. The nearest
+    count, each by its likeness: the factor by which it missed its start value is the new job's too.
     """
-    weight, missed = LIKENESS_OF_START, 0.0
-    for other, model_s, took_s in past:
-        like = likeness(size, other)
-        weight += like
-        missed += like * log(took_s / model_s)
+    missed_by = [(likeness(size, other), log(took_s / model_s)) for other, model_s, took_s in past]
+    nearest = sorted(missed_by, key=lambda each: -each[0])[:NEAREST]
+    weight = LIKENESS_OF_START + sum(like for like, _ in nearest)
+    missed = sum(like * factor for like, factor in nearest)
     return start_s * exp(missed / weight)

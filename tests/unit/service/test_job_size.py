@@ -33,7 +33,7 @@ def test_likeness_is_of_what_a_search_is_asked() -> None:
         {"micro_batches": [1]},
     ):
         assert likeness(plan(), plan(**options)) < 0.2, options
-        assert likeness(plan(8, **options), plan(16, **options)) > 0.8, options
+        assert likeness(plan(8, **options), plan(16, **options)) > 0.75, options
     assert likeness(plan(epsilon=0.0), plan(epsilon=1e-9)) == 1.0
 
 
@@ -59,3 +59,6 @@ def test_jobs_of_like_size_count_and_others_do_not() -> None:
     slow = [(unlike, 8.0, 160.0)]
     assert corrected_s(8.0, unlike, quick + slow) > 120.0
     assert corrected_s(8.0, like, quick + slow) < 9.0
+    larger = [(plan(64), 20.0, 2000.0)] * 50
+    assert corrected_s(8.0, like, [*larger, (like, 8.0, 8.0)]) < 40.0, "the nearest counts most"
+    assert corrected_s(8.0, plan(48), [*quick, *larger]) > 200.0
