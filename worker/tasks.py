@@ -25,6 +25,7 @@ from service.store.database import Database
 from service.store.graphs import graph_content
 from service.store.leases import Claim
 from service.store.results import etag_of
+from worker.giving_way import GaveWay, HeldJob
 from worker.solving import Answered, Child, Failed, Lost, Progress, Stopped
 
 log = logging.getLogger(__name__)
@@ -40,21 +41,8 @@ class Returned:
     """The worker is stopping: the job goes back to the queue."""
 
 
-Outcome = Answered | Failed | Stopped | Lost | Returned
+Outcome = Answered | Failed | Stopped | Lost | Returned | GaveWay
 _UNHEARD = object()
-
-
-@dataclass
-class HeldJob:
-    """A job of this worker: when it was claimed, and what its tenant was charged for it."""
-
-    claim: Claim
-    since: float
-    charged_s: float
-
-    def is_short(self, short_job_s: float) -> bool:
-        """Returns whether it was estimated to be short, and has been until now."""
-        return max(self.claim.cost_s, monotonic() - self.since) <= short_job_s
 
 
 @dataclass
@@ -128,8 +116,26 @@ class Worker:
         short_s = self.settings.short_job_s
         if not short_s or self.slots == 1:
             return None
-        long = sum(not job.is_short(short_s) for job in list(self._jobs.values()))
-        return short_s if long >= self.slots - 1 else None
+        return short_s if self._long(short_s) >= self.slots - 1 else None
+
+    def _long(self, short_s: float) -> int:
+        return sum(not job.is_short(short_s) for job in list(self._jobs.values()))
+
+    def _must_give_way(self, claim: Claim) -> bool:
+        """Returns whether a short job waits and this one holds the slot for it (giving_way.py)."""
+        job, short_s = self._jobs[claim.token], self.settings.short_job_s
+        if self.slots == 1 or not job.outruns(short_s):
+            return False
+        with self._claiming:  # one at a time: a single slot is for short jobs
+            job.gives_way = self._long(short_s) >= self.slots and self._short_waits(short_s)
+        return job.gives_way
+
+    def _short_waits(self, short_s: float) -> bool:
+        try:
+            with self.database.read() as session:
+                return leases.short_waits(session, short_s, self.settings.max_running)
+        except StoreUnavailable:
+            return False
 
     def _any_waiting(self) -> bool:
         with self.database.read() as session:
@@ -169,6 +175,9 @@ class Worker:
         seconds = monotonic() - started
         self.metrics.solves.labels(claim.kind, outcome).inc()
         self.metrics.duration.labels(claim.kind).observe(seconds)
+        self.metrics.estimates.ended(
+            claim.kind, outcome, seconds, claim.cost_s, gave_way=claim.gave_way
+        )
         log.info(
             "%s %s",
             claim.kind,
@@ -228,6 +237,9 @@ class Worker:
                     return None
                 if wish is not _UNHEARD:
                     renewed = clock
+                if wish is False and self._must_give_way(claim):
+                    short_s = self.settings.short_job_s
+                    return self._jobs[claim.token].gave_way(progress, short_s)
                 if wish is True and kill_at == float("inf"):
                     child.cancel()
                     kill_at = clock + STOPS_WITHIN_S
@@ -289,6 +301,8 @@ class Worker:
                 log.error("the child ended with %s: %s", event.status, event.errors)
                 recorded, outcome = leases.give_back(session, claim, counts=True), "crashed"
                 leases.close_hopeless(session, self.settings.max_attempts, claim.job_id)
+            elif isinstance(event, GaveWay):
+                recorded, outcome = leases.give_way(session, claim, event.cost_s), "gave way"
             else:
                 recorded, outcome = leases.give_back(session, claim, counts=False), "returned"
             if recorded:

@@ -48,12 +48,8 @@ def plan_of(client: httpx.Client, gpus: int = 2) -> dict[str, Any]:
 
 def measurement(plan: dict[str, Any], ratio: float) -> dict[str, Any]:
     """Returns what a run of the plan reports: every time is `ratio` of the prediction."""
-    predicted = {
-        "replayed_time_s": 1.0,
-        "compute_s": 0.8,
-        "communication_s": 0.4,
-        "peak_bytes": 8e9,
-    }
+    predicted = plan["predicted"]
+    step_s, peak = ratio * predicted["replayed_time_s"], 0.95 * predicted["peak_bytes"]
     return {
         "schema": "shardwise.measurement/1",
         "plan": plan["id"],
@@ -64,10 +60,15 @@ def measurement(plan: dict[str, Any], ratio: float) -> dict[str, Any]:
         "nodes": plan.get("nodes"),
         "gpus": plan["gpus"],
         "steps": 20,
-        "iteration_s": {"median": ratio, "p10": 0.9 * ratio, "p90": 1.1 * ratio, "all": [ratio]},
-        "compute_s": 0.8 * ratio,
-        "communication_s": 0.4 * ratio,
-        "peak_bytes": {"max": 7.6e9, "per_rank": [7.6e9]},
+        "iteration_s": {
+            "median": step_s,
+            "p10": 0.9 * step_s,
+            "p90": 1.1 * step_s,
+            "all": [step_s],
+        },
+        "compute_s": ratio * predicted["compute_s"],
+        "communication_s": ratio * predicted["communication_s"],
+        "peak_bytes": {"max": peak, "per_rank": [peak] * plan["gpus"]},
         "predicted": predicted,
         "errors": {
             "iteration": ratio - 1,

@@ -1,4 +1,4 @@
-"""Launches as plain HTTP calls, and the measurement that a run of one reports."""
+"""Launches as plain HTTP calls, a plan that one may run, and the measurement that it reports."""
 
 from __future__ import annotations
 
@@ -31,15 +31,38 @@ def ended(client: httpx.Client, location: str) -> dict[str, Any]:
     return launched
 
 
+PLAN: dict[str, Any] = {
+    "schema": "shardwise.plan/1",
+    "id": "sha256:p",
+    "graph": "sha256:g",
+    "graph_name": "toy",
+    "hardware": "l4",
+    "hardware_id": load_hardware("l4").id,
+    "gpus": 1,
+    "nodes": 1,
+    "predicted": {
+        "compute_s": 1.0,
+        "communication_s": 0.0,
+        "replayed_time_s": 1.0,
+        "peak_bytes": 1e9 / 0.95,
+        "model_flops_utilisation": 0.4,
+    },
+}
+"""As far as the service reads it."""
+
+OF_PLAN: dict[str, Any] = {"kind": "run", "entry_point": "train", "plan": PLAN}
+"""What asks for a launch of that plan."""
+
+
 def measurement(ratio: float = 1.2, **more: Any) -> dict[str, Any]:
-    l4 = load_hardware("l4")
+    """Returns what a run of the plan reports whose times are `ratio` of the predicted ones."""
     return {
         "schema": "shardwise.measurement/1",
         "plan": "sha256:p",
         "graph": "sha256:g",
         "graph_name": "toy",
         "hardware": "l4",
-        "hardware_id": l4.id,
+        "hardware_id": PLAN["hardware_id"],
         "gpus": 1,
         "nodes": 1,
         "steps": 10,

@@ -16,6 +16,7 @@ from sqlalchemy import func, select
 
 from service.base.store_failures import StoreUnavailable
 from service.cluster.measurements import Errors
+from service.edge.estimate_metrics import EstimateMetrics
 from service.questions.question import KINDS
 from service.store.agents import count_agents
 from service.store.database import Database, now
@@ -36,7 +37,7 @@ REFUSALS = ("unknown", "replayed", "expired")
 SOURCES = ("memory", "store", "joined", "computed")
 CONNECTION_REFUSALS = ("connections", "evicted", "head", "time", "malformed", "tls")
 OUTCOMES = ("done", "failed", "cancelled")
-"""Outcomes of a solve; rarer ones (crashed, returned, lost) have a series once they occur."""
+"""Outcomes of a solve; rarer ones (crashed, returned, lost, gave way) have one once they occur."""
 
 QUEUE_FRESH_S = 1.0
 
@@ -181,6 +182,7 @@ class WorkerMetrics:
             "shardwise_rings_repeated", "Jobs that were rung for again.", registry=self.registry
         )
         self.webhooks = WebhookMetrics(self.registry)
+        self.estimates = EstimateMetrics(self.registry)
         for kind in KINDS:
             self.duration.labels(kind)
             for outcome in OUTCOMES:

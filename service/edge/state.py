@@ -23,7 +23,6 @@ from service.edge.watch import Watch
 from service.questions.graph_digest import Digests
 from service.questions.preset_graphs import PresetGraphs
 from service.store.database import Database
-from service.store.estimates import Estimates
 from service.store.launch_tables import Launch
 from service.store.queue_view import QueueView
 from service.store.tables import Job
@@ -52,7 +51,6 @@ class State:
     queue: QueueView
     presets: PresetGraphs
     docs: DocsTree
-    estimates: Estimates = field(default_factory=Estimates)
     digests: Digests = field(default_factory=Digests)
     logins: Logins | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -26,7 +26,7 @@ from service.questions.question import (
     quote_question,
 )
 from service.questions.search_options import options_from_query
-from service.store.estimates import Estimate
+from service.store.estimates import Estimate, estimate_of
 from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
 from service.store.job_search import JobFilter, find_jobs, words_of
@@ -223,9 +223,7 @@ def job_of(context: RequestContext, question: Question) -> tuple[Job, bool]:
 
     def estimate() -> Estimate:
         longest_s = float(context.limit("solve_time_s"))
-        return context.state.estimates.of(
-            context.session, context.tenant, question, summary, longest_s
-        )
+        return estimate_of(context.session, context.tenant, question, summary, longest_s)
 
     return find_or_make_job(
         context.session,

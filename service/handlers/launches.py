@@ -165,7 +165,7 @@ def _item(launch: Launch) -> dict[str, Any]:
 def get_launch(context: RequestContext, launch_id: str) -> Result:
     """Returns one launch with its assignments and what it measured."""
     return Result(
-        document=_whole(context, find_launch(context.session, context.tenant, launch_id[:80]))
+        document=whole_launch(context, find_launch(context.session, context.tenant, launch_id[:80]))
     )
 
 
@@ -181,10 +181,11 @@ def remove_launch(context: RequestContext, launch_id: str) -> Result:
         forget_launch(context.session, context.tenant, launch_id[:80])
         return Result(204)
     launch = stop_launch(context.session, context.tenant, launch_id[:80])
-    return Result(200, _whole(context, launch))
+    return Result(200, whole_launch(context, launch))
 
 
-def _whole(context: RequestContext, launch: Launch) -> dict[str, Any]:
+def whole_launch(context: RequestContext, launch: Launch) -> dict[str, Any]:
+    """Returns a launch with its assignments and runs."""
     return {
         **launch_document(launch),
         "assignments": [part_document(part) for part in parts_of(context.session, launch)],

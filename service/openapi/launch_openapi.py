@@ -84,6 +84,7 @@ delete_launch = route(
         )
     ],
 )
+judge_run = route({200: ("The launch as it is now", json_body("Launch"))}, (*CHANGES, 404))
 launch_events = route(
     {
         200: (

@@ -65,6 +65,12 @@ router.add_api_route("/launches/{launch_id}", launches.show, methods=["GET", "HE
 router.add_api_route("/launches/{launch_id}/events", launches.events, methods=["GET", "HEAD"])
 router.add_api_route("/launches/{launch_id}/lines", launches.lines, methods=["GET", "HEAD"])
 router.add_api_route("/launches/{launch_id}/stop", launches.stop, methods=["POST"])
+router.add_api_route(
+    "/launches/{launch_id}/runs/{run_id}/accept", launches.accept, methods=["POST"]
+)
+router.add_api_route(
+    "/launches/{launch_id}/runs/{run_id}/reject", launches.reject, methods=["POST"]
+)
 router.add_api_route("/accuracy", accuracy.show, methods=["GET", "HEAD"])
 router.add_api_route("/usage", usage.show, methods=["GET", "HEAD"])
 router.add_api_route("/keys", keys.show_all, methods=["GET", "HEAD"])

@@ -1,4 +1,4 @@
-"""Estimates the cost of a question, in seconds of solving, before any of it is computed.
+"""The start value of a question's estimate, in seconds of solving; past jobs correct it.
 
     solve    = START + Σ over searches · recomputation · counts
     search   = FIXED + PER_OPERATOR · operators + PER_ASSIGNMENT · assignments
@@ -6,8 +6,8 @@
 `assignments` is how many splits a group of operators has on the mesh: it follows from the factors
 of the number of GPUs, and is why 16 GPUs cost more than 13. `recomputation` is a factor where every
 group may recompute, `counts` the numbers of micro-batches that are searched to their end. The terms
-were fitted to the shipped graphs on one core of 2024, those of replayed times in 2026; the rest,
-how hard a graph is and how fast a host, is corrected by the times of past jobs
+were fitted to the shipped graphs on one core of 2024, those of replayed times in 2026. How hard a
+graph is and how fast a host show the tenant's past jobs of like size, which outweigh this
 (service/store/estimates.py). Pipelines are further searches, of their stages.
 
 Devices of several kinds are computed once for each of their groups, with the proportions of their
@@ -26,7 +26,7 @@ from shardwise.advise import Options
 from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
 from shardwise.cost.mixed.cluster import mesh_of_blocks
 from shardwise.cost.named_options import PINS
-from shardwise.cost.options import AUTO
+from shardwise.cost.options import AUTO, TOFU
 from shardwise.cost.space import assignments_of_group
 from shardwise.hardware import (
     Blocks,
@@ -75,6 +75,15 @@ RECOMPUTATION = 1.6
 COUNTS_REPLAYED = {True: 2, False: 3}
 """Numbers of micro-batches whose replayed times are searched to the end, at most; others are given
 up. The first is near the memory limit."""
+
+EXACTNESS = 0.25
+"""Power of 1 / epsilon, from `COARSE` on: the whole frontier of sums. An epsilon of 0 counts as
+`EXACT`."""
+
+COARSE, EXACT = 0.01, 5e-7
+
+ONE_METHOD = 60.0
+"""Factor on a search of sums by a named method: `auto` leaves most of a chain to a quicker one."""
 
 SEVERAL_KINDS = 5.0
 """Factor on the time of a search for each group of devices: shares are choices besides splits."""
@@ -320,7 +329,16 @@ def _factor(options: Options, batch: int | None, near: bool) -> float:
     counts = len(options.counts(batch))
     if options.replays:
         counts = min(counts, COUNTS_REPLAYED[near])
-    return (RECOMPUTATION if options.recomputation == AUTO else 1.0) * counts
+    recomputation = RECOMPUTATION if options.recomputation == AUTO else 1.0
+    return recomputation * counts * _exactness(options, near)
+
+
+def _exactness(options: Options, near: bool) -> float:
+    """Returns a factor on searches of sums; those of replayed times take as long for any."""
+    if options.replays or options.method == TOFU:
+        return 1.0
+    method = 1.0 if options.method == AUTO else ONE_METHOD
+    return method if near else method * max(COARSE / max(options.epsilon, EXACT), 1.0) ** EXACTNESS
 
 
 def _node(question: Mapping[str, Any]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from service.edge.events import launch_events
 from service.edge.http import call_of, read, write
 from service.edge.state import state_of
+from service.handlers import held_runs
 from service.handlers import launches as handlers
 from service.handlers.agents import see_time
 from service.openapi import launch_openapi as doc
@@ -41,6 +42,20 @@ async def delete_launch(request: Request, launch_id: str) -> Response:
     """Stop a launch; an ended one stays as it is, or is deleted with `forget=true`."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
     return await write(request, handler, "launches.stop")
+
+
+@router.post("/{launch_id}/runs/{run_id}/accept", **doc.judge_run)
+async def accept_run(request: Request, launch_id: str, run_id: str) -> Response:
+    """Count a run that is held: it enters accuracy, alerts and refits."""
+    handler = partial(held_runs.accept_run, launch_id=launch_id, run_id=run_id)
+    return await write(request, handler, "runs.accept", "admin")
+
+
+@router.post("/{launch_id}/runs/{run_id}/reject", **doc.judge_run)
+async def reject_run(request: Request, launch_id: str, run_id: str) -> Response:
+    """Leave out a run that is held, for good or until it is accepted."""
+    handler = partial(held_runs.reject_run, launch_id=launch_id, run_id=run_id)
+    return await write(request, handler, "runs.reject", "admin")
 
 
 @router.get("/{launch_id}/logs", **doc.get_logs)

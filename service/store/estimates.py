@@ -1,99 +1,84 @@
-"""The estimated cost of a question: the model's, corrected by the times of past jobs.
+"""The estimated cost of a question: by the tenant's own past jobs of like size, nearest first.
 
-    cost_s = model_s · median of took_s / model_s
-
-over the tenant's own newest jobs of this kind on this graph; without any, over all tenants' newest
-jobs of the kind, which shows how fast the workers are. Another tenant's jobs on the same graph do
-not count: an estimate would reveal that they exist.
+A formula (service/questions/cost_model.py) is the start value, which past jobs correct by how alike
+they are (service/questions/job_size.py). Other tenants' jobs never count: their cheap questions
+would shorten this tenant's estimates, and an estimate would tell of what they ask.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
-from time import monotonic
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from service.base.problems import PREFIX
 from service.questions.cost_model import seconds_of
+from service.questions.job_size import Size, corrected_s, size_of
 from service.questions.question import Question
 from service.store.tables import Job
 
-OF_A_GRAPH = 9
-OF_A_KIND = 50
-"""Newest jobs whose median counts."""
-
-LEAST_OF_A_KIND = 3
-FRESH_S = 60.0
-"""How long the ratio of a kind is remembered."""
-
-RATIOS = (0.02, 50.0)
-"""Bounds of a correction: a ratio beyond them has another cause."""
+NEWEST = 100
+"""Past jobs of a kind that are compared: the tenant's newest."""
 
 LEAST_S = 0.1
+
+STOPPED = (f"{PREFIX}time-limit", f"{PREFIX}worker-lost")
+"""A job that failed so would have taken longer; one that failed otherwise fails after its time
+again, and says nothing of other jobs."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of solving: by the model alone, and corrected."""
+    """Seconds of solving: the start value, and by past jobs; and the size that it went by."""
 
     model_s: float
     cost_s: float
+    size: Size | None = None
 
 
-class Estimates:
-    """Estimates of one process, which remembers the ratios of kinds for a minute."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._of_kinds: dict[str, tuple[float, float]] = {}
-
-    def of(
-        self,
-        session: Session,
-        tenant: str,
-        question: Question,
-        summary: Mapping[str, Any],
-        longest_s: float,
-    ) -> Estimate:
-        """Returns the estimate for a question on a graph with this summary; at most `longest_s`."""
-        model_s = seconds_of(question.document, summary)
-        own = (Job.tenant_id == tenant, Job.graph_id == question.graph_id)
-        ratio = _ratio(session, question.kind, OF_A_GRAPH, 1, *own)
-        if ratio is None:
-            ratio = self._of_kind(session, question.kind)
-        return Estimate(model_s, min(max(model_s * ratio, LEAST_S), longest_s))
-
-    def _of_kind(self, session: Session, kind: str) -> float:
-        with self._lock:
-            known = self._of_kinds.get(kind)
-        if known is not None and monotonic() - known[0] < FRESH_S:
-            return known[1]
-        ratio = _ratio(session, kind, OF_A_KIND, LEAST_OF_A_KIND) or 1.0
-        with self._lock:
-            self._of_kinds[kind] = (monotonic(), ratio)
-        return ratio
+def estimate_of(
+    session: Session,
+    tenant: str,
+    question: Question,
+    summary: Mapping[str, Any],
+    longest_s: float,
+) -> Estimate:
+    """Returns the estimate for a question on a graph with this summary; at most `longest_s`."""
+    model_s = seconds_of(question.document, summary)
+    size = size_of(question.document, summary)
+    cost_s = corrected_s(model_s, size, _past(session, tenant, question.kind))
+    cost_s = _by_failure(session, tenant, question.content_id, cost_s)
+    return Estimate(model_s, min(max(cost_s, LEAST_S), longest_s), size)
 
 
-def _ratio(
-    session: Session, kind: str, newest: int, least: int, *which: ColumnElement[bool]
-) -> float | None:
-    """Returns the median of took over model of the newest done jobs.
+def _by_failure(session: Session, tenant: str, content_id: str, cost_s: float) -> float:
+    """Returns the estimate of a question, by how long it took to fail if it last did."""
+    took_s, error = session.execute(
+        select(Job.took_s, Job.error)
+        .where(Job.tenant_id == tenant, Job.content_id == content_id, Job.took_s.is_not(None))
+        .order_by(Job.created_at.desc())
+        .limit(1)
+    ).first() or (None, None)
+    if took_s is None or error is None:
+        return cost_s
+    return max(float(took_s), cost_s) if error["type"] in STOPPED else float(took_s)
 
-    Returns None if there are not enough of them.
-    """
+
+def _past(session: Session, tenant: str, kind: str) -> list[tuple[Size, float, float]]:
+    """Returns size, start value and time of the tenant's newest jobs of this kind; of one that was
+    stopped its time if that is longer."""
     rows = session.execute(
-        select(Job.took_s, Job.model_s)
-        .where(Job.kind == kind, Job.took_s.is_not(None), Job.state == "done", *which)
+        select(Job.size, Job.model_s, Job.took_s, Job.error)
+        .where(Job.tenant_id == tenant, Job.kind == kind, Job.took_s.is_not(None))
+        .where(or_(Job.state == "done", Job.state == "failed"))
         .order_by(Job.ended_at.desc())
-        .limit(newest)
+        .limit(NEWEST)
     )
-    ratios = [took / model for took, model in rows if took and model]
-    if len(ratios) < least:
-        return None
-    low, high = RATIOS
-    return min(max(median(ratios), low), high)
+    return [
+        (size, model_s, took_s if error is None else max(took_s, model_s))
+        for size, model_s, took_s, error in rows
+        if size and model_s and took_s and (error is None or error["type"] in STOPPED)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, delete, func, select
+from sqlalchemy import Select, delete, func, or_, select
 from sqlalchemy.orm import Session, defer
 
 from service.base.problems import not_found
@@ -156,6 +156,29 @@ def base_of(
         if builtin is not None and _is_with_nodes(builtin, nodes, hardware_id):
             return builtin.id, name
     return (hardware_id or "")[:71], name
+
+
+def known_profile(session: Session, tenant: str, hardware_id: str, name: str) -> Hardware | None:
+    """Returns the tenant's profile of this id, else the built-in one of this name."""
+    row = session.get(HardwareProfile, (tenant, hardware_id))
+    if row is not None:
+        return hardware_from_document(row.document)
+    return load_hardware(name) if name in list_builtin() else None
+
+
+def uploaded_profile(session: Session, tenant: str, name: str) -> Hardware | None:
+    """Returns what bounds measurements of this name: the newest profile of it that the tenant
+    uploaded, else the built-in one; measured ones come from the same agents."""
+    document = session.scalar(
+        select(HardwareProfile.document)
+        .where(HardwareProfile.tenant_id == tenant, HardwareProfile.name == name)
+        .where(or_(HardwareProfile.origin.is_(None), HardwareProfile.origin == "uploaded"))
+        .order_by(HardwareProfile.created_at.desc())
+        .limit(1)
+    )
+    if document is not None:
+        return hardware_from_document(document)
+    return load_hardware(name) if name in list_builtin() else None
 
 
 def _is_with_nodes(hardware: Hardware, nodes: int, hardware_id: str | None) -> bool:

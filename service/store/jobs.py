@@ -96,6 +96,7 @@ def find_or_make_job(
         cost_s=cost_s,
         turn_s=turn_s(cost_s, now()),
         model_s=None if cost is None else cost.model_s,
+        size=None if cost is None else cost.size,
     )
     if created and active == 0:
         start_among_others(session, tenant)

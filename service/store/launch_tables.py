@@ -180,10 +180,15 @@ class LogLine(Base):
     through_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
+JUDGED = ACCEPTED, REJECTED = ("accepted", "rejected")
+
+
 class Run(Base):
     """A measurement of a launch: the measured values, and the error of the plan.
 
-    The errors are relative and signed: measured over predicted, less 1.
+    The errors are relative and signed: measured over predicted, less 1. `held` is why no run can
+    have measured this (None: it counts); `judged` is what an administrator said of it, one of
+    `JUDGED`.
     """
 
     __tablename__ = "runs"
@@ -210,3 +215,5 @@ class Run(Base):
     peak_error: Mapped[float | None] = mapped_column(Double)
     document: Mapped[dict[str, Any]] = mapped_column(JSON)
     size_bytes: Mapped[int] = mapped_column(Integer, server_default="0")
+    held: Mapped[str | None] = mapped_column(Text)
+    judged: Mapped[str | None] = mapped_column(String(16))

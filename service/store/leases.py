@@ -10,10 +10,11 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.base.problems import failure
+from service.questions.fair_order import turn_s
 from service.store.attained import charge, weight_of
 from service.store.database import now
 from service.store.insert import insert_new
@@ -38,6 +39,7 @@ class Claim:
     attempts: int
     limits: dict[str, Any]
     cost_s: float
+    gave_way: bool = False
 
 
 def _expired() -> ColumnElement[bool]:
@@ -85,6 +87,7 @@ def claim_next(
         job.attempts,
         tenant.limits,
         job.cost_s,
+        job.gave_way,
     )
     charge(session, claim.tenant_id, claim.cost_s, weight_of(claim.limits))
     return claim
@@ -127,6 +130,8 @@ def _take(session: Session, lease_s: float, jobs: Select[Any]) -> str | None:
             lease_expires_at=now() + lease_s,
             attempts=Job.attempts + 1,
             started_at=func.coalesce(Job.started_at, now()),
+            claimed_at=now(),
+            progress_at=None,
         )
         .returning(Job.id)
         .execution_options(synchronize_session=False)
@@ -149,6 +154,14 @@ def any_waiting(session: Session, longest_s: float | None = None) -> bool:
     if longest_s is not None:
         idle = and_(idle, Job.cost_s <= longest_s)
     return session.scalar(select(Job.id).where(idle).limit(1)) is not None
+
+
+def short_waits(session: Session, longest_s: float, max_running: int) -> bool:
+    """Returns whether a job of at most this estimate waits for nothing but a slot."""
+    short = [Job.state == "queued", Job.cost_s <= longest_s, Job.cancel_requested.is_(False)]
+    if full := _with_most_running(session, max_running):
+        short.append(Job.tenant_id.not_in(full))
+    return session.scalar(select(Job.id).where(*short).limit(1)) is not None
 
 
 def settle(session: Session, claim: Claim, took_s: float, charged_s: float) -> None:
@@ -194,7 +207,12 @@ def keep_alive(
     row = session.execute(
         update(Job)
         .where(_is_leased(claim))
-        .values(stage=stage[:200], progress=progress, lease_expires_at=now() + lease_s)
+        .values(
+            stage=stage[:200],
+            progress=progress,
+            progress_at=case((Job.progress == progress, Job.progress_at), else_=now()),
+            lease_expires_at=now() + lease_s,
+        )
         .returning(Job.cancel_requested)
     ).first()
     return None if row is None else bool(row[0])
@@ -249,8 +267,17 @@ def _end(session: Session, claim: Claim, state: str, **values: Any) -> bool:
     return row is not None
 
 
-def give_back(session: Session, claim: Claim, *, counts: bool) -> bool:
-    """Queues the job again. Returns False if the lease is lost.
+def give_way(session: Session, claim: Claim, cost_s: float) -> bool:
+    """Queues a job again that has left a slot for short jobs, with the estimate that it has now.
+
+    Returns False if the lease is lost.
+    """
+    due_s = turn_s(cost_s, Job.created_at.expression)
+    return give_back(session, claim, counts=False, gave_way=True, cost_s=cost_s, turn_s=due_s)
+
+
+def give_back(session: Session, claim: Claim, *, counts: bool, **values: Any) -> bool:
+    """Queues the job again, with these values. Returns False if the lease is lost.
 
     `counts`: the job killed its worker, so the attempt is used up. `rung_at` 0 lets the next sweep
     ring at once.
@@ -266,6 +293,7 @@ def give_back(session: Session, claim: Claim, *, counts: bool) -> bool:
             lease_expires_at=None,
             rung_at=0.0,
             attempts=Job.attempts if counts else Job.attempts - 1,
+            **values,
         )
         .returning(Job.id)
     ).first()

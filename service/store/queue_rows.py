@@ -17,14 +17,15 @@ from service.store.tables import Attained, Job, Tenant
 
 @dataclass(frozen=True)
 class Running:
-    """A job that is being computed: for how long, and its progress."""
+    """A job that is being computed: for how long, and its progress after `progressed_s` of that."""
 
     id: str
     tenant: str
     cost_s: float
     since_s: float
     progress: float
-    whole_progress: bool
+    progressed_s: float
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,19 @@ def queue_rows(session: Session, most: int, silent_s: float) -> QueueRows:
         .limit(most)
     )
     waiting = [Waiting(*row) for row in rows]
+    claimed_at = func.coalesce(Job.claimed_at, Job.started_at, at)
     running = [
-        Running(job_id, tenant, cost_s, at - (started or at), progress, kind == "curve")
-        for job_id, tenant, cost_s, started, progress, kind in session.execute(
-            select(Job.id, Job.tenant_id, Job.cost_s, Job.started_at, Job.progress, Job.kind).where(
-                Job.state == "running"
-            )
+        Running(*row)
+        for row in session.execute(
+            select(
+                Job.id,
+                Job.tenant_id,
+                Job.cost_s,
+                at - claimed_at,
+                Job.progress,
+                func.coalesce(Job.progress_at, at) - claimed_at,
+                Job.kind,
+            ).where(Job.state == "running")
         )
     ]
     tenants = {job.tenant for job in waiting} | {job.tenant for job in running}

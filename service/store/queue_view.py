@@ -17,6 +17,7 @@ from typing import Any, get_args
 from sqlalchemy.orm import Session
 
 from service.questions.fair_order import Place, Slots, places
+from service.questions.forecast import left_s
 from service.store.ids import iso
 from service.store.jobs import has_ended, look_at
 from service.store.queue_rows import QueueRows, Running, queue_rows
@@ -32,12 +33,6 @@ REASONS = get_args(WaitReason)
 FRESH_S = 1.0
 BUSY = 20.0
 """A view that takes t seconds to read is kept for at least `BUSY` · t."""
-
-TELLS = 0.05
-"""Progress from which on the end of a curve is extrapolated."""
-
-OVERDUE = 0.1
-"""Share of its time that a job which exceeds its estimate is expected to take further."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +153,7 @@ def _of_running(seen: Seen, job: Job) -> dict[str, Any]:
 
 def left_of(job: Running) -> float:
     """Returns the seconds that a running job is still expected to take."""
-    whole_s = job.cost_s
-    if job.whole_progress and job.progress >= TELLS:
-        whole_s = job.since_s / job.progress
-    return max(whole_s - job.since_s, OVERDUE * job.since_s)
+    return left_s(job.kind, job.cost_s, job.since_s, job.progress, job.progressed_s)
 
 
 def slots_of(rows: QueueRows, short_job_s: float) -> Slots:

@@ -18,6 +18,8 @@ from service.cluster.gangs import ASSIGNMENT_ENDED
 from service.cluster.measurements import SCHEMA as MEASUREMENT
 from service.cluster.measurements import Errors, check_measurement
 from service.cluster.reports import LogReport, Report, ResultReport, StateReport, Unread
+from service.cluster.tied_profiles import check_profile
+from service.cluster.tied_results import tied
 from service.store import hardware as profiles
 from service.store.database import now
 from service.store.gangs import ReportedState, Rules, lock_agent, lock_launches, report_state
@@ -25,6 +27,7 @@ from service.store.insert import insert_new
 from service.store.launch_logs import add_lines
 from service.store.launch_tables import Assignment, Launch
 from service.store.launch_tables import Report as ReportRow
+from service.store.launches import plan_of_launch
 from service.store.quotas import Room
 from service.store.runs import add_run
 from service.store.tenants import lock_tenant
@@ -174,26 +177,45 @@ def _keep(
     """Stores a document. Raises BadInput with the field for an unknown one, a problem `quota`."""
     schema = report.document.get("schema")
     if schema == MEASUREMENT:
-        measured = check_measurement(report.document)
-        hardware = profiles.base_of(
-            session,
-            launch.tenant_id,
-            measured.hardware,
-            measured.hardware_id or launch.summary.get("hardware_id"),
-            measured.nodes or launch.summary.get("nodes"),
-        )
-        new = add_run(
-            session, launch, part.id, report.name, measured, hardware, report.document, room
-        )
-        if new:
-            taken.measured.append((measured.device_kind, measured.errors))
+        _keep_run(session, launch, part, report, taken, room)
     elif schema == HARDWARE:
-        named = launch.request.get("hardware")
-        document = {**report.document, "name": named} if named else report.document
-        profile = hardware_from_document(document)
-        profiles.check_sizes(profile)
-        profiles.add_hardware(session, launch.tenant_id, profile, origin="measured", room=room)
+        _keep_profile(session, launch, report, room)
     else:
         raise BadInput(
             f"unknown schema {schema!r}"[:80], field="schema", expected=f"{MEASUREMENT}, {HARDWARE}"
         )
+
+
+def _keep_run(
+    session: Session,
+    launch: Launch,
+    part: Assignment,
+    report: ResultReport,
+    taken: Taken,
+    room: Room | None,
+) -> None:
+    measured = check_measurement(report.document)
+    hardware = profiles.base_of(
+        session,
+        launch.tenant_id,
+        measured.hardware,
+        measured.hardware_id or launch.summary.get("hardware_id"),
+        measured.nodes or launch.summary.get("nodes"),
+    )
+    base = profiles.known_profile(session, launch.tenant_id, *hardware)
+    of_plan = tied(measured, report.document, plan_of_launch(session, launch.id), base)
+    new = add_run(session, launch, part.id, report.name, measured, hardware, of_plan, room)
+    if new and of_plan.held is None:
+        taken.measured.append((measured.device_kind, of_plan.errors))
+
+
+def _keep_profile(
+    session: Session, launch: Launch, report: ResultReport, room: Room | None
+) -> None:
+    tenant, named = launch.tenant_id, launch.request.get("hardware")
+    document = {**report.document, "name": named} if named else report.document
+    profile = hardware_from_document(document)
+    profiles.check_sizes(profile)
+    base = profiles.uploaded_profile(session, tenant, profile.name)
+    check_profile(profile, base, launch.request, launch.kind)
+    profiles.add_hardware(session, tenant, profile, origin="measured", room=room)

@@ -9,16 +9,18 @@ from collections import Counter, defaultdict
 from statistics import median
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session, defer
 
 from service.base.problems import not_found
 from service.cluster.measurements import Measured
+from service.cluster.tied_results import Tied
 from service.store.database import now
 from service.store.ids import iso, new_id
-from service.store.launch_tables import Launch, Run
+from service.store.launch_tables import ACCEPTED, REJECTED, Launch, Run
 from service.store.quotas import Room
 from service.store.summaries import clipped, size_of
+from shardwise.errors import BadInput
 
 ACCURACY_SCHEMA = "shardwise.accuracy/1"
 QUANTITIES = ("iteration", "compute", "communication", "peak")
@@ -40,14 +42,15 @@ def add_run(
     name: str,
     measured: Measured,
     hardware: tuple[str, str],
-    document: dict[str, Any],
+    of_plan: Tied,
     room: Room | None = None,
 ) -> bool:
     """Stores a measurement; `hardware` is the profile's id and name. Returns whether it is new.
 
-    A rank may write a file of the same name again: the newest counts. Raises a problem `quota` if
-    it does not fit into `room`.
+    A rank may write a file of the same name again: the newest counts, and nobody has judged it yet.
+    Raises a problem `quota` if it does not fit into `room`.
     """
+    document = of_plan.document
     of_run = (Run.launch_id == launch.id, Run.assignment_id == assignment_id, Run.name == name)
     run = session.scalar(select(Run).where(*of_run))
     new = run is None
@@ -65,35 +68,58 @@ def add_run(
             created_at=now(),
         )
         session.add(run)
-    run.graph_id, run.graph_name = measured.graph, measured.graph_name
+    run.graph_id, run.graph_name = measured.graph, str(document.get("graph_name", ""))
     run.hardware_id, run.hardware_name = hardware
     run.device_kind, run.document = measured.device_kind, document
-    run.size_bytes = size
+    run.size_bytes, run.held, run.judged = size, of_plan.held, None
     for quantity in QUANTITIES:
-        setattr(run, f"{quantity}_error", getattr(measured.errors, quantity))
+        setattr(run, f"{quantity}_error", getattr(of_plan.errors, quantity))
     session.flush()
     return new
+
+
+def counts() -> ColumnElement[bool]:
+    """Returns the condition of runs that count: not held, or accepted."""
+    return or_(Run.held.is_(None), Run.judged == ACCEPTED)
+
+
+def judge_run(session: Session, launch: Launch, run_id: str, *, accepted: bool) -> tuple[Run, bool]:
+    """Says of a held run of a launch whether it counts. Returns it, and if nobody had judged it.
+
+    Raises a problem `not-found`, or BadInput for a run that is not held.
+    """
+    run = session.get(Run, run_id, with_for_update=True)
+    if run is None or run.launch_id != launch.id:
+        raise not_found("run", run_id[:80])
+    if run.held is None:
+        raise BadInput("it is not held", field="run", expected="a run that waits for a verdict")
+    first = run.judged is None
+    run.judged = ACCEPTED if accepted else REJECTED
+    session.flush()
+    return run, first
 
 
 def accuracy(
     session: Session, tenant: str, graph_id: str | None, hardware_id: str | None
 ) -> dict[str, Any]:
-    """Returns the errors of the tenant's runs by model and hardware, the newest first."""
-    query = select(Run).where(Run.tenant_id == tenant)
+    """Returns the errors of the tenant's runs by model and hardware, the newest first, and the
+    newest runs that wait for a verdict."""
+    query = select(Run).where(Run.tenant_id == tenant).options(defer(Run.document))
     if graph_id is not None:
         query = query.where(Run.graph_id == graph_id)
     if hardware_id is not None:
         query = query.where(Run.hardware_id == hardware_id)
-    newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(MOST_RUNS)
-    newest = newest.options(defer(Run.document))
+    newest = query.order_by(Run.created_at.desc(), Run.id.desc())
+    waiting = newest.where(Run.held.is_not(None), Run.judged.is_(None)).limit(LAST_RUNS)
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in session.scalars(newest):
+    for run in session.scalars(newest.where(counts()).limit(MOST_RUNS)):
         groups[run.graph_id, run.hardware_id].append(run)
     return {
         "schema": ACCURACY_SCHEMA,
         "items": [_group(runs) for runs in list(groups.values())[:MOST_GROUPS]],
         "runs": sum(len(runs) for runs in groups.values()),
         "most_runs": MOST_RUNS,
+        "held": [run_document(run) for run in session.scalars(waiting)],
     }
 
 
@@ -105,7 +131,7 @@ def recent_errors(session: Session, most_kinds: int) -> dict[tuple[str, str], li
     the series begins, and most kinds have few runs a day.
     """
     errors = [getattr(Run, f"{quantity}_error") for quantity in QUANTITIES]
-    query = select(Run.device_kind, *errors).where(Run.created_at > now() - RECENT_S)
+    query = select(Run.device_kind, *errors).where(Run.created_at > now() - RECENT_S, counts())
     rows = session.execute(query.order_by(Run.created_at.desc()).limit(MOST_RUNS)).all()
     named = {kind for kind, _ in Counter(row[0] for row in rows).most_common(most_kinds)}
     by_label: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -121,7 +147,7 @@ def measurements_for(
     session: Session, tenant: str, hardware_id: str, launches: list[str] | None, most: int
 ) -> list[Run]:
     """Returns the newest runs on a profile, only of `launches` if given: the tenant's own."""
-    query = select(Run).where(Run.tenant_id == tenant, Run.hardware_id == hardware_id)
+    query = select(Run).where(Run.tenant_id == tenant, Run.hardware_id == hardware_id, counts())
     if launches is not None:
         own = select(Launch.id).where(Launch.tenant_id == tenant, Launch.id.in_(launches))
         owned = set(session.scalars(own))
@@ -145,6 +171,8 @@ def run_document(run: Run) -> dict[str, Any]:
         "hardware_name": clipped(run.hardware_name),
         "device_kind": run.device_kind,
         "errors": {name: getattr(run, f"{name}_error") for name in QUANTITIES},
+        "held": run.held,
+        "judged": run.judged,
         "created_at": iso(run.created_at),
     }
 

@@ -186,8 +186,10 @@ class Job(Base):
     rung for. `blob_id` is the blob that the question refers to, if it does (question_blobs.py).
     `priority`, `cost_s` and `turn_s` decide the order among a tenant's own jobs
     (questions/fair_order.py): `cost_s` is the estimate of the solve, `turn_s` the time from which
-    on it counts as due. `model_s` is the estimate before its correction by past jobs; `took_s`
-    is the time that this job took.
+    on it counts as due. `model_s` is the estimate before its correction by past jobs, `size` the
+    features by which they are compared (questions/job_size.py); `took_s` is the time that this job
+    took. Its worker claimed it at `claimed_at`, and its `progress` is that of `progress_at`.
+    `gave_way`: it has left a slot for short jobs once, and does not again.
     """
 
     __tablename__ = "jobs"
@@ -208,6 +210,7 @@ class Job(Base):
         Index("ix_jobs_fair", "state", "tenant_id", "priority", "turn_s", "id"),
         Index(
             "ix_jobs_took",
+            "tenant_id",
             "kind",
             "ended_at",
             sqlite_where=_TOOK,
@@ -242,6 +245,10 @@ class Job(Base):
     turn_s: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
     model_s: Mapped[float | None] = mapped_column(Double)
     took_s: Mapped[float | None] = mapped_column(Double)
+    size: Mapped[dict[str, float | str] | None] = mapped_column(JSON(none_as_null=True))
+    claimed_at: Mapped[float | None] = mapped_column(Double)
+    progress_at: Mapped[float | None] = mapped_column(Double)
+    gave_way: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
 class Attained(Base):

@@ -372,6 +372,10 @@ def _say_runs(launch: dict[str, Any]) -> None:
     if rows:
         columns = ("run", "iteration", "off", "compute off", "network off", "memory off")
         table("measured against predicted", columns, rows)
+    for run in launch.get("runs", []):
+        if run.get("held"):
+            state = run.get("judged") or "until an administrator accepts it"
+            note(f"{run['name']}: held ({state}), {run['held']}")
 
 
 def _percent(error: float | None) -> str:

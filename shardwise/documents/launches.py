@@ -244,6 +244,9 @@ class RunErrors(msgspec.Struct, frozen=True):
     hardware: str | UnsetType = UNSET
     hardware_name: str | UnsetType = UNSET
     device_kind: str | UnsetType = UNSET
+    held: str | UnsetType | None = UNSET
+    """Why it did not count until an administrator accepted it, if it was held."""
+    judged: Literal["accepted", "rejected"] | UnsetType | None = UNSET
     created_at: str | UnsetType = UNSET
 
 
@@ -265,3 +268,5 @@ class Accuracy(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.a
     runs: int
     most_runs: int
     items: list[AccuracyGroup]
+    held: list[RunErrors] | UnsetType = UNSET
+    """The newest runs that do not count until an administrator accepts them."""

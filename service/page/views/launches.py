@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from service.cluster.gangs import LAUNCH_ACTIVE, LAUNCH_STATES
 from service.edge.events import launch_events
 from service.edge.state import state_of
+from service.handlers import held_runs
 from service.handlers import launches as handlers
 from service.handlers.agents import see_time
 from service.page.inner import as_json, page_call, read, read_and_rights, send
@@ -98,6 +99,20 @@ async def stop(request: Request, launch_id: str) -> Response:
     """Stops a launch."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
     await send(request, handler, "launches.stop")
+    return redirect(f"/launches/{launch_id}")
+
+
+async def accept(request: Request, launch_id: str, run_id: str) -> Response:
+    """Counts a run that is held."""
+    handler = partial(held_runs.accept_run, launch_id=launch_id, run_id=run_id)
+    await send(request, handler, "runs.accept", "admin")
+    return redirect(f"/launches/{launch_id}")
+
+
+async def reject(request: Request, launch_id: str, run_id: str) -> Response:
+    """Leaves out a run that is held."""
+    handler = partial(held_runs.reject_run, launch_id=launch_id, run_id=run_id)
+    await send(request, handler, "runs.reject", "admin")
     return redirect(f"/launches/{launch_id}")
 
 

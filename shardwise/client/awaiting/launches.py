@@ -50,6 +50,12 @@ class AsyncLaunchMethods:
         """Gives an agent work again (scope admin)."""
         return await self._run(self._launches.post(path_of("agents", agent_id, "undrain"), {}))
 
+    async def judge_run(self, launch_id: str, run_id: str, *, accept: bool) -> Document:
+        """Accepts a held run of a launch, which then counts, or rejects it (scope admin)."""
+        verb = "accept" if accept else "reject"
+        path = path_of("launches", launch_id, "runs", run_id, verb)
+        return await self._run(self._launches.post(path, {}))
+
     async def start_launch(self, graph: GraphSource | None = None, **spec: Any) -> Document:
         """Starts a launch on agents. Returns it at once: it is queued.
 

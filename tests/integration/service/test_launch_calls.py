@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from harness.service.fake_agent import FakeAgent, inventory
-from harness.service.launch_calls import ended, launch, measurement, state_of
+from harness.service.launch_calls import OF_PLAN, ended, launch, measurement, state_of
 from harness.service.service_harness import Service, System
 from shardwise.hardware import hardware_document, load_hardware
 
@@ -76,17 +76,20 @@ def test_events_tell_a_launchs_course(own_system: System) -> None:
 def test_results_accuracy_and_refits(client: httpx.Client) -> None:
     agent = FakeAgent(client)
     name = f"measured-{uuid.uuid4().hex[:6]}"
-    location = launch(client, [agent.id], hardware=name)
+    launch(client, [agent.id], hardware=name)
     part = agent.must_claim()
     profile = {**hardware_document(load_hardware("l4")), "provenance": "measured just now"}
+    assert agent.report(agent.of(part, "result", name="profile.json", document=profile))["accepted"]
+    agent.say(part, "done")
+    location = launch(client, [agent.id], **OF_PLAN)
+    part = agent.must_claim()
     taken = agent.report(
-        agent.of(part, "result", name="profile.json", document=profile),
         agent.of(part, "result", name="run.json", document=measurement(1.2)),
         agent.of(part, "result", name="run2.json", document=measurement(1.3)),
         agent.of(part, "result", name="bad.json", document=measurement(graph=7)),
         agent.of(part, "result", name="other.json", document={"schema": "theirs/1"}),
     )
-    assert len(taken["accepted"]) == 3
+    assert len(taken["accepted"]) == 2
     rewritten = agent.of(part, "result", name="run2.json", document=measurement(1.3, steps=11))
     assert agent.report(rewritten)["accepted"] == [rewritten["id"]], (
         "written again: the newest counts"
@@ -122,6 +125,85 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
     versions = client.get(f"/v1/hardware/{version['id']}/versions").json()
     assert version["id"] in [item["id"] for item in versions["items"]]
     assert versions["builtin"][0]["name"] == "l4"
+
+
+def test_a_run_that_cannot_be_is_held_until_it_is_accepted(client: httpx.Client) -> None:
+    """Out of accuracy, metrics and refits; the audit has who let it in."""
+    agent = FakeAgent(client)
+    location = launch(client, [agent.id], **of_another_graph())
+    part = agent.must_claim()
+    graph = part["plan"]["graph"]
+    taken = agent.report(
+        agent.of(part, "result", name="a", document=measurement(1.3, graph=graph)),
+        agent.of(part, "result", name="b", document=measurement(1e-300, graph=graph)),
+        agent.of(part, "result", name="c", document=measurement(1.3)),
+        agent.of(part, "result", name="d", document=measurement(1.3, graph=graph, hardware="a100")),
+        agent.of(part, "result", name="e", document=measurement(1.3, graph=graph, gpus=8)),
+    )
+    assert len(taken["accepted"]) == 2
+    for refused, name in zip(taken["refused"], ("graph", "hardware", "gpus"), strict=True):
+        assert f"document.{name}: " in refused["reason"]
+        assert "is not the launch's" in refused["reason"]
+    agent.say(part, "done")
+    sound, held = ended(client, location)["runs"]
+    assert (sound["held"], held["judged"]) == (None, None)
+    assert held["held"].startswith("iteration: 1e-300 s, but the model's products alone take 0.4 s")
+
+    def counted() -> int:
+        items = client.get(f"/v1/accuracy?graph={graph}").json()["items"]
+        return int(items[0]["count"]) if items else 0
+
+    assert counted() == 1
+    waiting = client.get(f"/v1/accuracy?graph={graph}").json()["held"]
+    assert [run["id"] for run in waiting] == [held["id"]]
+    page = location.removeprefix("/v1")
+    for address in ("/accuracy", page):
+        assert "products alone take 0.4 s" in client.get(address).text
+    assert "Reject this run" in client.get(page).text
+    at = f"{location}/runs/{held['id']}"
+    for verb, verdict, count in (("accept", "accepted", 2), ("reject", "rejected", 1)):
+        answer = client.post(f"{at}/{verb}")
+        assert answer.status_code == 200, answer.text
+        assert [run["judged"] for run in answer.json()["runs"]] == [None, verdict]
+        assert counted() == count
+    assert client.get(f"/v1/accuracy?graph={graph}").json()["held"] == []
+    last = client.get("/v1/audit").json()["items"][0]
+    assert (last["action"], last["target"]) == ("runs.reject", f"{at}/reject")
+    own = {"Origin": str(client.base_url).rstrip("/")}
+    clicked = client.post(f"{page}/runs/{held['id']}/accept", headers=own)
+    assert (clicked.status_code, clicked.headers["Location"], counted()) == (303, page, 2)
+    assert "Accepted by an administrator" in client.get(page).text
+    answer = client.post(f"{location}/runs/{sound['id']}/accept")
+    assert (answer.status_code, answer.json()["field"]) == (422, "run")
+    assert client.post(f"{location}/runs/run_none/accept").status_code == 404
+
+
+def of_another_graph() -> dict[str, Any]:
+    """A launch of a plan for a graph of its own, so that no other test's runs are counted."""
+    return {**OF_PLAN, "plan": {**OF_PLAN["plan"], "graph": f"sha256:{uuid.uuid4().hex}"}}
+
+
+def test_profiles_only_come_from_what_measures_them(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    profile = hardware_document(load_hardware("l4"))
+    much = {**profile, "devices": [{**profile["devices"][0], "memory_bandwidth_bytes_per_s": 1e30}]}
+    launch(client, [agent.id], **OF_PLAN)
+    part = agent.must_claim()
+    of_a_run = agent.report(agent.of(part, "result", name="p", document=profile))
+    assert "a profile from a launch that runs a plan" in of_a_run["refused"][0]["reason"]
+    agent.say(part, "done")
+    launch(client, [agent.id])
+    part = agent.must_claim()
+    nameless = agent.report(
+        agent.of(part, "result", name="p", document=profile),
+        agent.of(part, "result", name="q", document=measurement(1.0)),
+        agent.of(part, "result", name="r", document={**much, "name": "of-nobody"}),
+    )
+    reasons = [refused["reason"] for refused in nameless["refused"]]
+    assert "name: 'l4' is another profile" in reasons[0]
+    assert "the launch runs no plan" in reasons[1]
+    assert "4 times that of the built-in profiles" in reasons[2]
+    agent.say(part, "done")
 
 
 def test_launches_that_make_no_sense_are_refused(client: httpx.Client) -> None:

@@ -16,9 +16,11 @@ import httpx
 import pytest
 
 from harness.commands import shardwise
+from harness.page.launched import measurement
 from harness.service.fake_agent import FakeAgent
-from harness.service.launch_calls import measurement
+from harness.service.launch_calls import OF_PLAN
 from harness.service.service_harness import System
+from harness.stored import content
 from shardwise.client import AsyncClient, Client, Missing, Refused
 from shardwise.hardware import load_hardware
 
@@ -40,9 +42,12 @@ def at_work(system: System, state: str, *lines: str, **more: Any) -> Iterator[Fa
             if part is None:
                 return
             agent.say(part, "running")
+            results = []
+            if plan := part["plan"]:
+                results = [agent.of(part, "result", name="run", document=measurement(plan, 1.1))]
             agent.report(
                 agent.of(part, "log", rank=0, first_line=1, lines=list(lines)),
-                agent.of(part, "result", name="run", document=measurement(1.1)),
+                *results,
                 agent.of(part, "state", state=state, **more),
             )
 
@@ -67,7 +72,7 @@ def test_the_client_launches_and_waits(system: System, client: Client) -> None:
         assert agent.id in [item["id"] for item in client.agents()]
         assert client.drain_agent(agent.id, "a while")["state"] == "drained"
         assert client.undrain_agent(agent.id)["state"] == "live"
-        started = client.start_launch(kind="measure", agents=[agent.id], hardware="x")
+        started = client.start_launch(**OF_PLAN, agents=[agent.id])
         ended = client.wait_launch(
             started["id"],
             lambda document: states.append(document["state"]),
@@ -76,7 +81,7 @@ def test_the_client_launches_and_waits(system: System, client: Client) -> None:
         )
         assert client.agent(agent.id)["slots_free"] == 2
     assert (ended["state"], states[-1], lines) == ("done", "done", ["one", "two"])
-    assert ended["runs"][0]["measurement"]["steps"] == 10
+    assert ended["runs"][0]["measurement"]["steps"] == 20
     assert client.launch(started["id"])["id"] in [item["id"] for item in client.launches("done")]
     assert [line["text"] for line in client.launch_log(started["id"], after=1)["lines"]] == ["two"]
     assert client.accuracy(hardware="l4")["items"][0]["graph_name"] == "toy"
@@ -116,9 +121,12 @@ def test_the_async_client_does_the_same(system: System) -> None:
     assert accuracy["schema"] == "shardwise.accuracy/1"
 
 
-def test_the_commands(system: System) -> None:
+def test_the_commands(system: System, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(content("plan-2"))
+    entry = ("--entry-point", "train")
     with at_work(system, "done", "hello from rank 0") as agent:
-        done = run(system, "launch", "--measure", "m", "--on", agent.id, "--follow")
+        done = run(system, "launch", str(plan), *entry, "--on", agent.id, "--follow")
         assert done.returncode == 0, done.stderr
         assert "[0] hello from rank 0" in done.stdout
         assert "+10.0%" in done.stdout, "predicted against measured"

@@ -12,7 +12,7 @@ from harness.service.gang_store import Store
 from service.edge.metrics import Metrics
 from service.store.database import Database, now
 from service.store.launch_tables import Run
-from service.store.runs import RECENT_S, recent_errors
+from service.store.runs import RECENT_S, measurements_for, recent_errors
 
 
 @pytest.fixture
@@ -45,6 +45,17 @@ def test_of_the_last_day_without_sign(store: Store) -> None:
         ("peak", "V100"): [0.1],
         ("iteration", "unknown"): [0.3],
     }
+
+
+def test_held_runs_count_once_they_are_accepted(store: Store) -> None:
+    """In what alerts read, and in what a profile is refitted from."""
+    ran(store, "L4", 0.1)
+    for n, judged in enumerate((None, "rejected", "accepted")):
+        ran(store, "L4", 10.0 + n, held="too fast", judged=judged)
+    with store.database.read() as session:
+        assert sorted(recent_errors(session, 32)["iteration", "L4"]) == [0.1, 12.0]
+        fitted = measurements_for(session, "t", "h", None, 100)
+    assert sorted(run.iteration_error or 0.0 for run in fitted) == [0.1, 12.0]
 
 
 def test_the_number_of_named_kinds_is_bounded(store: Store) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Text, cast, func, select, update
 from starlette.testclient import TestClient
 
 from harness.service.fake_agent import inventory
-from harness.service.launch_calls import measurement
+from harness.service.launch_calls import PLAN, measurement
 from service.base.problems import Problem
 from service.base.settings import Settings
 from service.cluster.reports import LogReport, Report, ResultReport, StateReport
@@ -186,7 +186,7 @@ def measuring(store: Database) -> tuple[str, Any]:
             "environment": {}, "agents": 1, "ranks_per_agent": 1, "hardware": "measured",
         }  # fmt: skip
         make_launch(
-            session, T, request=request, plan=None, summary={}, graph_id=None, max_launches=9,
+            session, T, request=request, plan=PLAN, summary={}, graph_id=None, max_launches=9,
             key_id=None, request_id="r",
         )  # fmt: skip
     with store.write() as session:

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy import select
 
+from harness.page.launched import measurement
 from harness.service.fake_agent import FakeAgent
 from harness.service.service_harness import Service, wait_until
 from harness.service.steps import HARDWARE, REFUSED, keys, mlp
@@ -42,6 +43,7 @@ PATH_IDS = {
     "watch": ("watch",),
     "agent_id": ("agent",),
     "launch_id": ("launch",),
+    "run_id": ("run",),
     "key_id": ("key",),
     "tenant": ("tenant",),
     "webhook_id": ("webhook",),
@@ -112,6 +114,8 @@ BODIES |= {
 
 BODIES["/v1/keys/{key_id}/rotate"] = ({},)
 BODIES["/v1/webhooks/{webhook_id}/test"] = ({},)
+for verb in ("accept", "reject"):
+    BODIES[f"/v1/launches/{{launch_id}}/runs/{{run_id}}/{verb}"] = ({},)
 NAMELESS = {"/v1/agents": 401, "/v1/agents/tokens": 201, "/v1/keys": 201, "/v1/webhooks": 422}
 """Bodies that name nothing of anybody's, and what beta is answered."""
 
@@ -217,7 +221,7 @@ class Two:
         self.look()
 
     def _enrol_and_launch(self) -> None:
-        """Two agents; a launch that has run and logged, and another that waits."""
+        """Two agents; a launch that has logged, one with a run that is held, one that waits."""
         headers = {"Authorization": f"Bearer {self.keys['alpha-corp']}"}
         agents = [
             FakeAgent(self.service.client, f"alphas-{n}", headers=headers, host="alphas-host")
@@ -231,6 +235,14 @@ class Two:
             agents[0].of(part, "log", rank=0, lines=["alphas-line"], first_line=1),
             agents[0].of(part, "state", state="done"),
         )
+        body = {"plan_id": self.ids["plan_id"], "agents": [agents[1].id], "entry_point": "train"}
+        ran = self.alpha("POST", "/v1/launches", json=body).json()["location"]
+        part = agents[1].must_claim()
+        agents[1].report(
+            agents[1].of(part, "result", name="r", document=measurement(part["plan"], 1e-9)),
+            agents[1].of(part, "state", state="done"),
+        )
+        self.ids["run"] = self.alpha("GET", ran).json()["runs"][0]["id"]
         self.alpha("POST", "/v1/launches", json={"kind": "measure", "agents": 9})
         self.ids |= {"agent": agents[0].id, "launch": launch.json()["id"]}
 

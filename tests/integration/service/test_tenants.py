@@ -128,6 +128,8 @@ THEIRS = [
     ("DELETE", "/v1/launches/{launch}"),
     ("GET", "/v1/launches/{launch}/logs"),
     ("GET", "/v1/launches/{launch}/events"),
+    ("POST", "/v1/launches/{launch}/runs/{run_id}/accept"),
+    ("POST", "/v1/launches/{launch}/runs/{run_id}/reject"),
     ("POST", "/v1/hardware/{hardware}/refits"),
     ("GET", "/v1/hardware/{hardware}/versions"),
 ]
