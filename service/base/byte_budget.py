@@ -1,27 +1,31 @@
-"""Bytes of bodies that are in memory at once: bounded in total and for each tenant."""
+"""Bytes of bodies that are in memory at once: bounded in total and for each tenant.
+
+Operators' bodies have room beyond the total (service/base/shares.py).
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from service.base.fair_slots import busy
+from service.base.shares import Shares
 
 SMALL_BYTES = 2**20
 """A body up to this size is refused only if its own tenant holds too much."""
 
 
 class ByteBudget:
-    """`total` bytes, of which one tenant has at most `share`.
+    """The bytes of `shares`.
 
     A tenant that has nothing in memory may always read one body, however large bodies may be.
     """
 
-    def __init__(self, total: int, share: int) -> None:
-        self._total = total
-        self._share = share
-        self._taken: Counter[str] = Counter()
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+
+    def __len__(self) -> int:
+        return len(self._shares)
 
     @contextmanager
     def take(self, tenant: str, size: int) -> Iterator[Callable[[int], None]]:
@@ -31,31 +35,29 @@ class ByteBudget:
         """
         self._require(tenant, size)
         taken = size
-        self._taken[tenant] += taken
+        self._shares.take(tenant, taken)
 
         def resize(new: int) -> None:
             nonlocal taken
             grows = new > taken
-            self._taken[tenant] -= taken
+            self._shares.give(tenant, taken)
             if grows:
                 try:
                     self._require(tenant, new)
                 except BaseException:
-                    self._taken[tenant] += taken
+                    self._shares.take(tenant, taken)
                     raise
             taken = new
-            self._taken[tenant] += taken
+            self._shares.take(tenant, taken)
 
         try:
             yield resize
         finally:
-            self._taken[tenant] -= taken
-            if self._taken[tenant] <= 0:
-                del self._taken[tenant]
+            self._shares.give(tenant, taken)
 
     def _require(self, tenant: str, size: int) -> None:
-        mine = self._taken[tenant]
-        full = mine + size > self._share
-        full |= size > SMALL_BYTES and self._taken.total() + size > self._total
+        mine, shares = self._shares.of(tenant), self._shares
+        full = size > shares.own_room(tenant)
+        full |= size > SMALL_BYTES and size > shares.room(tenant)
         if mine and full:
             raise busy(f"{mine} bytes of bodies in work")

@@ -12,10 +12,15 @@ from time import thread_time
 from typing import Any, ParamSpec, TypeVar
 
 from service.base.fair_slots import FairSlots, Gone
+from service.base.shares import Shares, share_of
 from service.base.time_shares import TimeShares
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+KEPT = 1
+"""Threads of each pool for operators alone."""
 
 
 class FairPool:
@@ -31,12 +36,13 @@ class FairPool:
     ) -> None:
         """`share`: slots of one tenant; 0: half of all. `most`: calls of one tenant that may wait.
 
-        `times` is charged with what calls take, and says which tenants have to pause.
+        Operators have `KEPT` slots more. `times` is charged with what calls take, and says which
+        tenants have to pause.
         """
         self._times = times or TimeShares(share=1.0, burst_s=inf)
-        share = min(share or max(1, slots // 2), slots)
-        self.slots = FairSlots(slots, share, most, self._times.pause_s)
-        self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
+        shares = Shares(slots, share_of(slots, share), KEPT)
+        self.slots = FairSlots(shares, most, self._times.pause_s)
+        self._threads = ThreadPoolExecutor(slots + KEPT, thread_name_prefix=name)
 
     async def run(self, tenant: str, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         """Returns the result of `act`, called in a thread when it is the tenant's turn."""

@@ -1,25 +1,27 @@
 """Slots shared fairly: each tenant has a bounded share, waiting tenants are served round-robin.
 
+A tenant here is a lane of `Shares` (service/base/shares.py): operators have one of their own.
 Everything here belongs to the event loop: there is no lock, and a slot is handed on at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from service.base.problems import Problem
+from service.base.shares import OPERATORS, Shares
 
 Gone = Callable[[], Awaitable[None]]
 """Returns an awaitable that ends when the client has stopped waiting for the answer."""
 
 
-def busy(what: str) -> Problem:
+def busy(what: str, slug: str = "rate-limited") -> Problem:
     """Returns the problem of a tenant that has reached a limit on its work."""
-    return Problem("rate-limited", f"the tenant has {what}", headers={"Retry-After": "1"})
+    return Problem(slug, f"the tenant has {what}", headers={"Retry-After": "1"})
 
 
 LONGEST_PAUSE_S = 0.25
@@ -31,20 +33,16 @@ def _never(tenant: str) -> float:
 
 
 class FairSlots:
-    """`slots` slots, of which one tenant has at most `share`; `most` of its requests may wait.
+    """The slots of `shares`, for which at most `most` requests of a tenant wait.
 
     `pause_s` returns for how long a tenant must not start another one.
     """
 
-    def __init__(
-        self, slots: int, share: int, most: int, pause_s: Callable[[str], float] = _never
-    ) -> None:
-        self._free = slots
+    def __init__(self, shares: Shares, most: int, pause_s: Callable[[str], float] = _never) -> None:
+        self._shares = shares
         self._pause_s = pause_s
         self._pausing: set[str] = set()
-        self._share = share
         self._most = most
-        self._running: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     def waiting(self, tenant: str) -> int:
@@ -56,8 +54,8 @@ class FairSlots:
 
         Raises `Problem` when too many of the tenant's requests wait, or when its client has gone.
         """
-        if self._free > 0 and not self.waiting(tenant) and self._may_start(tenant):
-            self._start(tenant)
+        if not self.waiting(tenant) and self._may_start(tenant):
+            self._shares.take(tenant)
             return
         if self.waiting(tenant) >= self._most:
             raise busy(f"{self._most} requests waiting")
@@ -71,10 +69,7 @@ class FairSlots:
 
     def give(self, tenant: str) -> None:
         """Gives a slot back; the next tenant that waits gets it."""
-        self._running[tenant] -= 1
-        if self._running[tenant] <= 0:
-            del self._running[tenant]
-        self._free += 1
+        self._shares.give(tenant)
         self._hand_on()
 
     def _may_start(self, tenant: str) -> bool:
@@ -82,7 +77,7 @@ class FairSlots:
 
         If only a pause forbids it, free slots are handed on when the pause ends.
         """
-        if self._running[tenant] >= self._share:
+        if self._shares.room(tenant) < 1:
             return False
         if (pause_s := self._pause_s(tenant)) <= 0:
             return True
@@ -95,10 +90,6 @@ class FairSlots:
     def _resume(self, tenant: str) -> None:
         self._pausing.discard(tenant)
         self._hand_on()
-
-    def _start(self, tenant: str) -> None:
-        self._free -= 1
-        self._running[tenant] += 1
 
     def _leave(self, tenant: str, turn: asyncio.Future[None]) -> None:
         """Leaves the queue; passes on a turn that came at the same moment."""
@@ -114,19 +105,24 @@ class FairSlots:
 
     def _hand_on(self) -> None:
         for tenant in list(self._waiting):
-            if self._free <= 0:
-                return
-            while tenant in self._waiting and self._may_start(tenant):
-                queue = self._waiting[tenant]
-                turn = queue.popleft()
-                if queue:
-                    self._waiting.move_to_end(tenant)
-                else:
-                    del self._waiting[tenant]
-                if not turn.done():
-                    self._start(tenant)
-                    turn.set_result(None)
-                    break
+            if self._shares.left(tenant) < 1:
+                break
+            self._serve(tenant)
+        self._serve(OPERATORS)
+
+    def _serve(self, tenant: str) -> None:
+        """Gives a slot to the next request of a tenant, if one waits and may start."""
+        while tenant in self._waiting and self._may_start(tenant):
+            queue = self._waiting[tenant]
+            turn = queue.popleft()
+            if queue:
+                self._waiting.move_to_end(tenant)
+            else:
+                del self._waiting[tenant]
+            if not turn.done():
+                self._shares.take(tenant)
+                turn.set_result(None)
+                break
 
 
 async def unless_gone(future: asyncio.Future[Any], gone: Gone) -> None:
@@ -143,22 +139,42 @@ async def unless_gone(future: asyncio.Future[Any], gone: Gone) -> None:
 
 
 class Places:
-    """At most `most` things of a tenant at once; no waiting."""
+    """Things that a process has open at once, by tenant; no waiting."""
 
-    def __init__(self, most: int, what: str) -> None:
-        self._most = most
+    def __init__(self, shares: Shares, what: str, *, slug: str = "rate-limited") -> None:
+        """`what` they are, in the plural; a problem of type `slug` says that there is no room."""
+        self._shares = shares
         self._what = what
-        self._taken: Counter[str] = Counter()
+        self._slug = slug
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def require(self, tenant: str) -> None:
+        """Raises `Problem` if the tenant can have no further one now."""
+        if self._shares.own_room(tenant) < 1:
+            raise busy(f"{self._shares.of(tenant)} {self._what}", self._slug)
+        if self._shares.room(tenant) < 1:
+            raise Problem(
+                self._slug,
+                f"{len(self._shares)} {self._what} of all tenants",
+                headers={"Retry-After": "5"},
+            )
+
+    def take(self, tenant: str) -> None:
+        """Takes a place, which `give` gives back. Raises `Problem` if there is none."""
+        self.require(tenant)
+        self._shares.take(tenant)
+
+    def give(self, tenant: str) -> None:
+        """Gives a place back."""
+        self._shares.give(tenant)
 
     @contextmanager
     def one(self, tenant: str) -> Iterator[None]:
-        """Holds a place while the block runs. Raises `Problem` if the tenant has no place left."""
-        if self._taken[tenant] >= self._most:
-            raise busy(f"{self._most} {self._what}")
-        self._taken[tenant] += 1
+        """Holds a place while the block runs. Raises `Problem` if there is none."""
+        self.take(tenant)
         try:
             yield
         finally:
-            self._taken[tenant] -= 1
-            if self._taken[tenant] <= 0:
-                del self._taken[tenant]
+            self.give(tenant)

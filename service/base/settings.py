@@ -148,7 +148,8 @@ class Settings:
     max_keys: int = setting(
         200, "Keys in force that a tenant may have, without its agents' own keys."
     )
-    max_exports: int = setting(2, "Archives of tenants that one process writes at once.")
+    max_exports: int = setting(16, "Archives of tenants that one process writes at once.")
+    exports_share: int = setting(2, "Of those, how many may be one tenant's.")
     ingest_time_s: float = setting(120.0, "Longest time to read one upload.")
     ingest_memory_bytes: int = setting(4 * 2**30, "Address space of reading an upload.")
     ingest_slots: int = setting(0, "Uploads that one process reads at once; 0: one for each core.")
@@ -202,6 +203,9 @@ class Settings:
     )
     watch_s: float = setting(0.25, "How often watched jobs are checked for events.")
     max_watchers: int = setting(1000, "Event streams that one process serves at once.")
+    watchers_share: int = setting(0, "Of those, how many may be one tenant's; 0: half of them.")
+    max_polls: int = setting(2000, "Agents that one process lets wait for work at once.")
+    polls_share: int = setting(0, "Of those, how many may be one tenant's; 0: half of them.")
     agent_lease_s: float = setting(
         30.0, "After this long without a heartbeat an agent is lost, and its jobs too."
     )
@@ -246,7 +250,7 @@ class Settings:
     )
     database_pool: int = setting(
         10,
-        "PostgreSQL connections that one process keeps (at peak, twice as many and eight more); "
+        "PostgreSQL connections that one process keeps (at peak, twice as many and 20 more); "
         "also the threads of a service for calls that read, and for those that write.",
     )
     database_s: float = setting(
@@ -366,9 +370,9 @@ _CHOICES = {
 }
 _MAY_BE_ZERO = {"port", "concurrency", "solve_threads", "rate_per_s", "worker_metrics_port",
                 "cache_bytes", "auth_cache_s", "stop_grace_s", "enrol_rate_per_s", "ingest_slots",
-                "ingest_share", "ballast_bytes", "job_s", "result_s", "launch_s", "run_s",
-                "profile_s", "anonymous_rate_per_s", "short_job_s", "max_running",
-                "max_webhooks", "webhook_senders"}  # fmt: skip
+                "ingest_share", "watchers_share", "polls_share", "ballast_bytes", "job_s",
+                "result_s", "launch_s", "run_s", "profile_s", "anonymous_rate_per_s",
+                "short_job_s", "max_running", "max_webhooks", "webhook_senders"}  # fmt: skip
 
 
 def port_range(text: str) -> tuple[int, int] | None:

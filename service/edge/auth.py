@@ -20,6 +20,7 @@ from service.base.fair_pool import FairPool
 from service.base.problems import Problem
 from service.base.recent import remember
 from service.base.settings import Settings, is_loopback
+from service.base.shares import lane_of_address
 from service.edge.call import Caller
 from service.edge.key_uses import KeyUses
 from service.edge.metrics import LimitMetrics
@@ -184,7 +185,9 @@ class Gate:
         asked = monotonic()
         principal = None
         if is_key(key):
-            principal = await self._lookups.run(caller.address, self._look_up, key)
+            # One that was in force needs no thread of its address's: strangers may hold them all.
+            lane = lane_of_address(caller.address) if known is None else known[1].lane
+            principal = await self._lookups.run(lane, self._look_up, key)
         if principal is None:
             self._known.pop(digest, None)
             raise _unauthenticated("the key is not in force")
@@ -197,7 +200,8 @@ class Gate:
     async def _keyless(self, caller: Caller) -> Principal:
         opened = self._opened()
         if opened is _UNKNOWN:
-            opened = await self._lookups.run(caller.address, self._check_whether_open)
+            lane = lane_of_address(caller.address)
+            opened = await self._lookups.run(lane, self._check_whether_open)
         if not isinstance(opened, Principal):
             await self.count_stranger(caller)
             raise _unauthenticated("no key was given")
@@ -246,7 +250,7 @@ _UNKNOWN = object()
 
 def _counted(principal: Principal, caller: Caller) -> str:
     """Returns what a request is counted by: its key, else its client's address."""
-    return principal.key_id or f"address {caller.address}"
+    return principal.key_id or lane_of_address(caller.address)
 
 
 def _presented(header: str, caller: Caller) -> str:

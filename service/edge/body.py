@@ -6,11 +6,10 @@ import asyncio
 import zlib
 from collections.abc import Iterator
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from service.base.problems import Problem
-from service.base.settings import Settings
+from service.edge.state import State
 
 MAX_MEMBERS = 2048
 """Members of one gzip body. Blocked gzip has one for each 64 KiB: 1,025 for the largest body."""
@@ -23,22 +22,24 @@ _FREE = 2**20
 _GZIP = b"\x1f\x8b"
 
 
-async def read_body(request: Request, settings: Settings, limit: int | None = None) -> bytes:
-    """Returns the body, decompressed.
+async def read_body(request: Request, state: State, lane: str, limit: int | None = None) -> bytes:
+    """Returns the body, decompressed in a thread of the caller's lane.
 
     `limit`: bytes, where that is not the settings' `max_body_bytes`. Raises `Problem` of type
     too-large, bad-encoding, unsupported-media-type, or bad-request when the client went away.
     """
-    limit = min(limit or settings.max_body_bytes, settings.max_body_bytes)
+    most = state.settings.max_body_bytes
+    limit = min(limit or most, most)
     body = await _received(request, limit)
-    return await decoded(body, _encoding(request), limit, settings.max_gzip_ratio)
+    return await decoded(body, _encoding(request), limit, state, lane)
 
 
-async def decoded(body: bytes, encoding: str, limit: int, max_ratio: int) -> bytes:
+async def decoded(body: bytes, encoding: str, limit: int, state: State, lane: str) -> bytes:
     """Returns a body without its encoding, `identity` or `gzip`; raises as `read_body` does."""
     if encoding in ("gzip", "x-gzip") or (encoding == "identity" and body[:2] == _GZIP):
         # A file that is gzip itself (graph.json.gz) may be sent as it is.
-        return await run_in_threadpool(gunzip, body, limit, max_ratio)
+        ratio = state.settings.max_gzip_ratio
+        return await state.pools.unpacking.run(lane, gunzip, body, limit, ratio)
     if encoding == "identity":
         return body
     raise Problem(

@@ -40,6 +40,11 @@ class RequestContext:
         return self.principal.tenant
 
     @property
+    def lane(self) -> str:
+        """What the request is counted by where tenants share a process."""
+        return self.principal.lane
+
+    @property
     def settings(self) -> Settings:
         """The settings in force."""
         return self.state.settings

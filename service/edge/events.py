@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from fastapi import Response
 from sqlalchemy.orm import Session
-from starlette.responses import StreamingResponse
 
 from service.edge.call import Call
 from service.edge.perform import require_text
 from service.edge.state import State
+from service.edge.streamed import Streamed
 from service.edge.watch import Row, Watch
 from service.store.jobs import find_job, has_ended, job_document
 from service.store.launches import find_launch, launch_document, launch_has_ended
@@ -42,18 +42,19 @@ async def job_events(state: State, call: Call, job_id: str, kind: str | None) ->
 
 async def follow_job(state: State, call: Call, job_id: str) -> AsyncGenerator[Job]:
     """Yields a job as it is now and whenever it was read again, until it has ended, was deleted,
-    or the service stops. Raises `Problem` if the caller may not read it."""
+    or the service stops. Raises `Problem` if the caller may not read it, or has no stream left."""
 
     def find(session: Session, tenant: str) -> Job:
         return find_job(session, tenant, job_id[:80], None)
 
-    job = await _row(state, call, find, state.watch)
-    async with state.watch.on(job) as seen:
-        while (last := seen()) is not None:
-            yield last
-            if has_ended(last) or state.stopping.is_set():
-                return
-            await state.watch.changed(1.0)
+    lane, job = await _row(state, call, find)
+    with state.pools.streams.one(lane):
+        async with state.watch.on(job) as seen:
+            while (last := seen()) is not None:
+                yield last
+                if has_ended(last) or state.stopping.is_set():
+                    return
+                await state.watch.changed(1.0)
 
 
 async def launch_events(state: State, call: Call, launch_id: str) -> Response:
@@ -73,18 +74,18 @@ async def _stream(
     document: Callable[[Row], dict[str, Any]],
     is_over: Callable[[Row], bool],
 ) -> Response:
-    row = await _row(state, call, find, watch)
-    return StreamingResponse(
+    lane, row = await _row(state, call, find)
+    return Streamed(
+        state.pools.streams,
+        lane,
         _events(state, watch, row, document, is_over),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _row(
-    state: State, call: Call, find: Callable[[Session, str], Row], watch: Watch[Row]
-) -> Row:
-    """Returns the row that a caller wants to watch. Raises `Problem` if there is no room."""
+async def _row(state: State, call: Call, find: Callable[[Session, str], Row]) -> tuple[str, Row]:
+    """Returns the lane of a caller and the row that it wants to watch."""
     principal = await state.gate.admit(call.caller, "read")
     require_text(call)
 
@@ -92,9 +93,7 @@ async def _row(
         with state.database.read() as session:
             return find(session, principal.tenant)
 
-    row = await state.pools.reads.run(principal.tenant, read)
-    watch.require_room()
-    return row
+    return principal.lane, await state.pools.reads.run(principal.lane, read)
 
 
 async def _events(

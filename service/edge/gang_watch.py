@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
 
-from starlette.concurrency import run_in_threadpool
-
-from service.base.problems import Problem
+from service.base.fair_pool import FairPool
+from service.base.fair_slots import Places
 from service.base.store_failures import StoreUnavailable
 from service.store.agents import agents_with_work
 from service.store.database import Database
@@ -32,11 +31,15 @@ LAZILY_S = 1.0
 class GangWatch:
     """One for each process; the database decides everything."""
 
-    def __init__(self, database: Database, rules: Rules, every_s: float, max_waiting: int) -> None:
+    def __init__(
+        self, database: Database, rules: Rules, every_s: float, polls: Places, pool: FairPool
+    ) -> None:
+        """`polls`: places of waiting agents; `pool`: threads that look for their work."""
         self.rules = rules
         self._database = database
         self._every_s = every_s
-        self._most = max_waiting
+        self._polls = polls
+        self._pool = pool
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -62,29 +65,24 @@ class GangWatch:
         return bool(self._read([agent_id]))
 
     @asynccontextmanager
-    async def waiting(self, agent_id: str) -> AsyncIterator[asyncio.Event]:
+    async def waiting(self, agent_id: str, lane: str) -> AsyncIterator[asyncio.Event]:
         """Yields an event that is set when the agent may have work.
 
-        Raises `Problem` if too many agents wait.
+        Raises `Problem` if too many agents wait, of its lane or of all.
         """
-        if sum(map(len, self._waiting.values())) >= self._most:
-            raise Problem(
-                "too-many-watchers",
-                f"{self._most} agents are already waiting",
-                headers={"Retry-After": "5"},
-            )
-        self._loop = asyncio.get_running_loop()
-        woken = asyncio.Event()
-        self._waiting.setdefault(agent_id, set()).add(woken)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll())
-        try:
-            yield woken
-        finally:
-            others = self._waiting[agent_id]
-            others.discard(woken)
-            if not others:
-                del self._waiting[agent_id]
+        with self._polls.one(lane):
+            self._loop = asyncio.get_running_loop()
+            woken = asyncio.Event()
+            self._waiting.setdefault(agent_id, set()).add(woken)
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._poll())
+            try:
+                yield woken
+            finally:
+                others = self._waiting[agent_id]
+                others.discard(woken)
+                if not others:
+                    del self._waiting[agent_id]
 
     def _wake(self, agent_ids: list[str]) -> None:
         if agent_ids and self._loop is not None and not self._loop.is_closed():
@@ -100,9 +98,11 @@ class GangWatch:
             ids = list(self._waiting)
             try:
                 for start in range(0, len(ids), SEVERAL):
-                    agent_ids = await run_in_threadpool(self._read, ids[start : start + SEVERAL])
+                    agent_ids = await self._pool.run(
+                        "agents", self._read, ids[start : start + SEVERAL]
+                    )
                     self._set(sorted(agent_ids))
-                await run_in_threadpool(self.sweep_lazily)
+                await self._pool.run("agents", self.sweep_lazily)
             except StoreUnavailable as error:
                 log.warning("cannot look for work for waiting agents: %s", error)
             await asyncio.sleep(self._every_s)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from service.base.addresses import address_of
 from service.base.conditional import matches
 from service.base.pools import expected_bytes, gone_of
+from service.base.shares import lane_of_address
 from service.edge import perform
 from service.edge.body import read_body
 from service.edge.call import Call, Caller
@@ -52,6 +53,12 @@ def caller_of(request: Request) -> Caller:
     )
 
 
+def lane_of(request: Request) -> str:
+    """Returns what a request is counted by: its caller's lane, or its address before it has one."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    return lane_of_address(address_of(request)) if principal is None else principal.lane
+
+
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
@@ -76,17 +83,17 @@ class _RequestBody:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._settings = state_of(request).settings
+        self._state = state_of(request)
 
     @property
     def expected_bytes(self) -> int:
         """The most memory that it may need, in bytes, by the request's headers."""
-        settings = self._settings
+        settings = self._state.settings
         return expected_bytes(self._request, settings.max_body_bytes, settings.max_gzip_ratio)
 
     async def read(self) -> bytes:
         """Returns the body, decompressed. Raises what `read_body` raises."""
-        return await read_body(self._request, self._settings)
+        return await read_body(self._request, self._state, lane_of(self._request))
 
 
 async def read(

@@ -68,7 +68,7 @@ async def read(
             finish(result)
         return result
 
-    return await state.pools.reads.run_unless(call.gone, principal.tenant, run)
+    return await state.pools.reads.run_unless(call.gone, principal.lane, run)
 
 
 async def write(
@@ -158,9 +158,9 @@ async def _received(
     require_text(call)
     with ExitStack() as stack:
         if upload:
-            stack.enter_context(state.pools.uploads.one(principal.tenant))
+            stack.enter_context(state.pools.uploads.one(principal.lane))
         most = call.body.expected_bytes
-        resize = stack.enter_context(state.pools.bodies.take(principal.tenant, most))
+        resize = stack.enter_context(state.pools.bodies.take(principal.lane, most))
         body = await call.body.read()
         resize(len(body))
         context = RequestContext(
@@ -189,19 +189,19 @@ async def _parse(
     """Parses off the event loop; stops when the client disconnects."""
     gone, pools = call.gone, context.state.pools
     if not upload and len(context.body) <= LARGE_BYTES:
-        context.parsed = await pools.reads.run_unless(gone, context.tenant, parse, context)
+        context.parsed = await pools.reads.run_unless(gone, context.lane, parse, context)
         return
     context.parsed = await ingested(
-        pools, context.tenant, gone, context.reading, partial(parse, context)
+        pools, context.lane, gone, context.reading, partial(parse, context)
     )
 
 
 async def ingested(
-    pools: Pools, tenant: str, gone: Gone, reading: Reading, act: Callable[[], T]
+    pools: Pools, lane: str, gone: Gone, reading: Reading, act: Callable[[], T]
 ) -> T:
     """Returns what `act` returns, run among uploads; stops its reading when the client is gone."""
-    await pools.ingest.slots.take(tenant, gone)
-    parsing = asyncio.ensure_future(pools.ingest.run_taken(tenant, act))
+    await pools.ingest.slots.take(lane, gone)
+    parsing = asyncio.ensure_future(pools.ingest.run_taken(lane, act))
     try:
         await unless_gone(parsing, gone)
         return parsing.result()
@@ -236,7 +236,7 @@ NO_SESSION = Session()
 
 async def _read(call: Call, context: RequestContext, known: Handler) -> Result:
     pool = context.state.pools.reads
-    return await pool.run_unless(call.gone, context.tenant, _call_reading, context, known)
+    return await pool.run_unless(call.gone, context.lane, _call_reading, context, known)
 
 
 def _call_reading(context: RequestContext, handler: Handler) -> Result:
@@ -255,12 +255,12 @@ async def _write(
 ) -> Result:
     pools = context.state.pools
     result = await pools.writes.run_unless(
-        call.gone, context.tenant, _commit, context, handler, action, call.target, secret
+        call.gone, context.lane, _commit, context, handler, action, call.target, secret
     )
     if result.ring:
-        await pools.rings.run(context.tenant, ring, context.state, result.ring)
+        await pools.rings.run(context.lane, ring, context.state, result.ring)
     if result.after:
-        await pools.writes.run(context.tenant, afterwards, context.state, result)
+        await pools.writes.run(context.lane, afterwards, context.state, result)
     return result
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,6 @@ class State:
     watch: Watch[Job]
     launches: Watch[Launch]
     gangs: GangWatch
-    exports: threading.Semaphore
     pools: Pools
     readiness: Readiness
     queue: QueueView

@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
-from service.base.problems import Problem
+from service.base.fair_pool import FairPool
 from service.base.store_failures import StoreUnavailable
 from service.store.database import Database
 from service.store.launch_tables import Launch
@@ -28,14 +27,16 @@ Row = TypeVar("Row", Job, Launch)
 class Watch(Generic[Row]):
     """Reads all watched rows every `every_s` seconds, while there are any.
 
-    `find` reads rows by their ids; `is_over` returns True if a row will not change any more.
+    `pool` has a thread for it, by `name`. `find` reads rows by their ids; `is_over` returns True if
+    a row will not change any more.
     """
 
     def __init__(
         self,
+        name: str,
         database: Database,
         every_s: float,
-        max_watchers: int,
+        pool: FairPool,
         find: Callable[[Session, list[str]], dict[str, Row]],
         is_over: Callable[[Row], bool],
     ) -> None:
@@ -43,20 +44,12 @@ class Watch(Generic[Row]):
         self._find: Callable[[Session, list[str]], dict[str, Row]] = find
         self._is_ended: Callable[[Row], bool] = is_over
         self._every_s = every_s
-        self._most = max_watchers
+        self._pool = pool
+        self._name = name
         self._watched: Counter[str] = Counter()
         self._seen: dict[str, Row | None] = {}
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-
-    def require_room(self) -> None:
-        """Raises `Problem` if the maximum number of streams is open."""
-        if self._watched.total() >= self._most:
-            raise Problem(
-                "too-many-watchers",
-                f"{self._most} event streams are open",
-                headers={"Retry-After": "5"},
-            )
 
     @asynccontextmanager
     async def on(self, row: Row) -> AsyncIterator[Callable[[], Row | None]]:
@@ -86,7 +79,7 @@ class Watch(Generic[Row]):
             try:
                 for start in range(0, len(unended), SEVERAL):
                     some = unended[start : start + SEVERAL]
-                    rows = await run_in_threadpool(self._read, some)
+                    rows = await self._pool.run(self._name, self._read, some)
                     self._seen.update({i: rows.get(i) for i in some if i in self._watched})
             except StoreUnavailable as error:
                 log.warning("watched rows cannot be read: %s", error)

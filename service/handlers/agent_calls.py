@@ -18,13 +18,14 @@ from sqlalchemy.orm import Session
 
 from service.base.json_body import read_json
 from service.base.logs import REQUEST_ID
+from service.base.pools import expected_bytes
 from service.base.problems import Problem, not_found
 from service.base.settings import Settings
 from service.cluster.inventory import check_inventory
 from service.cluster.reports import EnrolRequest
 from service.edge.body import read_body, read_plain_body
 from service.edge.context import Handler, RequestContext, Result
-from service.edge.http import call_of, response_of
+from service.edge.http import call_of, lane_of, response_of
 from service.edge.perform import NO_SESSION, afterwards, idempotency_key, require_text
 from service.edge.state import State, state_of
 from service.handlers.agents import claim_assignment, place
@@ -52,19 +53,20 @@ async def enrol_agent(request: Request) -> Response:
     require_text(call)
     await state.gate.admit_enrolment(call.caller)
     once = idempotency_key(call)
-    body = await _enrolment_body(request, state, once)
-    result = await state.pools.writes.run("", _enrol, state, body, once, REQUEST_ID.get())
+    lane = lane_of(request)
+    body = await _enrolment_body(request, state, lane, once)
+    result = await state.pools.enrolments.run(lane, _enrol, state, body, once, REQUEST_ID.get())
     return response_of(result)
 
 
-async def _enrolment_body(request: Request, state: State, once: str | None) -> bytes:
+async def _enrolment_body(request: Request, state: State, lane: str, once: str | None) -> bytes:
     """Returns the body; a small one at most if the token is in it and not in a header."""
     token = _shown_token(request)
     if token is None:
         return await read_plain_body(request, UNKNOWN_BYTES, UNKNOWN_S)
     repeated = once is not None
-    await state.pools.writes.run("", _require_token, state, token, repeated, REQUEST_ID.get())
-    return await read_body(request, state.settings, ENROL_BYTES)
+    await state.pools.enrolments.run(lane, _require_token, state, token, repeated, REQUEST_ID.get())
+    return await read_body(request, state, lane, ENROL_BYTES)
 
 
 def _shown_token(request: Request) -> str | None:
@@ -167,14 +169,18 @@ async def from_agent(
     """Performs an agent's call about itself: stored, but not a line of the audit."""
     principal = await _admit(request, agent_id)
     state = state_of(request)
-    body = await read_body(request, state.settings, state.settings.max_report_bytes)
+    limit = state.settings.max_report_bytes
+    most = expected_bytes(request, limit, state.settings.max_gzip_ratio)
+    with state.pools.bodies.take(principal.lane, most) as resize:
+        body = await read_body(request, state, principal.lane, limit)
+        resize(len(body))
 
-    def run() -> Result:
-        context = RequestContext(state, NO_SESSION, principal, REQUEST_ID.get(), body=body)
-        context.parsed = parse(context)
-        return _commit(context, handler)
+        def run() -> Result:
+            context = RequestContext(state, NO_SESSION, principal, REQUEST_ID.get(), body=body)
+            context.parsed = parse(context)
+            return _commit(context, handler)
 
-    return response_of(await state.pools.writes.run(principal.tenant, run))
+        return response_of(await state.pools.writes.run(principal.lane, run))
 
 
 async def assignment(request: Request, agent_id: str) -> Response:
@@ -184,12 +190,12 @@ async def assignment(request: Request, agent_id: str) -> Response:
     wait_s = _wait_s(request, state.settings.max_poll_s)
     context = RequestContext(state, NO_SESSION, principal, REQUEST_ID.get())
     until = monotonic() + wait_s
-    async with state.gangs.waiting(agent_id) as woken:
-        due = await state.pools.reads.run(context.tenant, state.gangs.has_work, agent_id)
+    async with state.gangs.waiting(agent_id, context.lane) as woken:
+        due = await state.pools.reads.run(context.lane, state.gangs.has_work, agent_id)
         while True:
             if due:
                 result = await state.pools.writes.run(
-                    context.tenant, _commit, context, claim_assignment
+                    context.lane, _commit, context, claim_assignment
                 )
                 if result.document["assignment"] is not None:
                     return response_of(result)

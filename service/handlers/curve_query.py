@@ -60,7 +60,7 @@ class KnownCurves:
         stored = self._state.answers.get((principal.tenant, digest), late_s=late_s)
         if stored is None or not await self._state.gate.spends(principal, caller):
             return None
-        self._state.pools.times.note(principal.tenant)
+        self._state.pools.times.note(principal.lane)
         self._state.metrics.answers.labels("curve", "memory").inc()
         return known(request, stored)
 
@@ -77,12 +77,12 @@ async def get_curve(request: Request) -> Response:
         state.metrics.answers.labels("curve", "memory").inc()
         return known(request, stored)
     reads, gone = state.pools.reads, call.gone
-    stored = await reads.run_unless(gone, principal.tenant, _read, state, principal, request)
+    stored = await reads.run_unless(gone, principal.lane, _read, state, principal, request)
     if stored is None:
         result = await write(request, start_curve, "curves.create", parse=learn_of_query)
         if result.status_code != 200:
             return result
-        stored = await reads.run_unless(gone, principal.tenant, _read, state, principal, request)
+        stored = await reads.run_unless(gone, principal.lane, _read, state, principal, request)
         if stored is None:
             return result
     stored = rendered(stored, want)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -100,16 +99,18 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         answers=AnswerCache(settings.cache_bytes - for_keys),
         curve_keys=CurveKeys(for_keys),
         metrics=metrics,
-        watch=Watch(database, settings.watch_s, settings.max_watchers, queue.look_at, has_ended),
+        watch=Watch("jobs", database, settings.watch_s, pools.watching, queue.look_at, has_ended),
         launches=Watch(
+            "launches",
             database,
             settings.watch_s,
-            settings.max_watchers,
+            pools.watching,
             look_at_launches,
             launch_has_ended,
         ),
-        gangs=GangWatch(database, rules_of(settings), settings.watch_s, settings.max_watchers),
-        exports=threading.Semaphore(settings.max_exports),
+        gangs=GangWatch(
+            database, rules_of(settings), settings.watch_s, pools.polls, pools.watching
+        ),
         pools=pools,
         readiness=Readiness(settings, database, probed, doorbell, pools.probes),
         queue=queue,

@@ -7,7 +7,7 @@ before the protocol sees anything of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from service.base.fair_slots import Gone
 from service.base.pools import expected_bytes, gone_of
 from service.base.problems import Problem, problem_of
 from service.edge.body import read_body
-from service.edge.http import caller_of
+from service.edge.http import caller_of, lane_of
 from service.edge.perform import ingested
 from service.edge.state import State
 from service.mcp.asking import Answer, Asking
@@ -49,7 +49,9 @@ class Endpoint:
     def __init__(self, state: State) -> None:
         self._state = state
         self._manager = StreamableHTTPSessionManager(
-            make_server(TOOLS, self._compute), stateless=True, max_request_body_size=MOST_BYTES
+            make_server(TOOLS, self._compute, self._in_thread),
+            stateless=True,
+            max_request_body_size=MOST_BYTES,
         )
 
     @asynccontextmanager
@@ -64,32 +66,42 @@ class Endpoint:
         settings = state.settings
         principal = await state.gate.admit(caller_of(request), "read")
         most = expected_bytes(request, MOST_BYTES, settings.max_gzip_ratio)
-        with state.pools.bodies.take(principal.tenant, most) as resize:
-            body = await read_body(request, settings, MOST_BYTES)
+        with state.pools.bodies.take(principal.lane, most) as resize:
+            body = await read_body(request, state, principal.lane, MOST_BYTES)
             resize(len(body))
             if len(body) > MOST_PLAIN_BYTES:
-                await self._check(principal.tenant, body, gone_of(request))
+                await self._check(principal.lane, body, gone_of(request))
             await self._manager.handle_request(_plain(scope), _replayed(body, receive), send)
 
-    async def _check(self, tenant: str, body: bytes, gone: Gone) -> None:
+    async def _check(self, lane: str, body: bytes, gone: Gone) -> None:
         """Raises `Problem` for a large body that is more than a call with a long text."""
         settings, reading = self._state.settings, Reading()
         check = partial(check_call, body, LONG_TEXTS, MOST_PLAIN_BYTES, settings, reading)
-        await ingested(self._state.pools, tenant, gone, reading, check)
+        await ingested(self._state.pools, lane, gone, reading, check)
+
+    async def _in_thread(self, context: Context, act: Callable[[Any], Any], argument: Any) -> Any:
+        lane = lane_of(_request_of(context))
+        return await self._state.pools.pages.run(lane, act, argument)
 
     async def _compute(
         self, tool: Tool[Answer], values: Mapping[str, Any], report: Report, context: Context
     ) -> Any:
         try:
-            if context.request is None:
-                raise InternalError("a tool is called without a request of HTTP")
+            request = _request_of(context)
             arguments = validation.convert(values, tool.arguments)
-            return await tool.answer(Asking(self._state, context.request, report), arguments)
+            return await tool.answer(Asking(self._state, request, report), arguments)
         except ShardwiseError as error:
             raise problem_of(error) from None
         except Exception as error:
             log.exception("a defect in the tool %s", tool.name)
             raise Problem("defect", "a defect of the service, please report it") from error
+
+
+def _request_of(context: Context) -> Request:
+    request: Request | None = context.request
+    if request is None:
+        raise InternalError("a tool is called without a request of HTTP")
+    return request
 
 
 def _plain(scope: Scope) -> Scope:

@@ -42,8 +42,8 @@ async def read_form(request: Request, scope: str = "submit") -> FormData:
     if kind.partition(";")[0].strip().lower() not in _FORMS:
         raise Problem("unsupported-media-type", "not a form", expected=" or ".join(_FORMS))
     most = expected_bytes(request, state.settings.max_body_bytes, state.settings.max_gzip_ratio)
-    with state.pools.bodies.take(principal.tenant, most):
-        body = await read_body(request, state.settings)
+    with state.pools.bodies.take(principal.lane, most):
+        body = await read_body(request, state, principal.lane)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}

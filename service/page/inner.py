@@ -17,12 +17,11 @@ from fastapi import Request, Response
 from starlette.datastructures import QueryParams
 
 from service.base.pools import gone_of
-from service.base.settings import Settings
 from service.edge import perform
 from service.edge.body import decoded
 from service.edge.call import Call, Caller
 from service.edge.context import Handler, RequestContext, Result
-from service.edge.http import caller_of, encode, response_of
+from service.edge.http import caller_of, encode, lane_of, response_of
 from service.edge.state import State, state_of
 from service.page.session import presented_key
 from service.store.keys import Principal
@@ -61,7 +60,7 @@ def page_call(
         gone=gone_of(request),
         query=QueryParams(text),
         query_string=text.encode(),
-        body=_FormBody(body, state_of(request).settings),
+        body=_FormBody(body, request),
         content_type=content_type,
     )
 
@@ -71,16 +70,14 @@ class _FormBody:
 
     expected_bytes = 0
 
-    def __init__(self, content: bytes, settings: Settings) -> None:
+    def __init__(self, content: bytes, request: Request) -> None:
         self._content = content
-        self._settings = settings
+        self._request = request
 
     async def read(self) -> bytes:
         """Returns the content; a gzip file (graph.json.gz) is decompressed."""
-        settings = self._settings
-        return await decoded(
-            self._content, "identity", settings.max_body_bytes, settings.max_gzip_ratio
-        )
+        state, lane = state_of(self._request), lane_of(self._request)
+        return await decoded(self._content, "identity", state.settings.max_body_bytes, state, lane)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from service.edge.http import lane_of
 from service.edge.state import state_of
 from service.login.signed_in import carried
 from service.page import units
 from service.page.addresses import profile_address
 from service.page.assets import address
 from service.page.manual import ROOT, topics_of
-from service.page.session import has_session, presented_key
+from service.page.session import has_session
 from service.store.keys import Principal
 from shardwise import __version__
 
@@ -69,10 +70,8 @@ async def respond(request: Request, template: str, *, status: int = 200, **value
 async def in_thread(
     request: Request, act: Callable[P, T], *args: P.args, **keywords: P.kwargs
 ) -> T:
-    """Returns the result of `act`, run in one of the page's threads; each key has a share."""
-    address = request.client.host if request.client is not None else ""
-    who = presented_key(request) or address
-    return await state_of(request).pools.pages.run(who, act, *args, **keywords)
+    """Returns the result of `act`, run in one of the page's threads; each tenant has a share."""
+    return await state_of(request).pools.pages.run(lane_of(request), act, *args, **keywords)
 
 
 def page(request: Request, template: str, status: int, values: dict[str, Any]) -> Response:

@@ -28,8 +28,9 @@ from shardwise.errors import BadInput
 BUSY_S = 15.0
 """How long a SQLite writer waits for another one if there is no deadline."""
 
-RUSH = 8
-"""Connections beyond twice the pool, for work other than tenants' calls."""
+RUSH = 20
+"""Connections beyond twice the pool: for operators, for callers who are looked up or enrol, for
+archives, and for what streams and waiting agents wait for."""
 
 LONGEST_TRY_S = 10.0
 """How long the one caller that checks whether the database answers again may take."""

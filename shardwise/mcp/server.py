@@ -37,9 +37,22 @@ A = TypeVar("A")
 Compute: TypeAlias = Callable[[Tool[A], Mapping[str, Any], Report, Context], Awaitable[Any]]
 """Returns the document of a tool for these arguments; raises `ShardwiseError`."""
 
+InThread: TypeAlias = Callable[[Context, Callable[[Any], Any], Any], Awaitable[Any]]
+"""Returns the result of a function of one argument, called in a thread."""
 
-def make_server(tools: Mapping[str, Tool[A]], compute: Compute[A]) -> Server[Any]:
-    """Returns a server of these tools, by name, which `compute` answers."""
+
+async def in_any_thread(context: Context, act: Callable[[Any], Any], argument: Any) -> Any:
+    """Returns the result of `act`, whoever asks."""
+    return await anyio.to_thread.run_sync(act, argument)
+
+
+def make_server(
+    tools: Mapping[str, Tool[A]], compute: Compute[A], in_thread: InThread = in_any_thread
+) -> Server[Any]:
+    """Returns a server of these tools, by name, which `compute` answers.
+
+    `in_thread` runs what takes a while for the caller of `context`.
+    """
     schemas = {tool.name: tool.input_schema() for tool in tools.values()}
     listed = types.ListToolsResult(tools=[_listed(tool) for tool in tools.values()])
 
@@ -64,7 +77,8 @@ def make_server(tools: Mapping[str, Tool[A]], compute: Compute[A]) -> Server[Any
         try:
             document = await compute(tool, params.arguments or {}, report, context)
             # The words of a large plan take a while.
-            return await anyio.to_thread.run_sync(_answered, document)
+            answer: types.CallToolResult = await in_thread(context, _answered, document)
+            return answer
         except Exception as error:
             return _refused(error)
 

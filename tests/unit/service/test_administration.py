@@ -335,17 +335,6 @@ def test_the_archive_comes_over_http(service: Administered) -> None:
     assert service("reader", "GET", "/v1/tenants/alpha/export").status_code == 403
 
 
-def test_few_archives_are_written_at_once(service: Administered) -> None:
-    taken = [service.app.state.shardwise.exports.acquire(blocking=False) for _ in range(2)]
-    assert taken == [True, True]
-    refused = service("alpha", "GET", "/v1/tenants/alpha/export")
-    assert slug(refused) == (429, "rate-limited") and refused.headers["Retry-After"]
-    for _ in taken:
-        service.app.state.shardwise.exports.release()
-    for _ in range(5):
-        assert service("alpha", "GET", "/v1/tenants/alpha/export").status_code == 200
-
-
 def test_a_tenant_is_deleted_once_it_is_named_twice(service: Administered) -> None:
     service("operator", "POST", "/v1/tenants", json={"id": "going"})
     key = key_of(service("operator", "POST", "/v1/tenants/going/keys", json={"scopes": ["admin"]}))

@@ -17,6 +17,7 @@ from service.base.byte_budget import SMALL_BYTES, ByteBudget
 from service.base.fair_pool import FairPool
 from service.base.fair_slots import FairSlots, Places
 from service.base.problems import Problem
+from service.base.shares import Shares, unshared
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -35,7 +36,7 @@ async def soon() -> None:
 
 @on_a_loop
 async def test_tenants_that_wait_take_turns() -> None:
-    slots = FairSlots(2, 2, 100)
+    slots = FairSlots(Shares(2, 2), 100)
     order: list[str] = []
     await slots.take("a")
     await slots.take("a")
@@ -57,7 +58,7 @@ async def test_tenants_that_wait_take_turns() -> None:
 
 @on_a_loop
 async def test_a_share_is_never_exceeded_and_free_slots_are_for_others() -> None:
-    slots = FairSlots(3, 2, 100)
+    slots = FairSlots(Shares(3, 2), 100)
     await slots.take("a")
     await slots.take("a")
     third = asyncio.create_task(slots.take("a"))
@@ -73,7 +74,7 @@ async def test_a_share_is_never_exceeded_and_free_slots_are_for_others() -> None
 
 @on_a_loop
 async def test_too_many_that_wait_are_refused_with_a_time() -> None:
-    slots = FairSlots(1, 1, 2)
+    slots = FairSlots(Shares(1, 1), 2)
     await slots.take("a")
     waiting = [asyncio.create_task(slots.take("a")) for _ in range(2)]
     await soon()
@@ -92,7 +93,7 @@ async def test_too_many_that_wait_are_refused_with_a_time() -> None:
 
 @on_a_loop
 async def test_who_has_gone_leaves_the_queue() -> None:
-    slots = FairSlots(1, 1, 10)
+    slots = FairSlots(Shares(1, 1), 10)
     await slots.take("a")
     left = asyncio.Event()
 
@@ -112,7 +113,7 @@ async def test_who_has_gone_leaves_the_queue() -> None:
 
 @on_a_loop
 async def test_a_turn_that_comes_as_its_task_is_cancelled_is_passed_on() -> None:
-    slots = FairSlots(1, 1, 10)
+    slots = FairSlots(Shares(1, 1), 10)
     await slots.take("a")
     first, second = (asyncio.create_task(slots.take(tenant)) for tenant in "ab")
     await soon()
@@ -159,7 +160,7 @@ async def test_a_cancelled_call_holds_its_slot_until_its_thread_ends() -> None:
 
 
 def test_places_are_counted_by_tenant() -> None:
-    places = Places(2, "uploads")
+    places = Places(unshared(2), "uploads")
     with ExitStack() as taken:
         for tenant in "aab":
             taken.enter_context(places.one(tenant))
@@ -171,7 +172,7 @@ def test_places_are_counted_by_tenant() -> None:
 
 def test_bytes_are_bounded_for_a_tenant_and_in_all() -> None:
     large = 4 * SMALL_BYTES
-    budget = ByteBudget(total=3 * large, share=2 * large)
+    budget = ByteBudget(Shares(3 * large, 2 * large))
     with budget.take("a", large), budget.take("a", large):
         with pytest.raises(Problem), budget.take("a", 1):
             pass
@@ -186,4 +187,4 @@ def test_bytes_are_bounded_for_a_tenant_and_in_all() -> None:
         resize(large)
         with budget.take("a", large), pytest.raises(Problem):
             resize(large + 1)
-    assert not budget._taken
+    assert not len(budget)

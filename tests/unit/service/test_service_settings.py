@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi")
 
+from service.base import limits
 from service.base.problems import documentation as problem_table
 from service.base.redact import redacted
 from service.base.settings import Settings, environment_of, load_settings
+from service.store.keys import LIMITS
 from shardwise.errors import BadInput
 
 ROOT = Path(__file__).parents[3]
@@ -88,6 +91,21 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         assert refused.value.field == field
     with pytest.raises(BadInput):
         load_settings({}, {"SHARDWISE_CONFIG": str(tmp_path / "none")})
+
+
+def test_every_limit_is_listed_with_its_scope() -> None:
+    """A number among the settings is a limit, whose scope docs/security.md says, or bounds nothing.
+
+    If the tables differ, put `service.base.limits.documentation()` there.
+    """
+    numbers = {item.name for item in fields(Settings) if type(item.default) in (int, float)}
+    shared = {name for limit in limits.SHARED for name in limit.settings}
+    own = {name for names in limits.OWN.values() for name in names}
+    assert shared | own | limits.NO_LIMITS == numbers
+    assert not (shared | own) & limits.NO_LIMITS
+    in_the_database = {*limits.OWN["a tenant, in the database"], *limits.OWN["a job"], "weight"}
+    assert set(LIMITS) <= in_the_database
+    assert limits.documentation() in (ROOT / "docs" / "security.md").read_text()
 
 
 def test_the_table_of_problems_is_the_codes() -> None:
