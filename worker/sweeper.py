@@ -84,8 +84,9 @@ class Sweeper(threading.Thread):
         require_schema(database)
         with database.write() as session:
             worker_seen(session, self.id, socket.gethostname(), os.getpid(), self._slots)
-            leases.close_hopeless(session, settings.max_attempts)
+            _, lost = leases.close_hopeless(session, settings.max_attempts)
             expire_keys(session)
+        self._worker.metrics.queue.failed("worker-lost", len(lost))
         if monotonic() - self._cleaned_at > HOUSEKEEPING_S and self._retention.sweep(AT_MOST_S):
             self._cleaned_at = monotonic()
         sweep_gangs(database, rules_of(settings))

@@ -143,6 +143,7 @@ class Worker:
 
     def _claim(self) -> Claim | None:
         # One at a time: how many long jobs this worker has decides what it may take.
+        waited = None
         with self._claiming:
             with self.database.write() as session:
                 claim = leases.claim_next(
@@ -152,6 +153,10 @@ class Worker:
                     longest_s=self._longest_s(),
                     max_running=self.settings.max_running,
                 )
+                if claim is not None:
+                    waited = leases.first_wait(session, claim)
+            if waited is not None:
+                self.metrics.queue.started(*waited)
             if claim is not None:
                 self._jobs[claim.token] = HeldJob(claim, monotonic(), claim.cost_s)
             return claim
@@ -178,6 +183,7 @@ class Worker:
         self.metrics.estimates.ended(
             claim.kind, outcome, seconds, claim.cost_s, gave_way=claim.gave_way
         )
+        self.metrics.queue.solved(weight_of(claim.limits), seconds)
         log.info(
             "%s %s",
             claim.kind,
@@ -288,6 +294,7 @@ class Worker:
                 renewed = monotonic()
 
     def _write(self, claim: Claim, event: Outcome) -> str:
+        lost: list[str] = []
         with self.database.write() as session:
             if isinstance(event, Answered):
                 etag = etag_of(event.content)
@@ -300,7 +307,7 @@ class Worker:
             elif isinstance(event, Lost):
                 log.error("the child ended with %s: %s", event.status, event.errors)
                 recorded, outcome = leases.give_back(session, claim, counts=True), "crashed"
-                leases.close_hopeless(session, self.settings.max_attempts, claim.job_id)
+                _, lost = leases.close_hopeless(session, self.settings.max_attempts, claim.job_id)
             elif isinstance(event, GaveWay):
                 recorded, outcome = leases.give_way(session, claim, event.cost_s), "gave way"
             else:
@@ -308,4 +315,7 @@ class Worker:
             if recorded:
                 job = self._jobs[claim.token]
                 leases.settle(session, claim, monotonic() - job.since, job.charged_s)
+        self.metrics.queue.failed("worker-lost", len(lost))
+        if recorded and isinstance(event, Failed):
+            self.metrics.queue.failed(event.error["type"])
         return outcome if recorded else "lost"

@@ -268,10 +268,35 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (("max(shardwise_queue_oldest_age_seconds)", "oldest"),),
             ),
             Panel(
+                "Wait by priority",
+                "90th percentile from the question to its job's first start.",
+                "s",
+                (("shardwise:queue_wait_seconds:p90_15m", "{{priority}}"),),
+            ),
+            Panel(
                 "Solves by outcome",
                 "Ended per second, over all workers.",
                 "ops",
                 (("sum by (outcome) (shardwise:solves:rate5m)", "{{outcome}}"),),
+            ),
+            Panel(
+                "Failures by reason",
+                "In an hour. A defect is a fault of Shardwise; worker-lost: the job killed its "
+                "workers.",
+                "none",
+                (("sum by (reason) (increase(shardwise_failures_total[1h]))", "{{reason}}"),),
+            ),
+            Panel(
+                "Solving by tenants' weight",
+                "Seconds of solving in an hour, for tenants whose weight is below 1 (light), 1, "
+                "and above (heavy).",
+                "s",
+                (
+                    (
+                        "sum by (tenant_class) (increase(shardwise_solving_seconds_total[1h]))",
+                        "{{tenant_class}}",
+                    ),
+                ),
             ),
             Panel(
                 "90th percentile of a solve",
@@ -282,8 +307,52 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Limits of a process",
+        (
+            Panel(
+                "Open, of what tenants may have",
+                "Event streams, waiting agents (polls) and archives.",
+                "percentunit",
+                (("shardwise:open_ratio", "{{what}} {{instance}}"),),
+            ),
+            Panel(
+                "Most of one tenant",
+                "How many of them one tenant has, or all operators.",
+                "none",
+                (("max by (what) (shardwise_open_of_one)", "{{what}}"),),
+            ),
+            Panel(
+                "Calls that wait for a thread",
+                "By pool.",
+                "none",
+                (("sum by (pool) (shardwise_calls_waiting)", "{{pool}}"),),
+                span=8,
+            ),
+            Panel(
+                "Calls that have a thread",
+                "By pool.",
+                "none",
+                (("sum by (pool) (shardwise_calls_running)", "{{pool}}"),),
+                span=8,
+            ),
+            Panel(
+                "Bodies in memory",
+                "Of what tenants may have there together.",
+                "percentunit",
+                (("shardwise_bodies_ratio", "{{instance}}"),),
+                span=8,
+            ),
+        ),
+    ),
+    (
         "Processes",
         (
+            Panel(
+                "Event loop",
+                "99th percentile of how late it is.",
+                "s",
+                (("shardwise:event_loop_lag_seconds:p99_5m", "{{instance}}"),),
+            ),
             Panel(
                 "Workers and slots",
                 "Live processes, and solves that they may run at once.",
@@ -306,6 +375,12 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Time that the store's figures took to read.",
                 "s",
                 (("max by (instance) (shardwise_database_query_seconds)", "{{instance}}"),),
+            ),
+            Panel(
+                "Size of the database",
+                "All tables with their indexes; on SQLite the file.",
+                "bytes",
+                (("max(shardwise_database_bytes)", "database"),),
             ),
             Panel(
                 "Messages to the broker",
@@ -428,6 +503,17 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     (
                         "max by (quantity, device_kind) (shardwise_recent_prediction_error_ratio)",
                         "{{quantity}} on {{device_kind}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Model flops utilisation",
+                "Median of the runs of the last day, measured beside predicted.",
+                "percentunit",
+                (
+                    (
+                        "max by (source, device_kind) (shardwise_flops_utilisation_ratio)",
+                        "{{source}} on {{device_kind}}",
                     ),
                 ),
             ),

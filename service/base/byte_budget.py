@@ -22,10 +22,7 @@ class ByteBudget:
     """
 
     def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-
-    def __len__(self) -> int:
-        return len(self._shares)
+        self.shares = shares
 
     @contextmanager
     def take(self, tenant: str, size: int) -> Iterator[Callable[[int], None]]:
@@ -35,28 +32,28 @@ class ByteBudget:
         """
         self._require(tenant, size)
         taken = size
-        self._shares.take(tenant, taken)
+        self.shares.take(tenant, taken)
 
         def resize(new: int) -> None:
             nonlocal taken
             grows = new > taken
-            self._shares.give(tenant, taken)
+            self.shares.give(tenant, taken)
             if grows:
                 try:
                     self._require(tenant, new)
                 except BaseException:
-                    self._shares.take(tenant, taken)
+                    self.shares.take(tenant, taken)
                     raise
             taken = new
-            self._shares.take(tenant, taken)
+            self.shares.take(tenant, taken)
 
         try:
             yield resize
         finally:
-            self._shares.give(tenant, taken)
+            self.shares.give(tenant, taken)
 
     def _require(self, tenant: str, size: int) -> None:
-        mine, shares = self._shares.of(tenant), self._shares
+        mine, shares = self.shares.of(tenant), self.shares
         full = size > shares.own_room(tenant)
         full |= size > SMALL_BYTES and size > shares.room(tenant)
         if mine and full:

@@ -39,14 +39,21 @@ class FairSlots:
     """
 
     def __init__(self, shares: Shares, most: int, pause_s: Callable[[str], float] = _never) -> None:
-        self._shares = shares
+        self.shares = shares
         self._pause_s = pause_s
         self._pausing: set[str] = set()
         self._most = most
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
-    def waiting(self, tenant: str) -> int:
-        """Returns how many requests of a tenant wait."""
+    @property
+    def running(self) -> int:
+        """How many slots are taken."""
+        return self.shares.taken
+
+    def waiting(self, tenant: str | None = None) -> int:
+        """Returns how many requests of a tenant wait, or of all."""
+        if tenant is None:
+            return sum(map(len, self._waiting.values()))
         return len(self._waiting.get(tenant, ()))
 
     async def take(self, tenant: str, gone: Gone | None = None) -> None:
@@ -55,7 +62,7 @@ class FairSlots:
         Raises `Problem` when too many of the tenant's requests wait, or when its client has gone.
         """
         if not self.waiting(tenant) and self._may_start(tenant):
-            self._shares.take(tenant)
+            self.shares.take(tenant)
             return
         if self.waiting(tenant) >= self._most:
             raise busy(f"{self._most} requests waiting")
@@ -69,7 +76,7 @@ class FairSlots:
 
     def give(self, tenant: str) -> None:
         """Gives a slot back; the next tenant that waits gets it."""
-        self._shares.give(tenant)
+        self.shares.give(tenant)
         self._hand_on()
 
     def _may_start(self, tenant: str) -> bool:
@@ -77,7 +84,7 @@ class FairSlots:
 
         If only a pause forbids it, free slots are handed on when the pause ends.
         """
-        if self._shares.room(tenant) < 1:
+        if self.shares.room(tenant) < 1:
             return False
         if (pause_s := self._pause_s(tenant)) <= 0:
             return True
@@ -105,7 +112,7 @@ class FairSlots:
 
     def _hand_on(self) -> None:
         for tenant in list(self._waiting):
-            if self._shares.left(tenant) < 1:
+            if self.shares.left(tenant) < 1:
                 break
             self._serve(tenant)
         self._serve(OPERATORS)
@@ -120,7 +127,7 @@ class FairSlots:
             else:
                 del self._waiting[tenant]
             if not turn.done():
-                self._shares.take(tenant)
+                self.shares.take(tenant)
                 turn.set_result(None)
                 break
 
@@ -143,32 +150,29 @@ class Places:
 
     def __init__(self, shares: Shares, what: str, *, slug: str = "rate-limited") -> None:
         """`what` they are, in the plural; a problem of type `slug` says that there is no room."""
-        self._shares = shares
+        self.shares = shares
         self._what = what
         self._slug = slug
 
-    def __len__(self) -> int:
-        return len(self._shares)
-
     def require(self, tenant: str) -> None:
         """Raises `Problem` if the tenant can have no further one now."""
-        if self._shares.own_room(tenant) < 1:
-            raise busy(f"{self._shares.of(tenant)} {self._what}", self._slug)
-        if self._shares.room(tenant) < 1:
+        if self.shares.own_room(tenant) < 1:
+            raise busy(f"{self.shares.of(tenant)} {self._what}", self._slug)
+        if self.shares.room(tenant) < 1:
             raise Problem(
                 self._slug,
-                f"{len(self._shares)} {self._what} of all tenants",
+                f"{self.shares.taken} {self._what} of all tenants",
                 headers={"Retry-After": "5"},
             )
 
     def take(self, tenant: str) -> None:
         """Takes a place, which `give` gives back. Raises `Problem` if there is none."""
         self.require(tenant)
-        self._shares.take(tenant)
+        self.shares.take(tenant)
 
     def give(self, tenant: str) -> None:
         """Gives a place back."""
-        self._shares.give(tenant)
+        self.shares.give(tenant)
 
     @contextmanager
     def one(self, tenant: str) -> Iterator[None]:

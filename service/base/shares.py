@@ -19,13 +19,20 @@ class Shares:
     """`most` units, of which one lane has at most `share`; `kept` more are for operators."""
 
     def __init__(self, most: float, share: float, kept: float = 0) -> None:
-        self._most = most
+        self.most = most
         self._share = share
         self._kept = kept
         self._taken: Counter[str] = Counter()
 
-    def __len__(self) -> int:
+    @property
+    def taken(self) -> int:
+        """How much all lanes have together."""
         return self._taken.total()
+
+    @property
+    def taken_by_one(self) -> int:
+        """How much the lane with the most has."""
+        return max(self._taken.values(), default=0)
 
     def of(self, lane: str) -> int:
         """Returns how much a lane has."""
@@ -39,7 +46,7 @@ class Shares:
     def left(self, lane: str) -> float:
         """Returns how much is left, whatever the lane's share; tenants find what is kept taken."""
         kept = self._kept if lane == OPERATORS else min(self._taken[OPERATORS], self._kept)
-        return self._most + kept - self._taken.total()
+        return self.most + kept - self._taken.total()
 
     def room(self, lane: str) -> float:
         """Returns how much a lane may take now."""

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from statistics import median
-from time import monotonic
-
 from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
-from sqlalchemy import func, select
 
-from service.base.store_failures import StoreUnavailable
 from service.cluster.measurements import Errors
 from service.edge.estimate_metrics import EstimateMetrics
+from service.edge.loop_lag import LoopLag
+from service.edge.queue_metrics import QueueMetrics
+from service.edge.store_metrics import MOST_KINDS, StoreCollector
 from service.questions.question import KINDS
-from service.store.agents import count_agents
-from service.store.database import Database, now
-from service.store.device_kinds import DeviceKinds
-from service.store.launches import count_launches
-from service.store.records import living_workers
-from service.store.runs import recent_errors
-from service.store.tables import ACTIVE, STATES, Job
-from service.store.webhook_backlog import backlog
+from service.store.database import Database
 
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SOLVE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 LAG_S = (0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0, 86400.0)
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-MOST_KINDS = 32
 LIMITS = ("key", "address", "enrolment")
 REFUSALS = ("unknown", "replayed", "expired")
 SOURCES = ("memory", "store", "joined", "computed")
 CONNECTION_REFUSALS = ("connections", "evicted", "head", "time", "malformed", "tls")
 OUTCOMES = ("done", "failed", "cancelled")
 """Outcomes of a solve; rarer ones (crashed, returned, lost, gave way) have one once they occur."""
-
-QUEUE_FRESH_S = 1.0
 
 ANSWERED = "shardwise.answered"
 """Key of a request's scope: the path it counts under if it was answered before routing."""
@@ -72,6 +57,11 @@ class Metrics:
             ("kind", "source"),
             registry=self.registry,
         )
+        self.defects = Counter(
+            "shardwise_defects",
+            "Requests and calls of tools that ended in a defect of Shardwise.",
+            registry=self.registry,
+        )
         self.rings = Counter(
             "shardwise_rings", "Messages to the broker.", ("outcome",), registry=self.registry
         )
@@ -96,6 +86,7 @@ class Metrics:
             self.rings.labels(outcome)
         self.agents = AgentMetrics(self.registry)
         self.limits = LimitMetrics(self.registry)
+        self.lag = LoopLag(self.registry)
         self.registry.register(StoreCollector(database, silent_s))
 
 
@@ -183,6 +174,7 @@ class WorkerMetrics:
         )
         self.webhooks = WebhookMetrics(self.registry)
         self.estimates = EstimateMetrics(self.registry)
+        self.queue = QueueMetrics(self.registry)
         for kind in KINDS:
             self.duration.labels(kind)
             for outcome in OUTCOMES:
@@ -208,118 +200,3 @@ class WebhookMetrics:
         )
         for outcome in ("delivered", "postponed", "given up", "lost"):
             self.attempts.labels(outcome)
-
-
-def store_families() -> dict[str, GaugeMetricFamily]:
-    """Returns the gauges read from the database, still empty, by name without the prefix."""
-    gauges: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("database_up", "Whether the database answers.", ()),
-        ("jobs", "Stored jobs.", ("kind", "state")),
-        ("queue_oldest_age_seconds", "How long the oldest queued job has waited.", ()),
-        ("workers", "Live worker processes.", ()),
-        ("worker_slots", "Solves that they may run at once.", ()),
-        ("agents", "Enrolled agents.", ("state",)),
-        ("launches", "Stored launches.", ("state",)),
-        ("devices", "Devices of enrolled agents, by the agents' states.", ("device_kind", "state")),
-        ("hosts", "Agents with devices of a kind, or none.", ("device_kind", "state")),
-        (
-            "placed_launches",
-            "Launches that are placed on agents with devices of a kind, or none, and have not "
-            "ended; one on several kinds counts under each.",
-            ("device_kind", "state"),
-        ),
-        (
-            "recent_runs",
-            "Runs of the last day compared in this quantity.",
-            ("quantity", "device_kind"),
-        ),
-        (
-            "recent_prediction_error_ratio",
-            "Median of their relative errors, without sign.",
-            ("quantity", "device_kind"),
-        ),
-        ("webhooks", "Webhooks of all tenants: active, failing, disabled.", ("state",)),
-        ("webhook_deliveries_pending", "Deliveries that wait, retries among them.", ()),
-        ("webhook_oldest_age_seconds", "Age of the oldest delivery that waits.", ()),
-        (
-            "webhook_untried_seconds",
-            "Longest time that a webhook has had a delivery due and no attempt: a dead receiver "
-            "does not raise it, workers that do not deliver do.",
-            (),
-        ),
-        ("database_query_seconds", "Time taken to read these figures.", ()),
-    )
-    return {
-        name: GaugeMetricFamily(f"shardwise_{name}", text, labels=labels)
-        for name, text, labels in gauges
-    }
-
-
-class StoreCollector(Collector):
-    """Reads gauges from the database, at most once a second; every process gives the same."""
-
-    def __init__(self, database: Database, silent_s: float) -> None:
-        self._database = database
-        self._silent_s = silent_s
-        self._until = 0.0
-        self._last: list[Metric] = []
-        self._kinds = DeviceKinds(MOST_KINDS)
-
-    def describe(self) -> list[Metric]:
-        """Returns nothing: asking the database while registering would start it too early."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields the families."""
-        if self._until < monotonic():
-            self._last = self._ask()
-            self._until = monotonic() + QUEUE_FRESH_S
-        yield from self._last
-
-    def _ask(self) -> list[Metric]:
-        families = store_families()
-        started = monotonic()
-        try:
-            with self._database.read() as session:
-                counts = session.execute(
-                    select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
-                ).all()
-                oldest = session.scalar(
-                    select(now() - func.min(Job.created_at)).where(Job.state == ACTIVE[0])
-                )
-                alive = living_workers(session, self._silent_s)
-                of_agents, of_launches = count_agents(session), count_launches(session)
-                by_kind = self._kinds.read(session)
-                recent = recent_errors(session, MOST_KINDS)
-                outbox = backlog(session)
-        except StoreUnavailable:
-            families["database_up"].add_metric((), 0)
-            return [families["database_up"]]
-        families["database_up"].add_metric((), 1)
-        # Zeros too: an autoscaler that sees no series cannot know that the queue is empty.
-        stored = {(kind, state): 0 for kind in KINDS for state in STATES}
-        stored |= {(kind, state): count for kind, state, count in counts}
-        for labels, count in stored.items():
-            families["jobs"].add_metric(labels, count)
-        families["queue_oldest_age_seconds"].add_metric((), max(oldest or 0.0, 0.0))
-        families["workers"].add_metric((), len(alive))
-        families["worker_slots"].add_metric((), sum(worker.slots for worker in alive))
-        families["database_query_seconds"].add_metric((), monotonic() - started)
-        families["webhook_deliveries_pending"].add_metric((), outbox.pending)
-        families["webhook_oldest_age_seconds"].add_metric((), outbox.oldest_s)
-        families["webhook_untried_seconds"].add_metric((), outbox.untried_s)
-        by_state = {"agents": of_agents, "launches": of_launches, "webhooks": outbox.webhooks}
-        for name, count_by_state in by_state.items():
-            for state, count in count_by_state.items():
-                families[name].add_metric((state,), count)
-        for name, of_kinds in (
-            ("devices", by_kind.devices),
-            ("hosts", by_kind.hosts),
-            ("placed_launches", by_kind.launches),
-        ):
-            for kind_and_state, count in of_kinds.items():
-                families[name].add_metric(kind_and_state, count)
-        for of_runs, errors in recent.items():
-            families["recent_runs"].add_metric(of_runs, len(errors))
-            families["recent_prediction_error_ratio"].add_metric(of_runs, median(errors))
-        return list(families.values())

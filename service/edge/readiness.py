@@ -34,6 +34,9 @@ PROBE_S = 4.0
 WRITES_EVERY_S = 5.0
 """Shortest time between two tried writes while writes work."""
 
+ANSWERED_S = 10.0
+"""A worker that wrote within this time answers: workers do every `sweep_s` (5 s by default)."""
+
 FULL_S = 10.0
 """After a call met a full disk, a probe that finds room is ignored for this time."""
 
@@ -68,36 +71,46 @@ class Readiness:
     ) -> None:
         """`database` is the one that calls use, `probed` the same one on probes' connections."""
         self._silent_s = settings.lease_s
+        self._answered_s = max(ANSWERED_S, 2 * settings.sweep_s)
         self._calls = database
         self._probed = probed
         self._tried_at = float("-inf")
         self._last_outcome = "ok"
-        self._stored = Check(pool, self._check_database, ("unavailable", 0))
+        self._stored = Check(pool, self._check_database, ("unavailable", 0, 0))
         self._writes = Check(pool, self._check_writes, "unavailable")
         self._broker = Check(pool, doorbell.takes_writes, "unreachable")
 
     async def checks(self) -> dict[str, Any]:
         """Returns the member `checks` of /readyz."""
-        (database, workers), writes, broker = await asyncio.gather(
+        (database, workers, answered), writes, broker = await asyncio.gather(
             self._stored.within(WITHIN_S),
             self._writes.within(WITHIN_S),
             self._broker.within(WITHIN_S),
         )
         if database != "ok":
             writes = "unavailable"
-        return {"database": database, "writes": writes, "broker": broker, "workers": workers}
+        return {
+            "database": database,
+            "writes": writes,
+            "broker": broker,
+            "workers": workers,
+            "workers_answered": answered,
+            "answered_within_s": self._answered_s,
+        }
 
-    def _check_database(self) -> tuple[str, int]:
+    def _check_database(self) -> tuple[str, int, int]:
+        """Returns how the database is, how many workers live, and how many answered just now."""
         try:
             require_schema(self._probed)
             with self._probed.read() as session:
-                return "ok", len(living_workers(session, self._silent_s))
+                living = len(living_workers(session, self._silent_s))
+                return "ok", living, len(living_workers(session, self._answered_s))
         except StoreUnavailable as error:
             # Its reason names hosts and users: that is for the log, not for the client.
             log.warning("not ready: %s", error)
-            return "unavailable", 0
+            return "unavailable", 0, 0
         except BadInput as error:
-            return str(error), 0
+            return str(error), 0, 0
 
     def _check_writes(self) -> str:
         """Returns `ok`, `full` or `refused`, by a small write now and then."""

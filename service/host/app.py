@@ -23,6 +23,7 @@ from service.edge.doorbell import Doorbell
 from service.edge.gang_watch import GangWatch
 from service.edge.http import caller_of
 from service.edge.metrics import Metrics
+from service.edge.pool_metrics import PoolCollector
 from service.edge.readiness import PROBE_S, Readiness
 from service.edge.state import State
 from service.edge.watch import Watch
@@ -86,6 +87,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     pools = Pools(settings)
     doorbell = Doorbell(settings)
     metrics = Metrics(probed, settings.lease_s)
+    metrics.registry.register(PoolCollector(pools))
     gate = Gate(settings, database, metrics.limits, pools.lookups)
     gate.logins = logins = make_logins(settings, database, pools)
     for_keys = settings.cache_bytes // PART
@@ -125,8 +127,10 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         if database.ballast is not None:
             database.ballast.lay()
         state.gate.uses.start()
+        metrics.lag.start()
         async with serving_tools():
             yield
+        metrics.lag.stop()
         state.gate.uses.stop()
         await state.gate.close()
         state.pools.close()
@@ -202,6 +206,7 @@ async def _on_error(request: Request, error: ShardwiseError) -> Response:
 
 async def _on_defect(request: Request, error: Exception) -> Response:
     # The server logs the traceback when starlette re-raises it after this answer.
+    request.app.state.shardwise.metrics.defects.inc()
     return problem_response(Problem("defect", "please report it with the request id"))
 
 

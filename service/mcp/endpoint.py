@@ -94,6 +94,7 @@ class Endpoint:
             raise problem_of(error) from None
         except Exception as error:
             log.exception("a defect in the tool %s", tool.name)
+            self._state.metrics.defects.inc()
             raise Problem("defect", "a defect of the service, please report it") from error
 
 

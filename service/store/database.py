@@ -12,7 +12,18 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-from sqlalchemy import URL, Connection, Double, Engine, create_engine, event, make_url, select, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Double,
+    Engine,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
@@ -273,3 +284,12 @@ def _prepare_sqlite(engine: Engine, busy_s: float) -> None:
     def begun(connection: Connection) -> None:
         read_only = connection.get_execution_options().get(_READ_ONLY)
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def size_bytes(session: Session) -> int:
+    """Returns the size of the database; on SQLite that of its file without the log."""
+    if session.get_bind().dialect.name == "sqlite":
+        pages = session.scalar(text("SELECT page_count * page_size FROM pragma_page_count, "
+                                    "pragma_page_size"))  # fmt: skip
+        return int(pages or 0)
+    return int(session.scalar(select(func.pg_database_size(func.current_database()))) or 0)

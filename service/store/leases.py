@@ -148,6 +148,16 @@ def _with_most_running(session: Session, max_running: int) -> list[str]:
     return [tenant for tenant, number in counts.items() if 0 < most[tenant] <= number]
 
 
+def first_wait(session: Session, claim: Claim) -> tuple[int, float] | None:
+    """Returns the priority of a job that was claimed just now and how long it had waited; None if
+    it had been started before."""
+    first = and_(Job.id == claim.job_id, Job.started_at > Job.claimed_at - 1e-3)
+    row = session.execute(
+        select(Job.priority, Job.started_at - Job.created_at).where(first)
+    ).first()
+    return None if row is None else (int(row[0]), float(row[1] or 0.0))
+
+
 def any_waiting(session: Session, longest_s: float | None = None) -> bool:
     """Returns whether a worker may find something to claim, of at most this estimate."""
     idle = or_(Job.state == "queued", _expired())
@@ -170,8 +180,11 @@ def settle(session: Session, claim: Claim, took_s: float, charged_s: float) -> N
     charge(session, claim.tenant_id, took_s - charged_s, weight_of(claim.limits))
 
 
-def close_hopeless(session: Session, max_attempts: int, job_id: str | None = None) -> list[str]:
-    """Ends jobs without a worker that are cancelled or have killed too many workers."""
+def close_hopeless(
+    session: Session, max_attempts: int, job_id: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Ends jobs without a worker: returns those that were cancelled, and those that killed too
+    many workers."""
     idle = or_(Job.state == "queued", _expired())
     if job_id is not None:
         idle = and_(idle, Job.id == job_id)
@@ -190,7 +203,7 @@ def close_hopeless(session: Session, max_attempts: int, job_id: str | None = Non
         .returning(Job.id)
     ).all()
     jobs_ended(session, [*cancelled, *failed])
-    return [*cancelled, *failed]
+    return list(cancelled), list(failed)
 
 
 def _is_leased(claim: Claim) -> ColumnElement[bool]:

@@ -27,12 +27,18 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ReadinessChecks(msgspec.Struct, frozen=True):
-    """What readiness depends on."""
+    """What readiness depends on.
+
+    `workers` are those that hold a lease; of them `workers_answered` were heard of within the last
+    `answered_within_s` seconds. Releases before 0.2 do not say these two.
+    """
 
     database: str
     writes: str
     broker: str
     workers: int
+    workers_answered: int | UnsetType = UNSET
+    answered_within_s: float | UnsetType = UNSET
 
 
 class Readiness(msgspec.Struct, frozen=True):

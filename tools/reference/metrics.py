@@ -18,7 +18,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
-from service.edge.metrics import Metrics, WorkerMetrics, store_families
+from service.edge.metrics import Metrics, WorkerMetrics
+from service.edge.pool_metrics import pool_families
+from service.edge.store_metrics import store_families
 from service.edge.watch_metrics import watch_families
 from service.store.database import Database
 
@@ -69,7 +71,8 @@ def service_metrics() -> list[Described]:
     """Returns the metrics at `/metrics` of a service."""
     with tempfile.TemporaryDirectory() as folder:
         registry = Metrics(Database(f"sqlite:///{folder}/none.sqlite"), 1.0).registry
-    return [*of_registry(registry), *of_families(store_families().values())]
+    collected = [*store_families().values(), *pool_families().values()]
+    return [*of_registry(registry), *of_families(collected)]
 
 
 def worker_metrics() -> list[Described]:

@@ -129,7 +129,7 @@ def test_the_third_lost_worker_is_the_last(store: Database) -> None:
         assert claim(store, job_id) is not None
         expire(store, job_id)
     assert claim(store, job_id) is None
-    assert in_store(store, leases.close_hopeless, 3) == [job_id]
+    assert in_store(store, leases.close_hopeless, 3) == ([], [job_id])
     job = state(store, job_id)
     assert job.state == "failed"
     assert job.error is not None and job.error["type"].endswith("worker-lost")
@@ -144,6 +144,21 @@ def test_an_attempt_given_back_in_order_does_not_count(store: Database) -> None:
         assert lease is not None
         assert in_store(store, leases.give_back, lease, counts=False)
     assert state(store, job_id).attempts == 0
+
+
+def test_the_wait_of_a_job_is_that_for_its_first_start(store: Database) -> None:
+    job_id, _ = make(store)
+    with store.write() as session:
+        session.execute(update(Job).values(created_at=Job.created_at - 100.0, priority=3))
+    first = claim(store, job_id)
+    assert first is not None
+    priority, waited_s = in_store(store, leases.first_wait, first)
+    assert priority == 3 and 100.0 <= waited_s < 160.0
+    assert in_store(store, leases.give_back, first, counts=False)
+    time.sleep(0.01)
+    again = claim(store, job_id)
+    assert again is not None and again.attempts == 1
+    assert in_store(store, leases.first_wait, again) is None
 
 
 def test_only_one_of_two_sweepers_rings(store: Database) -> None:
@@ -168,7 +183,7 @@ def test_a_cancelled_job_whose_worker_is_gone_ends(store: Database) -> None:
         cancel_job(session, session.get_one(Job, job_id))
     assert state(store, job_id).state == "running"
     expire(store, job_id)
-    assert in_store(store, leases.close_hopeless, 3) == [job_id]
+    assert in_store(store, leases.close_hopeless, 3) == ([job_id], [])
     assert state(store, job_id).state == "cancelled"
 
 

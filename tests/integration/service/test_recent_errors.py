@@ -13,6 +13,7 @@ from service.edge.metrics import Metrics
 from service.store.database import Database, now
 from service.store.launch_tables import Run
 from service.store.runs import RECENT_S, measurements_for, recent_errors
+from service.store.utilisation import Utilisations
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def ran(store: Store, kind: str, iteration: float, age_s: float = 1.0, **errors:
             Run(
                 id=f"run_{launch}", tenant_id="t", launch_id=launch, assignment_id="a", name="r",
                 created_at=now() - age_s, graph_id="g", graph_name="g", hardware_id="h",
-                hardware_name="h", device_kind=kind, iteration_error=iteration, document={},
-                **errors,
+                hardware_name="h", device_kind=kind, iteration_error=iteration,
+                **{"document": {}, **errors},
             )
         )  # fmt: skip
 
@@ -58,6 +59,22 @@ def test_held_runs_count_once_they_are_accepted(store: Store) -> None:
     assert sorted(run.iteration_error or 0.0 for run in fitted) == [0.1, 12.0]
 
 
+def test_utilisations_of_runs_are_measured_beside_predicted(store: Store) -> None:
+    of_plan = {"predicted": {"model_flops_utilisation": 0.5}}
+    ran(store, "V100", 0.25, document=of_plan)
+    ran(store, "V100", 0.0, document={"predicted": {}})
+    ran(store, "V100", -0.9, document=of_plan, held="too fast")
+    ran(store, "V100", 0.0, age_s=RECENT_S + 60, document=of_plan)
+    utilisations = Utilisations(32)
+    for _ in range(2):  # the second time from memory
+        with store.database.read() as session:
+            found = utilisations.read(session)
+        assert found == {("predicted", "V100"): [0.5], ("measured", "V100"): [0.4]}
+    ran(store, "", 0.0, document=of_plan)
+    with store.database.read() as session:
+        assert utilisations.read(session)["measured", "unknown"] == [0.5]
+
+
 def test_the_number_of_named_kinds_is_bounded(store: Store) -> None:
     for n, kind in enumerate(("A", "A", "B", "C", "D")):
         ran(store, kind, n / 10)
@@ -83,3 +100,4 @@ def test_the_first_run_is_seen(store: Store) -> None:
         assert samples["shardwise_reports_total", outcome] == 0
     assert samples["shardwise_answers_total", "curve", "memory"] == 0
     assert samples["shardwise_jobs", "curve", "queued"] == 0
+    assert samples[("shardwise_database_bytes",)] > 10_000

@@ -63,12 +63,12 @@ def test_each_lane_has_its_share_and_operators_have_more() -> None:
     shares.take(OPERATORS)
     shares.give("b", 5)
     assert shares.room("c") == 5, "what operators have of their own is nobody else's"
-    assert len(shares) == 7
+    assert shares.taken == 7
 
 
 def fill(pool: FairPool | Places | ByteBudget, *lanes: str) -> list[str]:
     """Takes all that these lanes can have of a pool; returns the lane of each part."""
-    shares: Shares = pool.slots._shares if isinstance(pool, FairPool) else pool._shares
+    shares: Shares = pool.slots.shares if isinstance(pool, FairPool) else pool.shares
     taken = []
     for lane in lanes:
         while shares.room(lane) >= 1 and len(taken) < 10_000:
@@ -167,7 +167,7 @@ def test_slow_readers_of_one_tenant_stop_no_other_and_no_operator(
         await opened[-1].close()
 
     asyncio.run(scenario())
-    assert not len(getattr(service.app.state.shardwise.pools, what))
+    assert not getattr(service.app.state.shardwise.pools, what).shares.taken
 
 
 def test_waiting_agents_of_one_tenant_leave_room_for_anothers(service: Administered) -> None:
@@ -220,7 +220,7 @@ def test_the_calls_of_operators_take_their_lane_in_each_pool(service: Administer
             for name, (method, path, more) in CALLS.items():
                 pool = getattr(pools, name)
                 taken = fill(pool, *(f"tenant {number}" for number in range(8)))
-                shares = pool.slots._shares if isinstance(pool, FairPool) else pool._shares
+                shares = pool.slots.shares if isinstance(pool, FairPool) else pool.shares
                 assert shares.room("alpha") < 1, name
                 call = client.request(method, path, headers=headers, **more)
                 answer = await asyncio.wait_for(call, 30)

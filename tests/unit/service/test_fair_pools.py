@@ -187,4 +187,4 @@ def test_bytes_are_bounded_for_a_tenant_and_in_all() -> None:
         resize(large)
         with budget.take("a", large), pytest.raises(Problem):
             resize(large + 1)
-    assert not len(budget)
+    assert not budget.shares.taken

@@ -48,6 +48,7 @@ def test_an_internal_error_is_a_problem_of_500_and_goes_to_the_log(
         "request_id": document["request_id"],
     }
     assert document["request_id"]
+    assert app.state.shardwise.metrics.registry.get_sample_value("shardwise_defects_total") == 1
     # The server gets the error after the answer, and logs its traceback.
     with pytest.raises(InternalError, match=INSIDE):
         TestClient(app, base_url="http://127.0.0.1").get("/v1/agents")
