@@ -162,15 +162,20 @@ bench: $(VENV)/.torch
 
 # A mixed load on PostgreSQL and Valkey while a worker is killed every minute: out/bench/soak.json.
 # Then workers killed every few seconds, the service and the broker once: out/bench/kills.json.
-# Then twenty tenants, two of them hostile: out/bench/crowd.json.
+# Then twenty tenants, two of them hostile: out/bench/crowd.json. Then mutated bodies, with /healthz
+# quick throughout, and one tenant at every limit: out/bench/fuzzing.json, at_limits.json.
 SOAK_MINUTES ?= 20
 KILLS_MINUTES ?= 5
 CROWD_MINUTES ?= 30
+FUZZING_MINUTES ?= 10
+LIMITS_SECONDS ?= 120
 
 soak: $(VENV)/.dev
 	SOAK_MINUTES=$(SOAK_MINUTES) PYTHONPATH=. $(BIN)/python benchmarks/soak.py
 	PYTHONPATH=. $(BIN)/python benchmarks/kills.py --minutes $(KILLS_MINUTES)
 	PYTHONPATH=. $(BIN)/python benchmarks/crowd.py --minutes $(CROWD_MINUTES)
+	PYTHONPATH=. $(BIN)/python benchmarks/fuzzing.py --minutes $(FUZZING_MINUTES)
+	PYTHONPATH=. $(BIN)/python benchmarks/at_limits.py --seconds $(LIMITS_SECONDS)
 
 # The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
 paper: $(VENV)/.torch

@@ -71,14 +71,15 @@ class Phase:
     def figures(self) -> dict[str, Any]:
         """Percentiles in milliseconds (cached answers, probes) and seconds (cold questions)."""
         return {
-            "cached_ms": _percentiles([s * 1e3 for s in self.cached]),
-            "probe_ms": _percentiles([s * 1e3 for s in self.probes]),
-            "cold_s": _percentiles(self.cold),
+            "cached_ms": percentiles([s * 1e3 for s in self.cached]),
+            "probe_ms": percentiles([s * 1e3 for s in self.probes]),
+            "cold_s": percentiles(self.cold),
             "errors": dict(self.errors),
         }
 
 
-def _percentiles(values: list[float]) -> dict[str, float]:
+def percentiles(values: list[float]) -> dict[str, float]:
+    """Returns the number of values, and their percentiles if there are any."""
     if not values:
         return {"count": 0}
     p50, p90, p99 = np.percentile(values, [50, 90, 99])
@@ -204,7 +205,7 @@ def hostile(url: str, flood_key: str, hog_key: str, stopping: Event) -> None:
     parts = urlsplit(url)
     assert parts.hostname is not None and parts.port is not None
     address = (parts.hostname, parts.port)
-    model = _large_onnx()
+    model = large_onnx()
     bomb = gzip.compress(b"") * 52_000
     flood, hog = ({"Authorization": f"Bearer {key}"} for key in (flood_key, hog_key))
     numbers = count(1)
@@ -269,7 +270,7 @@ def _attack(url: str, act: Callable[[httpx.Client], None], stopping: Event) -> N
                 stopping.wait(0.2)
 
 
-def _large_onnx() -> bytes:
+def large_onnx() -> bytes:
     """An ONNX file of 1.4 MB with 12,000 small operators, which takes seconds to read."""
     from onnx import TensorProto, helper
 

@@ -109,6 +109,16 @@ PROMISES: dict[str, tuple[str, ...]] = {
         SERVICE + "test_login.py::test_an_answer_that_this_browser_did_not_ask_for",
         SERVICE + "page/test_page_login.py::test_a_login_with_a_choice_of_tenant",
     ),
+    "one tenant at a limit of a process stops neither another nor an operator": (
+        SERVICE + "test_tenant_shares.py"
+        "::test_slow_readers_of_one_tenant_stop_no_other_and_no_operator",
+        SERVICE + "test_tenant_shares.py::test_the_calls_of_operators_take_their_lane_in_each_pool",
+        SERVICE + "test_tenant_shares.py"
+        "::test_waiting_agents_of_one_tenant_leave_room_for_anothers",
+    ),
+    "no body is answered with a defect": (
+        SERVICE + "test_fuzzed_bodies.py::test_no_body_is_answered_with_a_defect",
+    ),
     "errors of predictions are metrics, on dashboards with alerts": (
         SERVICE + "test_recent_errors.py::test_the_first_run_is_seen",
         "integration/deploy/test_dashboards.py::test_a_dashboard_holds_together",
