@@ -57,6 +57,8 @@ SHARED = (
            "2 of 4 by address; a key that was in force: its tenant's", _THREADS, _WAITS),
     Shared("threads that enrol agents, and those of sign-ins", (), "1 of 2, by address",
            _THREADS, _WAITS),
+    Shared("requests to the identity provider (16)", (), "all, as nobody is known yet",
+           "none: a key needs no provider", "503 for seconds; who is signed in notices nothing"),
     Shared("connections", ("max_connections", "max_connections_per_address"),
            "`max_connections_per_address`, by address", "none: the key is not known yet",
            "the longest idle one is closed; 503"),
