@@ -13,10 +13,9 @@ from click.testing import CliRunner
 from harness.graph_builder import mlp
 from shardwise.advise import Options, plan
 from shardwise.advise.calibrate import CLOCK, EFFICIENCY, HOST, TOLERANCE, calibrate
-from shardwise.capture import shipped_graph
 from shardwise.cli.main import cli
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph
 from shardwise.hardware import Hardware, load_hardware
 from shardwise.hardware.host import Host
 
@@ -24,11 +23,6 @@ OPTIONS = Options(
     precision="bf16", zero=(0,), recompute="never", micro_batches=(1,), max_configurations=20,
     memory_limit_bytes=200e9,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Graph:
-    return read_graph(shipped_graph("gpt2"))
 
 
 def step_of(graph: Graph, machine: Hardware, gpus: int, options: Options) -> float:
@@ -89,13 +83,13 @@ def test_steps_are_seconds_above_0(step: float) -> None:
         calibrate(mlp(), load_hardware("l4"), 1, step)
 
 
-def test_the_command_writes_the_profile(gpt2: Graph, tmp_path: Path) -> None:
+def test_the_command_writes_the_profile(gpt2: Graph, gpt2_file: str, tmp_path: Path) -> None:
     machine = load_hardware("dgx-a100-80gb")
     measured_s = step_of(gpt2, with_device(machine, sustained_clock=0.75), 1, OPTIONS)
     target = tmp_path / "mine.json"
     arguments = [
         "calibrate",
-        "shipped:gpt2",
+        gpt2_file,
         "--hardware",
         "dgx-a100-80gb",
         "--gpus",

@@ -42,11 +42,6 @@ RECOMPUTATIONS = ("", "selective recompute", "full recompute")
 
 
 @pytest.fixture(scope="module")
-def gpt2() -> Graph:
-    return read_graph(shipped_graph("gpt2"))
-
-
-@pytest.fixture(scope="module")
 def problem(gpt2: Graph) -> SearchProblem:
     """GPT-2 on two nodes of four, everything allowed."""
     machine = load_hardware("dgx-h100").with_devices_per_node(4)

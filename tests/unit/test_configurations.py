@@ -9,16 +9,16 @@ import pytest
 
 from harness.answers import curve, explain, frontier, plan
 from harness.graph_builder import ADD, GraphBuilder, mlp
+from harness.models.shortened import shortened
 from harness.strategies import problem_of
 from shardwise.advise import Options
-from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.configurations import group_work
 from shardwise.cost.crossings import ALTERNATIVES
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh, collective_time, load_hardware
 from shardwise.search.search import Search, Subject, search
 
@@ -395,7 +395,7 @@ def test_tofu_takes_no_rules() -> None:
 def test_operators_add_up_to_the_plan() -> None:
     """The breakdown of every operator, every edge and what is fixed is the plan's total."""
     document = plan(
-        read_graph(shipped_graph("gpt2")),
+        shortened("gpt2", 4),
         load_hardware("dgx-a100-80gb"),
         8,
         objective="turning-point",
@@ -425,7 +425,7 @@ def test_operators_add_up_to_the_plan() -> None:
 
 def test_the_best_number_of_micro_batches_is_found() -> None:
     """Of several counts each point says its own; none is worse than a count alone."""
-    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("dgx-a100-80gb")
+    graph, hardware = shortened("gpt2", 4), load_hardware("dgx-a100-80gb")
     several = frontier(graph, hardware, 8, Options(overlap=False, micro_batches=(1, 4)))
     assert {point["micro_batches"] for point in several["points"]} == {1, 4}
     for count in (1, 4):

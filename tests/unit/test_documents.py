@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from harness import answers
+from harness.graph_builder import mlp
 from shardwise import documents
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
@@ -35,30 +36,38 @@ def a_plan() -> dict[str, Any]:
     return answers.plan(vgg(), V100, 4)
 
 
+@cache
+def small() -> Graph:
+    return mlp(64, 256, 1024)
+
+
 def _quote() -> dict[str, Any]:
     offers = read_offers()[:3]
-    return answers.quote(vgg(), offers, steps=100, deadline_s=1e6, budget_usd=1e3, max_instances=1)
+    return answers.quote(
+        small(), offers, steps=100, deadline_s=1e6, budget_usd=1e3, max_instances=1
+    )
 
 
 MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-    "a frontier": ("frontier", lambda: answers.frontier(vgg(), V100, 4)),
+    "a frontier": ("frontier", lambda: answers.frontier(small(), V100, 4)),
     "a frontier of sums": (
-        "frontier", lambda: answers.frontier(vgg(), V100, 4, Options(overlap=False)),
+        "frontier", lambda: answers.frontier(small(), V100, 4, Options(overlap=False)),
     ),
     "a frontier by Tofu": (
-        "frontier", lambda: answers.frontier(vgg(), V100, 2, Options(overlap=False, method="tofu")),
+        "frontier",
+        lambda: answers.frontier(small(), V100, 2, Options(overlap=False, method="tofu")),
     ),
-    "a curve": ("curve", lambda: answers.curve(vgg(), V100, 3)),
+    "a curve": ("curve", lambda: answers.curve(small(), V100, 3)),
     "a curve on which nothing fits": (
         "curve",
-        lambda: answers.curve(vgg(), V100, 2, Options(overlap=False, memory_limit_bytes=1e6)),
+        lambda: answers.curve(small(), V100, 2, Options(overlap=False, memory_limit_bytes=1e6)),
     ),
-    "a curve beyond the hardware": ("curve", lambda: answers.curve(vgg(), ONE_NODE, 2)),
+    "a curve beyond the hardware": ("curve", lambda: answers.curve(small(), ONE_NODE, 2)),
     "a plan": ("plan", a_plan),
     "a plan with everything on": (
         "plan",
         lambda: answers.plan(
-            vgg(), V100, 4,
+            small(), V100, 4,
             options=Options(recompute="auto", micro_batches=(1, 2), precision="bf16"),
         ),
     ),
@@ -67,12 +76,12 @@ MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "a quote without steps": (
         "quote",
         lambda: answers.quote(
-            vgg(), read_offers()[:1], max_instances=1, options=Options(micro_batches=(1,))
+            small(), read_offers()[:1], max_instances=1, options=Options(micro_batches=(1,))
         ),
     ),
-    "a comparison": ("compare", lambda: answers.compare(vgg(), V100, 2)),
+    "a comparison": ("compare", lambda: answers.compare(small(), V100, 2)),
     "a comparison by sums": (
-        "compare", lambda: answers.compare(vgg(), V100, 2, Options(overlap=False)),
+        "compare", lambda: answers.compare(small(), V100, 2, Options(overlap=False)),
     ),
 }  # fmt: skip
 

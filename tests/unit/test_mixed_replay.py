@@ -11,11 +11,10 @@ from harness.execute.mixed import data_parallel
 from harness.kinds import FAST, SLOW, mixed_search, profile
 from harness.strategies import random_strategies
 from shardwise.advise import Options
-from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import quiet
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph
 from shardwise.hardware import Mesh, Overlap, Waiting
 from shardwise.replay.bound import with_host
 from shardwise.replay.mixed.bounds import MixedBound, MixedLinear, MixedMoments
@@ -26,11 +25,6 @@ from shardwise.search.search import Draft, Subject
 ROUNDING = 1e-9
 KINDS = {"fast": FAST, "slow": SLOW}
 TWO_KINDS = [("a", "fast", 1, 2), ("b", "slow", 2, 2)]
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Graph:
-    return read_graph(shipped_graph("gpt2"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import pytest
 
 from harness.graph_builder import layers, mlp
 from harness.kinds import FAST, SLOW, every_strategy, everything, mixed_search, profile
-from harness.models.shortened import shortened
 from harness.tiers import some
 from shardwise.advise import Options, explain, frontier, plan
 from shardwise.documents.plan import Plan
@@ -89,8 +88,8 @@ def cluster_of(answer: Plan):  # type: ignore[no-untyped-def]
 
 @pytest.fixture(scope="module")
 def answer() -> Plan:
-    hardware = profile([("a", "fast", 1, 2), ("b", "slow", 2, 2)], KINDS)
-    return plan(shortened("gpt2", 2), hardware, "a=2,b=4", options=ONE_BATCH)
+    hardware = profile([("a", "fast", 1, 2), ("b", "slow", 2, 2)], KINDS, network=1e11)
+    return plan(layers(6, 8192, 2048), hardware, "a=2,b=4", options=ONE_BATCH)
 
 
 def test_a_plan_says_where_everything_is(answer: Plan) -> None:

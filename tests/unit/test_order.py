@@ -10,12 +10,12 @@ import pytest
 
 from harness.graph_builder import ADD, GraphBuilder
 from harness.kinds import FAST, SLOW, mixed_search, profile
+from harness.models.shortened import shortened
 from harness.strategies import problem_of, random_strategies
 from shardwise.advise import Options
-from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph
 from shardwise.graph.order import OperatorOrder, require_order
 from shardwise.hardware import load_hardware
 from shardwise.replay.replay import Replayer
@@ -25,6 +25,7 @@ from shardwise.search.mixed.search import MixedSearch
 KIND_FIGURES = {"fast": FAST, "slow": SLOW}
 TWO_KINDS = [("a", "fast", 1, 2), ("b", "slow", 2, 2)]
 UNLIMITED = np.array([inf])
+FEW = Options(zero=(0, 3), max_configurations=100)
 
 
 def branches(short_first: bool = True) -> Graph:
@@ -51,8 +52,8 @@ def branches(short_first: bool = True) -> Graph:
 
 @pytest.fixture(scope="module")
 def of_two_kinds() -> MixedSearch:
-    graph = read_graph(shipped_graph("gpt2"))
-    return mixed_search(graph, profile(TWO_KINDS, KIND_FIGURES), Options())
+    graph = shortened("gpt2", 2)
+    return mixed_search(graph, profile(TWO_KINDS, KIND_FIGURES), FEW)
 
 
 def on_one(graph: Graph) -> SearchProblem:
@@ -70,16 +71,16 @@ def test_the_longer_branch_goes_first_and_backward_of_the_longer_rest_too(
 ) -> None:
     problem = on_one(branches(short_first))
     strategy = first_strategy(problem)
-    found = scheduled(problem, Options().step, *strategy, "rank", UNLIMITED)
+    found = scheduled(problem, FEW.step, *strategy, "rank", UNLIMITED)
     forward, backward = found.order.forward, found.order.backward
     assert forward[:2] == ("stem", "long0") and forward[-1] == "sum"
     assert forward.index("short") > forward.index("long1")
     # Backward of the long branch has more to come, so it is not forward reversed.
     assert backward[:3] == ("sum", "long2", "long1") and backward[-1] == "stem"
     assert backward != forward[::-1]
-    shallow = scheduled(problem, Options().step, *strategy, "depth", UNLIMITED).order.forward
+    shallow = scheduled(problem, FEW.step, *strategy, "depth", UNLIMITED).order.forward
     assert shallow.index("short") < shallow.index("long1")
-    fifo = scheduled(problem, Options().step, *strategy, "fifo", UNLIMITED).order
+    fifo = scheduled(problem, FEW.step, *strategy, "fifo", UNLIMITED).order
     first = ["short", "long0"] if short_first else ["long0", "short"]
     assert list(fifo.forward[1:3]) == first
 
@@ -87,20 +88,20 @@ def test_the_longer_branch_goes_first_and_backward_of_the_longer_rest_too(
 @pytest.mark.parametrize("micro_batches", [1, 2, 4])
 def test_the_programs_order_is_what_is_replayed_without_one(micro_batches: int) -> None:
     """To the last bit, on one kind and on several."""
-    graph = read_graph(shipped_graph("gpt2"))
+    graph = shortened("gpt2", 2)
     hardware = load_hardware("dgx-a100-80gb")
-    problem = problem_of(graph, hardware, 4, Options(), micro_batches)
+    problem = problem_of(graph, hardware, 4, FEW, micro_batches)
     choices, edges = random_strategies(problem, 3, np.random.default_rng(3))
-    plain = Replayer(problem, Options().step).replay(choices, edges)
+    plain = Replayer(problem, FEW.step).replay(choices, edges)
     order = program_order(problem)
-    ordered = replayer_in(problem, Options().step, order, UNLIMITED).replay(choices, edges)
+    ordered = replayer_in(problem, FEW.step, order, UNLIMITED).replay(choices, edges)
     for name in ("time_s", "peak_bytes", "exposed_s", "peak_task"):
         assert (getattr(plain, name) == getattr(ordered, name)).all(), name
-    search = mixed_search(graph, profile(TWO_KINDS, KIND_FIGURES), Options(), micro_batches)
+    search = mixed_search(graph, profile(TWO_KINDS, KIND_FIGURES), FEW, micro_batches)
     choices, edges = random_strategies(search.problem, 1, np.random.default_rng(4))
     plain = search.replayer.replay(choices, edges)
     limits = search.mixed_replayer.limits_bytes
-    found = scheduled(search.problem, Options().step, choices[0], edges[0], "program", limits)
+    found = scheduled(search.problem, FEW.step, choices[0], edges[0], "program", limits)
     for name in ("time_s", "peak_bytes", "exposed_s", "peak_task"):
         assert (getattr(plain, name) == getattr(found.replayed, name)).all(), name
 
@@ -114,14 +115,14 @@ def test_orders_can_be_run_and_do_the_same_work(of_two_kinds: MixedSearch, kind:
     graph = problem.context.graph
     known = program_order(problem)
     for n in range(len(choices)):
-        found = scheduled(problem, Options().step, choices[n], edges[n], kind, limits)
+        found = scheduled(problem, FEW.step, choices[n], edges[n], kind, limits)
         require_order(found.order, graph)
         assert sorted(found.order.backward) == sorted(known.backward)
         assert found.replayed.compute_s[0] == pytest.approx(plain.compute_s[n])
         assert found.replayed.communication_s[0] == pytest.approx(plain.communication_s[n])
         assert found.time_s >= max(found.replayed.compute_s[0], found.replayed.communication_s[0])
         assert found.peak_bytes > 0.5 * plain.peak_bytes[n]
-    again = scheduled(problem, Options().step, choices[n], edges[n], kind, limits)
+    again = scheduled(problem, FEW.step, choices[n], edges[n], kind, limits)
     assert (again.order, again.time_s, again.peak_bytes) == (
         found.order,
         found.time_s,
@@ -165,7 +166,7 @@ def wide(branch_count: int = 6) -> Graph:
 def test_within_memory_operators_are_passed_over() -> None:
     problem = on_one(wide())
     strategy = first_strategy(problem)
-    step = Options().step
+    step = FEW.step
     free = scheduled(problem, step, *strategy, "rank", UNLIMITED)
     narrow = scheduled(problem, step, *strategy, "program", UNLIMITED)
     limit = np.array([narrow.peak_bytes])
@@ -191,4 +192,4 @@ def test_what_cannot_be_run_is_refused() -> None:
         assert caught.value.field == field and said in str(caught.value)
     problem = on_one(graph)
     with pytest.raises(BadInput, match="unknown order 'best'"):
-        scheduled(problem, Options().step, *first_strategy(problem), "best", UNLIMITED)  # type: ignore[arg-type]
+        scheduled(problem, FEW.step, *first_strategy(problem), "best", UNLIMITED)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -11,26 +12,32 @@ from click.testing import CliRunner, Result
 
 from shardwise import documents
 from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.capture import shipped_graph
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options
 from shardwise.documents import json_schema
 from shardwise.errors import BadInput
-from shardwise.graph import read_graph
+from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 
-WHERE = ("shipped:gpt2", "--hardware", "l4", "--gpus", "4", "--micro-batches", "8", "--quiet")
+WHERE = ("--hardware", "l4", "--gpus", "4", "--micro-batches", "8", "--quiet")
 
 
-def asked(*arguments: str) -> Result:
-    return CliRunner().invoke(plan_command, [*WHERE, *arguments], env={"COLUMNS": "110"})
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def asked(gpt2_file: str) -> Ask:
+    def ask(*arguments: str) -> Result:
+        command = [gpt2_file, *WHERE, *arguments]
+        return CliRunner().invoke(plan_command, command, env={"COLUMNS": "110"})
+
+    return ask
 
 
 @pytest.fixture(scope="module")
-def answer() -> documents.Pipeline:
-    graph = read_graph(shipped_graph("gpt2"))
+def answer(gpt2: Graph) -> documents.Pipeline:
     found = pipeline_or_plan(
-        graph, load_hardware("l4"), 4, stages=[2], options=Options(micro_batches=(8,))
+        gpt2, load_hardware("l4"), 4, stages=[2], options=Options(micro_batches=(8,))
     )
     assert isinstance(found, documents.Pipeline)
     return found
@@ -43,10 +50,10 @@ def test_every_group_is_in_one_stage(answer: documents.Pipeline) -> None:
     assert [stage.kept_micro_batches for stage in answer.stages][-1] == 1
     assert answer.stages[-1].hop_s is None and answer.stages[0].hop_s
     assert answer.predicted.peak_bytes == max(stage.peak_bytes for stage in answer.stages)
-    assert (answer.gpus, answer.graph_name) == (4, "gpt2")
+    assert (answer.gpus, answer.graph_name) == (4, "gpt2-4")
 
 
-def test_the_document_is_as_its_schema_says() -> None:
+def test_the_document_is_as_its_schema_says(asked: Ask) -> None:
     result = asked("--stages", "2", "--json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
@@ -56,7 +63,7 @@ def test_the_document_is_as_its_schema_says() -> None:
     assert "without_pipeline" not in document
 
 
-def test_the_page_names_stages_and_says_what_is_not_compared(tmp_path: Path) -> None:
+def test_the_page_names_stages_and_says_what_is_not_compared(asked: Ask, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     result = asked("--stages", "2", "-o", str(file))
     assert result.exit_code == 0, result.output
@@ -66,7 +73,7 @@ def test_the_page_names_stages_and_says_what_is_not_compared(tmp_path: Path) -> 
     assert json.loads(file.read_text())["schema"] == "shardwise.pipeline/1"
 
 
-def test_where_no_pipeline_pays_the_answer_is_the_plan() -> None:
+def test_where_no_pipeline_pays_the_answer_is_the_plan(asked: Ask) -> None:
     with_one = json.loads(asked("--stages", "1,2", "--json").stdout)
     alone = json.loads(asked("--json").stdout)
     assert with_one["schema"] == "shardwise.plan/1"
@@ -92,7 +99,7 @@ def test_a_plan_does_not_read_a_pipeline(answer: documents.Pipeline) -> None:
         (("--stages", "2", "--memory", "100MiB"), "no pipeline of 2 stages fits on 4 GPUs"),
     ],
 )
-def test_what_is_refused(arguments: tuple[str, ...], says: str) -> None:
+def test_what_is_refused(asked: Ask, arguments: tuple[str, ...], says: str) -> None:
     result = asked(*arguments)
     assert result.exit_code != 0
     text = f"{result.output} {result.exception}"

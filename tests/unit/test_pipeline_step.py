@@ -13,17 +13,16 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.models.shortened import shortened
 from shardwise import documents
 from shardwise.advise import pipeline_or_plan, pipeline_timeline
 from shardwise.advise.explain_pipeline import explain_pipeline
 from shardwise.advise.pipelines import pipeline_document, read_pipeline_or_plan
-from shardwise.capture import shipped_graph
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options, quiet
 from shardwise.documents.timeline import Bar
 from shardwise.errors import BadInput
-from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 from shardwise.pictures.pipeline import merged, pipeline_svg
 from shardwise.search.pipelines.pipeline import Pipeline
@@ -35,7 +34,7 @@ PASSES = ("forward", "backward")
 
 @pytest.fixture(scope="module")
 def found() -> Pipeline:
-    graph = read_graph(shipped_graph("gpt2"))
+    graph = shortened("gpt2", 4)
     options = Options(micro_batches=(BATCHES,))
     search = PipelineSearch(graph, load_hardware("l4"), 4, options, quiet, ("1f1b",))
     pipeline = search.fastest([4]).pipeline

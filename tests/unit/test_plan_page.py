@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from harness.graph_builder import mlp
 from shardwise.advise import Options, explain, plan, read_plan
-from shardwise.capture import shipped_graph
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cli.plan_page import Asked, plan_page
 from shardwise.documents import Plan
 from shardwise.documents.plan import Neighbour, NextBest
-from shardwise.graph import read_graph, write_graph
+from shardwise.graph import Graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.trainers.plan import plan_for
 
@@ -31,10 +30,9 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def tight() -> Plan:
-    options = Options(micro_batches=(1,), memory_limit_bytes=7 * 2**30)
-    graph = read_graph(shipped_graph("gpt2"))
-    return plan(graph, load_hardware("dgx-h100"), 8, options=options)
+def tight(gpt2: Graph) -> Plan:
+    options = Options(micro_batches=(1,), memory_limit_bytes=5.6 * 2**30)
+    return plan(gpt2, load_hardware("dgx-h100"), 8, options=options)
 
 
 def page_of(document: Plan, capsys: pytest.CaptureFixture[str], asked: Asked = ASKED) -> str:
@@ -53,19 +51,19 @@ def asked_for(*arguments: str) -> Result:
     return CliRunner().invoke(plan_command, list(arguments), catch_exceptions=False)
 
 
-def test_a_plan_is_one_page(tmp_path: Path) -> None:
+def test_a_plan_is_one_page(gpt2_file: str, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    done = asked_for("shipped:gpt2", *WHERE, "-o", str(file))
+    done = asked_for(gpt2_file, *WHERE, "-o", str(file))
     document = read_plan(file)
     lines = done.stdout.splitlines()
     assert len(lines) <= MOST_LINES
-    assert lines[0].startswith("gpt2 on 8 GPUs of dgx-h100")
+    assert lines[0].startswith("gpt2-4 on 8 GPUs of dgx-h100")
     assert row_of(done.stdout, "strategy") == document.predicted.label
     step = row_of(done.stdout, "step")
     assert f"{document.predicted.tokens_per_s:,.0f} tokens/s" in step and "MFU" in step
     assert f"peak {document.predicted.peak_bytes / 2**30:.2f} GiB" in row_of(done.stdout, "memory")
     assert row_of(done.stdout, "proven").endswith("asked for 1.0%")
-    assert row_of(done.stdout, "run").endswith("plan.json --graph shipped:gpt2")
+    assert row_of(done.stdout, "run").endswith(f"plan.json --graph {gpt2_file}")
     assert "groups by time" not in done.stdout
 
 
@@ -106,9 +104,9 @@ def test_without_a_proof_nothing_is_proven(tight: Plan, capsys: pytest.CaptureFi
     assert row_of(page_of(none, capsys), "proven").startswith("nothing")
 
 
-def test_a_trainers_plan_is_exported(capsys: pytest.CaptureFixture[str]) -> None:
-    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
-    document = plan_for(graph, machine, 8, "deepspeed", options=Options(micro_batches=(1, 2)))
+def test_a_trainers_plan_is_exported(gpt2: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = load_hardware("dgx-h100")
+    document = plan_for(gpt2, machine, 8, "deepspeed", options=Options(micro_batches=(1, 2)))
     page = page_of(document, capsys)
     assert row_of(page, "export") == "shardwise export p.json --to deepspeed"
     assert "micro-batches instead of 1" in page or "1 micro-batch instead of" in page

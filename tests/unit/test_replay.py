@@ -10,6 +10,7 @@ import pytest
 
 from harness.answers import curve, frontier, plan
 from harness.graph_builder import mlp
+from harness.models.shortened import shortened
 from shardwise.advise import Infeasible, Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.pins import parse_pin
@@ -24,11 +25,6 @@ from shardwise.search.search import Search, Subject, search
 
 WEIGHT = 32 * 128 * 4
 EVERYTHING = Options(overlap=False, zero=(0, 1, 2, 3), recompute="auto")
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Graph:
-    return read_graph(shipped_graph("gpt2"))
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +92,14 @@ def test_one_device_has_nothing_to_overlap() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("name", ["gpt2", "vgg16"])
+@pytest.mark.parametrize(
+    "graph", [shortened("gpt2", 2), read_graph(shipped_graph("vgg16"))], ids=["gpt2", "vgg16"]
+)
 def test_busy_times_add_up_to_the_searched_time(
-    name: str, options: Options, micro_batches: int
+    graph: Graph, options: Options, micro_batches: int
 ) -> None:
     """Every task of a replay is a term of the costs, and every term is a task."""
-    subject = Subject.of(read_graph(shipped_graph(name)))
+    subject = Subject.of(graph)
     result = search(
         subject, load_hardware("dgx-a100-80gb"), 8, options, micro_batches=micro_batches
     )
@@ -180,7 +178,7 @@ def test_every_zero_stage_and_recomputation_lower_the_peak(gpt2: Graph) -> None:
     peaks = [float(_one(gpt2, zero=stage).replayed.peak_bytes[0]) for stage in (1, 2, 3)]
     assert float(plain.replayed.peak_bytes[0]) > peaks[0] >= peaks[1] > peaks[2]
     again = _one(gpt2, "transformer.h.*:recompute=yes")
-    assert again.replayed.peak_bytes[0] < plain.replayed.peak_bytes[0] * 0.8
+    assert again.replayed.peak_bytes[0] < plain.replayed.peak_bytes[0] * 0.85
     assert again.replayed.compute_s[0] > plain.replayed.compute_s[0] * 1.1
 
 

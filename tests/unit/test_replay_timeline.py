@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import shardwise
-from harness.commands import succeed
+from harness.models.comparison_models import residual_block
 from shardwise import documents
 from shardwise.advise.levels import Levels
 from shardwise.advise.timeline import MOST_BARS
-from shardwise.capture.shipped import load_graph
+from shardwise.cli.main import cli
 from shardwise.cost.options import Options
 from shardwise.documents.plan import Plan, PlannedCluster
 from shardwise.documents.timeline import Timeline
@@ -61,7 +62,7 @@ def test_lanes_add_up_to_the_step(batches: int, recompute: str | None) -> None:
 def test_tasks_are_told_apart_by_level() -> None:
     """Both ways of dividing communication by level agree, on every point of a frontier."""
     options = Options(micro_batches=(2,), zero=(0, 3))
-    graph, hardware = load_graph("shipped:vgg16"), load_hardware("dgx-v100-16gb*2")
+    graph, hardware = residual_block(), load_hardware("dgx-v100-16gb*2")
     (found,) = search_frontier(Subject.of(graph), hardware, 16, options)
     levels, replayer = Levels(found.problem), found.own_replayer
     talks = np.array(replayer.tape.streams) != COMPUTE
@@ -78,9 +79,7 @@ def test_tasks_are_told_apart_by_level() -> None:
 
 
 def test_places_of_several_kinds_have_lanes_of_their_own() -> None:
-    plan = shardwise.plan(
-        "shipped:vgg16", "heterog-8", "v100=2,1080ti=2", micro_batches=(1,), time_limit_s=5.0
-    )
+    plan = shardwise.plan(residual_block(8192), "heterog-8", "v100=2,1080ti=2", micro_batches=(1,))
     timeline = timeline_of(plan)
     assert isinstance(plan.cluster, PlannedCluster)
     names = {place.name for place in plan.cluster.places}
@@ -109,7 +108,9 @@ def test_plans_of_earlier_versions_have_none() -> None:
 def test_explain_draws_the_step_of_a_plan(tmp_path: Path) -> None:
     plan = shardwise.plan("shipped:vgg16", "dgx-v100-16gb", 4, micro_batches=(2,))
     write_json(plan, str(tmp_path / "plan.json"))
-    succeed("explain", "plan.json", "--plot", "step.svg", cwd=tmp_path)
-    svg = (tmp_path / "step.svg").read_text()
+    picture = tmp_path / "step.svg"
+    arguments = ["explain", str(tmp_path / "plan.json"), "--plot", str(picture)]
+    CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    svg = picture.read_text()
     for lane in timeline_of(plan).lanes:
         assert svg.count(f"title>{lane.name}: ") == len(lane.bars)

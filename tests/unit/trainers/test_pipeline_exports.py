@@ -39,7 +39,8 @@ TRAINERS = ("megatron", "torchtitan")
 
 
 @pytest.fixture(scope="module")
-def gpt2() -> Graph:
+def whole() -> Graph:
+    """With layers for three stages on each of four ranks, and the layers of a preset."""
     return read_graph(shipped_graph("gpt2"))
 
 
@@ -99,6 +100,7 @@ def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:
             assert planned.trainer is not UNSET
             changed = replace(
                 planned,
+                graph_name="gpt2",
                 stages=planned.stages[:1] * 2 * each,
                 stages_per_rank=each if each > 1 else UNSET,
                 schedule=schedule,
@@ -109,7 +111,7 @@ def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:
             if each == 2:
                 assert (read.stages_per_rank, read.layers_per_stage) == (2, None)
             if each == 3:
-                # torchtitan says the layers of a stage, here 12 / (2 · 3).
+                # torchtitan says the layers of a stage, of a whole GPT-2 12 / (2 · 3).
                 of_file = read.stages_per_rank, read.layers_per_stage
                 assert of_file == ((3, None) if trainer == "megatron" else (1, 2))
 
@@ -121,9 +123,9 @@ def test_megatron_flags_say_the_degree(gpt2: Graph) -> None:
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, trainer: str) -> None:
+def test_interleaved_stages_are_written_read_and_priced_alike(whole: Graph, trainer: str) -> None:
     """Of two stages a rank, which torchtitan has anyway."""
-    model = UniformModel(gpt2, MACHINE, 8, scattered=trainer == "megatron")
+    model = UniformModel(whole, MACHINE, 8, scattered=trainer == "megatron")
     allowed = space_of(trainer).allows
     options = with_stated(OPTIONS, space_of(trainer).implies, ())
     cut = model.costed(4, 8, options, quiet, 3)
@@ -144,7 +146,7 @@ def test_interleaved_stages_are_written_read_and_priced_alike(gpt2: Graph, train
     assert planned.ranks == 4 and planned.stages_per_rank == 3 and len(planned.stages) == 12
     assert [stage.first_device for stage in planned.stages] == [0, 2, 4, 6] * 3
     read = configuration_of(write_for(planned, trainer).text, 8, "file")
-    document = price_pipeline(gpt2, MACHINE, 8, read, OPTIONS, file="file")
+    document = price_pipeline(whole, MACHINE, 8, read, OPTIONS, file="file")
     assert document.pipeline.predicted == planned.predicted
     assert (document.stages, document.stages_per_rank) == (4, 3)
     with pytest.raises(BadInput, match="interleaved of 12 stages on 12 ranks"):
@@ -174,14 +176,14 @@ def test_what_cannot_be_said_is_refused(gpt2: Graph, planned: Pipeline) -> None:
 def test_what_is_not_planned_says_why(gpt2: Graph) -> None:
     with pytest.raises(BadInput, match="pipelines of 'deepspeed'"):
         pipeline_for(gpt2, MACHINE, 8, "deepspeed", stages=(2,))
-    with pytest.raises(BadInput, match="12 layers do not divide into 8"):
+    with pytest.raises(BadInput, match="4 layers do not divide into 8"):
         pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(8,), options=OPTIONS)
     options = Options(micro_batches=(8,), memory_limit_bytes=10**8)
     with pytest.raises(Infeasible, match=r"the limit is 0\.1 GiB"):
         pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(2,), options=options)
 
 
-def test_from_the_command_line(tmp_path: Path) -> None:
+def test_from_the_command_line(gpt2_file: str, tmp_path: Path) -> None:
     file, flags = tmp_path / "pipeline.json", tmp_path / "train.sh"
     where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "8", "--quiet"]
 
@@ -190,9 +192,9 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    run("plan", "shipped:gpt2", *where, "--stages", "2", "--space", "megatron", "-o", str(file))
+    run("plan", gpt2_file, *where, "--stages", "2", "--space", "megatron", "-o", str(file))
     planned = json.loads(file.read_text())
     assert planned["trainer"]["name"] == "megatron"
     run("export", str(file), "--to", "megatron", "-o", str(flags))
-    priced = json.loads(run("explain", "shipped:gpt2", "--like", str(flags), *where, "--json"))
+    priced = json.loads(run("explain", gpt2_file, "--like", str(flags), *where, "--json"))
     assert priced["pipeline"]["predicted"] == planned["predicted"]
