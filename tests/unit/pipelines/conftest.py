@@ -1,11 +1,10 @@
-"""GPT-2 as pipelines see it, whole and with half its layers: its units, the stages of two L4."""
+"""The whole GPT-2 as pipelines see it: its units, the stages of two L4."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from harness.models.shortened import shortened
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
@@ -21,19 +20,13 @@ OPTIONS = Options(micro_batches=(8,))
 
 
 @pytest.fixture(scope="session")
-def gpt2() -> Graph:
+def whole() -> Graph:
     return read_graph(shipped_graph("gpt2"))
 
 
-@pytest.fixture(scope="session")
-def half() -> Graph:
-    """GPT-2 with six of its twelve layers, whose searches take half as long."""
-    return shortened("gpt2", 6)
-
-
 @pytest.fixture(scope="module")
-def staged(gpt2: Graph) -> StagedSubject:
-    return StagedSubject.of(gpt2)
+def staged(whole: Graph) -> StagedSubject:
+    return StagedSubject.of(whole)
 
 
 @pytest.fixture(scope="module")

@@ -151,10 +151,10 @@ def test_windowed_bounds_are_the_least_of_all_cuts() -> None:
 
 @pytest.mark.parametrize("hardware", ["l4", "dgx-h100"])
 def test_no_stage_is_below_what_its_units_take_at_least(
-    staged: StagedSubject, units: Units, gpt2: Graph, hardware: str
+    staged: StagedSubject, units: Units, whole: Graph, hardware: str
 ) -> None:
     """Of strategies and cuts drawn at random; GPT-2 waits for its host on H100s."""
-    search = PipelineSearch(gpt2, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
+    search = PipelineSearch(whole, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
     (question,) = search.questions([2])
     problem = question.first.draft.joined(quiet)
     least = RangeBounds(problem, units, quiet).passes_s
@@ -185,11 +185,11 @@ def test_no_stage_is_below_what_its_units_take_at_least(
 
 
 def test_no_stage_that_fits_is_below_its_bound_within_memory(
-    staged: StagedSubject, units: Units, gpt2: Graph
+    staged: StagedSubject, units: Units, whole: Graph
 ) -> None:
     """At several prices of memory, each stage within a limit that its own peak just meets."""
     options = replace(OPTIONS, recompute="auto")
-    search = PipelineSearch(gpt2, L4, 4, options, quiet, staged=staged)
+    search = PipelineSearch(whole, L4, 4, options, quiet, staged=staged)
     (question,) = search.questions([2])
     problem = question.first.draft.joined(quiet)
     costs, edges = problem.problem.costs, problem.problem.edges

@@ -29,8 +29,8 @@ CHAIN = layers(10, 64, 2048)
     scope="module",
     params=["1f1b", pytest.param("1f1b,interleaved:2", marks=pytest.mark.full)],
 )
-def certified(gpt2: Graph, request: pytest.FixtureRequest) -> list[Fastest]:
-    return PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, request.param.split(",")).certified([2, 4])
+def certified(whole: Graph, request: pytest.FixtureRequest) -> list[Fastest]:
+    return PipelineSearch(whole, L4, 4, OPTIONS, quiet, request.param.split(",")).certified([2, 4])
 
 
 def drawn(
@@ -83,11 +83,11 @@ def test_no_strategy_within_the_peak_of_a_point_is_below_its_bound(
     assert met > 20, met
 
 
-def test_bounds_are_near_where_memory_is_least(gpt2: Graph) -> None:
+def test_bounds_are_near_where_memory_is_least(whole: Graph) -> None:
     """Leaner strategies run forward again, which paths of strategies without a limit do not
     charge: their bound is 21 % below this step."""
     options = replace(OPTIONS, micro_batches=(16,))
-    least, *_ = PipelineSearch(gpt2, L4, 4, options, quiet, ["1f1b"]).certified([2])
+    least, *_ = PipelineSearch(whole, L4, 4, options, quiet, ["1f1b"]).certified([2])
     assert least.pipeline is not None
     assert least.least_s <= least.pipeline.step_s < 1.1 * least.least_s
 

@@ -70,10 +70,10 @@ def test_guides_are_the_fastest_in_which_equal_groups_choose_alike(count: int, w
 
 
 def test_stages_over_configurations_in_use_are_about_as_fast(
-    half: Graph, monkeypatch: pytest.MonkeyPatch
+    gpt2: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def frontier() -> list[tuple[float, float]]:
-        searched = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["1f1b"])
+        searched = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["1f1b"])
         return [(p.scaled_peak_bytes, p.step_s) for p in searched.frontier([2])]
 
     def best(points: list[tuple[float, float]], peak: float) -> float:

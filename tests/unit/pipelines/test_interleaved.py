@@ -203,8 +203,8 @@ def test_no_strategy_is_below_what_is_proven() -> None:
 
 
 @pytest.fixture(scope="module")
-def found(gpt2: Graph) -> Pipeline:
-    fastest = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["interleaved:2"]).fastest([2])
+def found(whole: Graph) -> Pipeline:
+    fastest = PipelineSearch(whole, L4, 4, OPTIONS, quiet, ["interleaved:2"]).fastest([2])
     assert fastest.pipeline is not None
     assert fastest.least_s < fastest.pipeline.step_s < 1.1 * fastest.least_s
     return fastest.pipeline
@@ -219,11 +219,11 @@ def test_an_interleaved_pipeline_fits_and_beats_equal_stages(found: Pipeline) ->
         assert found.step_s <= replace(found, bounds=even, replayed=replayed).step_s * 1.001
 
 
-def test_stages_of_a_rank_are_within_its_memory_together(found: Pipeline, gpt2: Graph) -> None:
+def test_stages_of_a_rank_are_within_its_memory_together(found: Pipeline, whole: Graph) -> None:
     tight = replace(
         OPTIONS, memory_limit_bytes=0.75 * float(found.peak_bytes.max()), recompute="auto"
     )
-    other = PipelineSearch(gpt2, L4, 4, tight, quiet, ["interleaved:2"]).fastest([2]).pipeline
+    other = PipelineSearch(whole, L4, 4, tight, quiet, ["interleaved:2"]).fastest([2]).pipeline
     assert other is not None and other.fits
     assert 0.7 * other.limit_bytes < other.peak_bytes.max() <= other.limit_bytes
     assert other.step_s > found.step_s
@@ -231,25 +231,26 @@ def test_stages_of_a_rank_are_within_its_memory_together(found: Pipeline, gpt2: 
     assert (lasting > other.replayed.lasting_bytes.reshape(2, 2).max(axis=0)).all()
 
 
-def test_more_schedules_lose_no_point(half: Graph) -> None:
-    few = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["1f1b"]).frontier([2])
-    more = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["interleaved:2", "1f1b"]).frontier([2])
+def test_more_schedules_lose_no_point() -> None:
+    six = shortened("gpt2", 6)
+    few = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["1f1b"]).frontier([2])
+    more = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["interleaved:2", "1f1b"]).frontier([2])
     assert {p.schedule for p in more} == {"1f1b", "interleaved"}
     for point in few:
         assert any(
             other.peak_bytes.max() <= point.peak_bytes.max() and other.step_s <= point.step_s
             for other in more
         )
-    fast = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["interleaved:2", "1f1b"]).fastest([2])
-    alone = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["1f1b"]).fastest([2])
+    fast = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["interleaved:2", "1f1b"]).fastest([2])
+    alone = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["1f1b"]).fastest([2])
     assert fast.pipeline is not None and alone.pipeline is not None
     assert fast.pipeline.step_s <= alone.pipeline.step_s
     assert fast.least_s <= alone.least_s
 
 
 def test_micro_batches_and_units_that_do_not_allow_it(gpt2: Graph) -> None:
-    """Three rounds do not divide seven micro-batches; 14 units are not 16 stages."""
-    with pytest.raises(BadInput, match="4 stages of 4 devices and 14 units"):
+    """Three rounds do not divide seven micro-batches; 6 units are not 16 stages."""
+    with pytest.raises(BadInput, match="4 stages of 4 devices and 6 units"):
         PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["interleaved:4"]).fastest([4])
     search = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["interleaved:4", "1f1b"])
     (question,) = search.questions([4])

@@ -29,37 +29,37 @@ def ruled(*rules: str) -> Options:
     return replace(OPTIONS, pins=tuple(map(parse_pin, rules)))
 
 
-def searched(gpt2: Graph, staged: StagedSubject, stages: int, *rules: str) -> tuple[int, ...]:
+def searched(whole: Graph, staged: StagedSubject, stages: int, *rules: str) -> tuple[int, ...]:
     """The cuts of the fastest pipeline on four L4 that follows the rules, by the names behind."""
-    search = PipelineSearch(gpt2, L4, 4, ruled(*rules), quiet, ("1f1b",), staged)
+    search = PipelineSearch(whole, L4, 4, ruled(*rules), quiet, ("1f1b",), staged)
     best = search.fastest([stages]).pipeline
     assert best is not None
     names = Units.of(staged.subject.patterns).names
     return tuple(names.index(best.units.names[cut]) for cut in best.bounds[1:-1])
 
 
-def test_a_cut_is_where_it_has_to_be(gpt2: Graph, staged: StagedSubject) -> None:
+def test_a_cut_is_where_it_has_to_be(whole: Graph, staged: StagedSubject) -> None:
     """Unit 1 is layer 0; without rules the cut is before layer 7 or so."""
-    free = searched(gpt2, staged, 2)
+    free = searched(whole, staged, 2)
     assert free not in {(3,), (11,)}
-    assert searched(gpt2, staged, 2, "transformer.h.2:cut=before") == (3,)
-    assert searched(gpt2, staged, 2, "transformer.h.9:cut=after") == (11,)
-    cuts = searched(gpt2, staged, 4, "transformer.h.2:cut=before", "transformer.h.9:cut=after")
+    assert searched(whole, staged, 2, "transformer.h.2:cut=before") == (3,)
+    assert searched(whole, staged, 2, "transformer.h.9:cut=after") == (11,)
+    cuts = searched(whole, staged, 4, "transformer.h.2:cut=before", "transformer.h.9:cut=after")
     assert {3, 11} <= set(cuts)
 
 
-def test_a_cut_is_not_where_it_may_not_be(gpt2: Graph, staged: StagedSubject) -> None:
-    (free,) = searched(gpt2, staged, 2)
-    (moved,) = searched(gpt2, staged, 2, f"transformer.h.{free - 1}:cut!=before")
+def test_a_cut_is_not_where_it_may_not_be(whole: Graph, staged: StagedSubject) -> None:
+    (free,) = searched(whole, staged, 2)
+    (moved,) = searched(whole, staged, 2, f"transformer.h.{free - 1}:cut!=before")
     assert moved != free
 
 
-def test_units_are_in_the_stages_that_may_have_them(gpt2: Graph, staged: StagedSubject) -> None:
-    (cut,) = searched(gpt2, staged, 2, "transformer.h.3:stage=last")
+def test_units_are_in_the_stages_that_may_have_them(whole: Graph, staged: StagedSubject) -> None:
+    (cut,) = searched(whole, staged, 2, "transformer.h.3:stage=last")
     assert cut <= 4
-    (cut,) = searched(gpt2, staged, 2, "transformer.h.9:stage!=1")
+    (cut,) = searched(whole, staged, 2, "transformer.h.9:stage!=1")
     assert cut >= 11
-    cuts = searched(gpt2, staged, 4, "transformer.h.[0-8]:stage=0,1")
+    cuts = searched(whole, staged, 4, "transformer.h.[0-8]:stage=0,1")
     assert cuts[1] >= 10
 
 
@@ -96,12 +96,12 @@ def test_what_is_allowed_is_what_the_rules_say(
 
 
 def test_a_bound_is_that_of_pipelines_that_the_rules_allow(
-    gpt2: Graph, staged: StagedSubject
+    whole: Graph, staged: StagedSubject
 ) -> None:
     """A cut after two layers makes a long second stage, and no answer without it is near."""
 
     def answered(*rules: str) -> Fastest:
-        return PipelineSearch(gpt2, L4, 4, ruled(*rules), quiet, ("1f1b",), staged).fastest([2])
+        return PipelineSearch(whole, L4, 4, ruled(*rules), quiet, ("1f1b",), staged).fastest([2])
 
     free, pinned = answered(), answered("transformer.h.2:cut=before")
     assert free.pipeline is not None and pinned.pipeline is not None
@@ -112,41 +112,41 @@ def test_a_bound_is_that_of_pipelines_that_the_rules_allow(
     assert 1.2 * free.least_s < staged_last.least_s <= staged_last.pipeline.step_s
 
 
-def test_an_interleaved_bound_knows_the_rules(gpt2: Graph, staged: StagedSubject) -> None:
+def test_an_interleaved_bound_knows_the_rules(whole: Graph, staged: StagedSubject) -> None:
     def least_s(*rules: str) -> float:
-        search = PipelineSearch(gpt2, L4, 4, ruled(*rules), quiet, ("interleaved:2",), staged)
+        search = PipelineSearch(whole, L4, 4, ruled(*rules), quiet, ("interleaved:2",), staged)
         (question,) = search.questions([2])
         return Staged(question, quiet, (1.0,)).least_s()
 
     assert least_s("transformer.h.8:stage=0") > 1.2 * least_s()
 
 
-def test_the_answer_is_a_pipeline_where_a_rule_is_about_stages(gpt2: Graph) -> None:
+def test_the_answer_is_a_pipeline_where_a_rule_is_about_stages(whole: Graph) -> None:
     """Without a pipeline GPT-2 is faster on four L4."""
     options = ruled("transformer.h.6:cut=before")
-    answer = pipeline_or_plan(gpt2, L4, 4, stages=[1, 2], schedules=["1f1b"], options=options)
+    answer = pipeline_or_plan(whole, L4, 4, stages=[1, 2], schedules=["1f1b"], options=options)
     assert isinstance(answer, Pipeline)
     assert answer.stages[1].first_unit.endswith("h.6")
 
 
-def test_what_is_refused(gpt2: Graph) -> None:
+def test_what_is_refused(whole: Graph) -> None:
     with pytest.raises(BadInput, match="is a rule of pipelines") as refused:
-        plan(gpt2, L4, 4, options=ruled("transformer.h.6:cut=before"))
+        plan(whole, L4, 4, options=ruled("transformer.h.6:cut=before"))
     assert refused.value.field == "pin"
     for rule, words in (
         ("transformer.h.99:cut=before", "matches no operator"),
         ("transformer.wte:cut=before", "begins or ends there"),
     ):
         with pytest.raises(BadInput, match=words):
-            pipeline_or_plan(gpt2, L4, 4, stages=[2], options=ruled(rule))
+            pipeline_or_plan(whole, L4, 4, stages=[2], options=ruled(rule))
     with pytest.raises(BadInput, match="contradict each other"):
         both = ruled("transformer.h.6:cut=before", "transformer.h.5:cut!=after")
-        pipeline_or_plan(gpt2, L4, 4, stages=[2], options=both)
+        pipeline_or_plan(whole, L4, 4, stages=[2], options=both)
     with pytest.raises(BadInput, match="2 stages of 4 devices"):
-        pipeline_or_plan(gpt2, L4, 4, stages=[2], options=ruled("transformer.h.6:stage=2"))
+        pipeline_or_plan(whole, L4, 4, stages=[2], options=ruled("transformer.h.6:stage=2"))
     with pytest.raises(BadInput, match="no number of stages"):
         never = ruled("transformer.h.6:stage=0", "transformer.h.6:stage=1")
-        pipeline_or_plan(gpt2, L4, 4, options=never)
+        pipeline_or_plan(whole, L4, 4, options=never)
     for rule in ("h.6:stage=first", "h.6:stage=-1", "h.6:cut=here", "cut=before", "stage=0"):
         with pytest.raises(BadInput):
             parse_pin(rule)

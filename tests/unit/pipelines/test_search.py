@@ -41,12 +41,12 @@ OPTIONS = Options(micro_batches=(8,))
 
 
 def test_a_tied_embedding_is_a_parameter_of_both_ends(
-    staged: StagedSubject, units: Units, gpt2: Graph
+    staged: StagedSubject, units: Units, whole: Graph
 ) -> None:
     assert [tied.copies for tied in staged.tied] == [
         ("transformer.wte.weight", "transformer.wte.weight (copy 2)")
     ]
-    assert staged.subject.id == graph_id(gpt2)
+    assert staged.subject.id == graph_id(whole)
     assert units.names[1:-1] == tuple(f"transformer.h.{layer}" for layer in range(12))
     first, last = units.groups[0], units.groups[-1]
     patterns = staged.subject.patterns
@@ -258,8 +258,8 @@ def test_stages_keep_what_the_schedule_keeps_when_it_runs(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(gpt2: Graph) -> Pipeline:
-    fastest = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet).fastest([2])
+def found(whole: Graph) -> Pipeline:
+    fastest = PipelineSearch(whole, L4, 4, OPTIONS, quiet).fastest([2])
     assert fastest.pipeline is not None
     assert fastest.least_s < fastest.pipeline.step_s < 1.03 * fastest.least_s
     return fastest.pipeline
@@ -276,7 +276,7 @@ def test_a_pipeline_fits_and_is_no_faster_than_its_slowest_stage(found: Pipeline
     assert min(found.tied_s) > 0
 
 
-def test_cuts_are_no_worse_than_even_ones(found: Pipeline, gpt2: Graph) -> None:
+def test_cuts_are_no_worse_than_even_ones(found: Pipeline, whole: Graph) -> None:
     """Of the same strategy, cut in the middle of its layers."""
     own = StageReplayer(found.search.own_replayer, found.units.of_group)
     even = (0, 7, 14)
@@ -286,10 +286,10 @@ def test_cuts_are_no_worse_than_even_ones(found: Pipeline, gpt2: Graph) -> None:
     assert found.step_s <= other.step_s * 1.01
 
 
-def test_cuts_know_of_the_host(gpt2: Graph) -> None:
+def test_cuts_know_of_the_host(whole: Graph) -> None:
     """GPT-2 is small on H100s: launching its operators takes longer than running them."""
     options = Options(micro_batches=(4,), precision="bf16")
-    best = PipelineSearch(gpt2, H100, 8, options, quiet, ("1f1b",)).fastest([2]).pipeline
+    best = PipelineSearch(whole, H100, 8, options, quiet, ("1f1b",)).fastest([2]).pipeline
     assert best is not None
     own = StageReplayer(best.search.own_replayer, best.units.of_group)
     for cut in (6, 7, 8, 9):
@@ -298,8 +298,8 @@ def test_cuts_know_of_the_host(gpt2: Graph) -> None:
         assert best.step_s <= replace(best, bounds=bounds, replayed=replayed).step_s * 1.03
 
 
-def test_a_frontier_of_pipelines_trades_memory_for_time(found: Pipeline, gpt2: Graph) -> None:
-    points = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet).frontier([2])
+def test_a_frontier_of_pipelines_trades_memory_for_time(found: Pipeline, whole: Graph) -> None:
+    points = PipelineSearch(whole, L4, 4, OPTIONS, quiet).frontier([2])
     peaks = [float(point.peak_bytes.max()) for point in points]
     steps = [point.step_s for point in points]
     assert len(points) > 2
@@ -308,16 +308,16 @@ def test_a_frontier_of_pipelines_trades_memory_for_time(found: Pipeline, gpt2: G
     assert steps[-1] <= 1.01 * found.step_s
     assert peaks[0] < 0.8 * peaks[-1]
     least = replace(OPTIONS, memory_limit_bytes=1.1 * peaks[0])
-    again = PipelineSearch(gpt2, L4, 4, least, quiet).fastest([2]).pipeline
+    again = PipelineSearch(whole, L4, 4, least, quiet).fastest([2]).pipeline
     assert again is not None and again.step_s <= 1.1 * steps[0]
 
 
-def test_less_memory_never_makes_it_faster(found: Pipeline, gpt2: Graph) -> None:
+def test_less_memory_never_makes_it_faster(found: Pipeline, whole: Graph) -> None:
     tight = replace(OPTIONS, memory_limit_bytes=0.6 * float(found.peak_bytes.max()))
-    other = PipelineSearch(gpt2, L4, 4, tight, quiet).fastest([2]).pipeline
+    other = PipelineSearch(whole, L4, 4, tight, quiet).fastest([2]).pipeline
     assert other is None or (other.fits and other.step_s >= 0.995 * found.step_s)
     tiny = replace(OPTIONS, memory_limit_bytes=5e7)
-    assert PipelineSearch(gpt2, L4, 4, tiny, quiet).fastest([2]).pipeline is None
+    assert PipelineSearch(whole, L4, 4, tiny, quiet).fastest([2]).pipeline is None
 
 
 def test_hops_between_nodes_take_longer_than_inside_one() -> None:
@@ -329,11 +329,11 @@ def test_hops_between_nodes_take_longer_than_inside_one() -> None:
     assert axes.hop_s(0, 2e8) > inside
 
 
-def test_what_is_refused(gpt2: Graph) -> None:
+def test_what_is_refused(whole: Graph) -> None:
     with pytest.raises(BadInput, match="3 stages of 4 devices") as refused:
-        PipelineSearch(gpt2, L4, 4, OPTIONS, quiet).fastest([3])
+        PipelineSearch(whole, L4, 4, OPTIONS, quiet).fastest([3])
     assert refused.value.expected == "2, 4"
     with pytest.raises(BadInput, match="no schedule 'dualpipe' is searched"):
-        PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["dualpipe"])
+        PipelineSearch(whole, L4, 4, OPTIONS, quiet, ["dualpipe"])
     one_unit = PipelineSearch(mlp(), L4, 2, OPTIONS, quiet)
     assert one_unit.counts() in ([], [2])

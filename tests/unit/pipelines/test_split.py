@@ -269,9 +269,9 @@ def test_split_schedules_beat_1f1b_where_passes_take_long(chain: Fastest) -> Non
     )
 
 
-def test_more_schedules_lose_no_point(half: Graph) -> None:
-    few = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["1f1b"]).certified([2])
-    more = PipelineSearch(half, L4, 4, OPTIONS, quiet, ["zb-h1", "zbv", "1f1b"]).certified([2])
+def test_more_schedules_lose_no_point(gpt2: Graph) -> None:
+    few = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["1f1b"]).certified([2])
+    more = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["zb-h1", "zbv", "1f1b"]).certified([2])
     assert {_found(p).schedule for p in more} >= {"1f1b", "zbv"}
     assert all(_found(point).step_s >= point.least_s > 0 for point in more)
     for one in map(_found, few):
