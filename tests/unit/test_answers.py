@@ -30,8 +30,8 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 
 def test_answers_are_the_librarys_documents() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware(V100)
-    plan = shardwise.plan(VGG, V100, 4, zero=(0,), micro_batches=(1, 2))
-    options = Options(zero=(0,), micro_batches=(1, 2))
+    plan = shardwise.plan(VGG, V100, 4, zero=(0,), micro_batches=(1,))
+    options = Options(zero=(0,), micro_batches=(1,))
     planned = advise.plan(graph, hardware, 4, options=options)
     assert isinstance(plan, documents.Plan)
     assert _without_search(plan.to_dict()) == _without_search(answers.document(planned))
@@ -40,7 +40,7 @@ def test_answers_are_the_librarys_documents() -> None:
     curve = shardwise.curve(graph, hardware, 2, overlap=False)
     assert [point.gpus for point in curve.points] == [1, 2]
     assert not curve.overlap
-    quote = shardwise.quote(VGG, steps=10, max_instances=1, overlap=False)
+    quote = shardwise.quote(SMALL, steps=10, max_instances=1, overlap=False)
     assert quote.offers[0].usd_total == min(offer.usd_total for offer in quote.offers)
 
 
@@ -96,13 +96,13 @@ def test_names_that_are_imported_late_are_listed() -> None:
 
 def test_rows_as_pandas_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
-    frontier = shardwise.frontier(VGG, V100, 2, FEW)
+    frontier = shardwise.frontier(SMALL, V100, 2, FEW)
     frame = frontier.to_pandas()
     assert len(frame) == len(frontier.points)
     assert list(frame["time_s"]) == [point.time_s for point in frontier.points]
-    plan = shardwise.plan(VGG, V100, 2, options=FEW)
+    plan = shardwise.plan(SMALL, V100, 2, options=FEW)
     assert set(plan.to_pandas()["name"]) <= set(plan.order)
-    compared = shardwise.compare(VGG, V100, 2, FEW, proposals=100)
+    compared = shardwise.compare(SMALL, V100, 2, FEW, proposals=100)
     rows = compared.to_pandas()
     assert list(rows["time_s"]) == [p.time_s for m in compared.methods for p in m.points]
     assert set(rows["method"]) == {m.method for m in compared.methods if m.points}
@@ -114,13 +114,13 @@ def test_rows_as_pandas_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_are_named_or_given_whole() -> None:
     with pytest.raises(BadInput, match="unknown option"):
-        shardwise.frontier(VGG, V100, 2, colour="red")
+        shardwise.frontier(SMALL, V100, 2, colour="red")
     with pytest.raises(BadInput, match="exclude"):
-        shardwise.frontier(VGG, V100, 2, FEW, zero=(0,))
+        shardwise.frontier(SMALL, V100, 2, FEW, zero=(0,))
 
 
 def test_text_in_a_table_is_escaped() -> None:
-    plan = shardwise.plan(VGG, V100, 2, options=FEW)
+    plan = shardwise.plan(SMALL, V100, 2, options=FEW)
     wild = msgspec.structs.replace(plan, graph_name="<script>")
     assert isinstance(wild, Plan) and isinstance(wild.explain(), Explanation)
     assert "<script>" not in wild._repr_html_()

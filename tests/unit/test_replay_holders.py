@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from harness.models.shortened import shortened
 from harness.strategies import problem_of, random_strategies
 from shardwise import _core
 from shardwise.capture import shipped_graph
@@ -29,7 +30,7 @@ ANY_NUMBER = 10**9
 def test_names_change_no_step(
     model: str, gpus: int, micro_batches: int, split: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, hardware = read_graph(shipped_graph(model)), load_hardware("dgx-h100")
+    graph, hardware = shortened(model, 4), load_hardware("dgx-h100")
     options = Options(max_configurations=40)
     problem = problem_of(graph, hardware, gpus, options, micro_batches)
     strategies = random_strategies(problem, MANY, np.random.default_rng(7))

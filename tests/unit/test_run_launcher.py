@@ -5,16 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shardwise import advise
-from shardwise.capture import shipped_graph
+from harness.stored import stored
 from shardwise.cli.run import launcher_arguments
 from shardwise.errors import BadInput
-from shardwise.graph import read_graph
-from shardwise.hardware import load_hardware
 
-PLAN = msgspec.structs.replace(
-    advise.plan(read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb"), 4), nodes=2
-)
+PLAN = msgspec.structs.replace(stored("plan"), nodes=2)
 
 
 def test_on_one_host_a_store_that_is_slow_to_answer_is_waited_for() -> None:

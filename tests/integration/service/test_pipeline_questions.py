@@ -12,26 +12,31 @@ import pytest
 
 from harness.answers import document
 from harness.commands import shardwise
+from harness.models.shortened import shortened
 from harness.service.service_harness import System
-from harness.service.steps import check
+from harness.service.steps import check, upload
 from shardwise.advise import Options, pipeline_or_plan
-from shardwise.capture import shipped_graph
 from shardwise.client import AsyncClient, Client
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
-from shardwise.graph import read_graph
+from shardwise.graph import graph_id, write_graph
 from shardwise.hardware import load_hardware
 
-GRAPH = "shipped:gpt2"
+GRAPH = shortened("gpt2", 4)
 EIGHT = Options(micro_batches=(8,))
 ASK: dict[str, Any] = {
-    "graph": GRAPH, "hardware": "l4", "gpus": 4, "options": {"micro_batches": [8]},
+    "graph": graph_id(GRAPH), "hardware": "l4", "gpus": 4, "options": {"micro_batches": [8]},
 }  # fmt: skip
-COMMAND = ("plan", GRAPH, "--hardware", "l4", "--gpus", "4", "--micro-batches", "8")
+COMMAND = ("plan", "gpt2.json", "--hardware", "l4", "--gpus", "4", "--micro-batches", "8")
 
 
 KINDS: dict[str, Any] = {"hardware": "heterog-8", "gpus": "v100=2,p100=2"}
 """Devices of several kinds."""
+
+
+@pytest.fixture(autouse=True)
+def uploaded(system: System) -> str:
+    return upload(system.service, GRAPH)
 
 
 def timeless(answer: Pipeline | Plan) -> dict[str, Any]:
@@ -42,11 +47,11 @@ def timeless(answer: Pipeline | Plan) -> dict[str, Any]:
 
 
 def test_the_answers_are_the_librarys(system: System) -> None:
-    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("l4")
+    hardware = load_hardware("l4")
     with Client(system.service.url) as client:
         pipeline = client.pipeline_or_plan(GRAPH, "l4", 4, stages=[2], options=EIGHT)
         assert isinstance(pipeline, Pipeline)
-        here = pipeline_or_plan(graph, hardware, 4, stages=[2], options=EIGHT)
+        here = pipeline_or_plan(GRAPH, hardware, 4, stages=[2], options=EIGHT)
         assert timeless(pipeline) == timeless(here)
         either = client.pipeline_or_plan(GRAPH, "l4", 4, stages=[1, 2], options=EIGHT)
         assert isinstance(either, Plan), "no pipeline pays here"
@@ -69,12 +74,12 @@ def test_the_answers_are_the_librarys(system: System) -> None:
 
 def test_stages_on_several_kinds_of_devices(system: System, tmp_path: Path) -> None:
     """Planned, explained, read again and asked by the command, as the library does."""
-    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("heterog-8")
+    hardware = load_hardware("heterog-8")
     asked: dict[str, Any] = {"stages": [2], "options": EIGHT}
     with Client(system.service.url) as client:
         there = client.pipeline_or_plan(GRAPH, "heterog-8", KINDS["gpus"], **asked)
         assert isinstance(there, Pipeline) and there.bundle == KINDS["gpus"]
-        here = pipeline_or_plan(graph, hardware, KINDS["gpus"], **asked)
+        here = pipeline_or_plan(GRAPH, hardware, KINDS["gpus"], **asked)
         assert timeless(there) == timeless(here)
         assert {stage.group for stage in there.stages} == {"v100", "p100"}
         assert client.pipeline_or_plan_of(there.id) == there
@@ -84,7 +89,8 @@ def test_stages_on_several_kinds_of_devices(system: System, tmp_path: Path) -> N
         "/v1/plans", json={**ASK, **KINDS, "gpus": "p100=2,v100=2", "stages": [2]}
     )
     assert other.json()["id"] == again.json()["id"], "groups come in any order"
-    arguments = ("plan", GRAPH, "--hardware", "heterog-8", "--gpus", KINDS["gpus"])
+    write_graph(GRAPH, tmp_path / "gpt2.json")
+    arguments = ("plan", "gpt2.json", "--hardware", "heterog-8", "--gpus", KINDS["gpus"])
     printed = shardwise(
         *arguments, "--micro-batches", "8", "--stages", "2", "--json",
         "--server", system.service.url, cwd=tmp_path, env=dict(os.environ),
@@ -161,6 +167,7 @@ MISTAKES = (
 
 
 def test_commands_answer_and_fail_as_they_do_locally(system: System, tmp_path: Path) -> None:
+    write_graph(GRAPH, tmp_path / "gpt2.json")
     server = ("--server", system.service.url)
 
     def run(*arguments: str) -> Any:

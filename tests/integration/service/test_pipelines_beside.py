@@ -30,12 +30,13 @@ CHAIN = layers(10, 64, 2048)
 OPTIONS = Options(
     micro_batches=(8,),
     zero=(0,),
+    recompute="never",
     memory_limit_bytes=2.0**28,
     pins=(parse_pin("inside!=out"), parse_pin("inside!=in")),
 )
 """Weights are on every device of a stage: the chain fits as a pipeline only."""
 FLAGS = (
-    "--micro-batches", "8", "--zero", "0", "--memory", "256MiB", "--quiet",
+    "--micro-batches", "8", "--zero", "0", "--recompute", "never", "--memory", "256MiB", "--quiet",
     "--pin", "inside!=out", "--pin", "inside!=in",
 )  # fmt: skip
 OFFERS = [Offer("cloud", "five", 5, "L4", "here", False, 5.0, "2026-11-01", "x", "l4")]
@@ -67,7 +68,7 @@ def timeless(answer: Any) -> dict[str, Any]:
 def bodies() -> dict[str, dict[str, Any]]:
     """Returns a question of each collection, without stages."""
     options = {
-        "micro_batches": [8], "zero": [0], "memory_limit_bytes": 2.0**28,
+        "micro_batches": [8], "zero": [0], "recompute": "never", "memory_limit_bytes": 2.0**28,
         "pins": ["inside!=out", "inside!=in"],
     }  # fmt: skip
     common = {"graph": chain_id(), "options": options}
@@ -136,7 +137,7 @@ def test_stages_on_several_kinds_of_devices(system: System, client: Client) -> N
     assert sorted(four.pipeline.groups) == ["p100", "p100", "v100", "v100"]
     query = {
         "graph": chain_id(), "hardware": "heterog-8", "bundles": bundles, "stages": "4",
-        "micro_batches": "8", "zero": "0", "memory_limit_bytes": 2.0**28,
+        "micro_batches": "8", "zero": "0", "recompute": "never", "memory_limit_bytes": 2.0**28,
         "pins": ["inside!=out", "inside!=in"],
     }  # fmt: skip
     got = system.client.get("/v1/curves", params=query)
@@ -179,8 +180,8 @@ def test_a_curves_query_asks_the_same(system: System, client: Client) -> None:
     options = body["options"]
     query: dict[str, Any] = {
         "graph": body["graph"], "hardware": "l4", "max_gpus": "5", "micro_batches": "8",
-        "zero": "0", "memory_limit_bytes": options["memory_limit_bytes"], "pins": options["pins"],
-        "stages": "5", "schedules": "1f1b",
+        "zero": "0", "recompute": "never", "memory_limit_bytes": options["memory_limit_bytes"],
+        "pins": options["pins"], "stages": "5", "schedules": "1f1b",
     }  # fmt: skip
     got = system.client.get("/v1/curves", params=query)
     assert got.status_code == 200 and got.json() == job["result"]

@@ -12,9 +12,8 @@ import httpx
 import msgspec
 import pytest
 
-from shardwise import advise
+from harness.stored import stored
 from shardwise.advise import Infeasible, Options
-from shardwise.capture import shipped_graph
 from shardwise.client import (
     AsyncClient,
     Client,
@@ -31,8 +30,6 @@ from shardwise.client import (
 from shardwise.cost.options import Progress
 from shardwise.documents import Frontier
 from shardwise.errors import BadInput, Cancelled
-from shardwise.graph import read_graph
-from shardwise.hardware import load_hardware
 
 ROOT = Path(__file__).parents[3]
 SERVER = "http://service.example"
@@ -66,7 +63,7 @@ def job(state: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FRONTIER = advise.frontier(read_graph(shipped_graph("vgg16")), load_hardware("l4"), 1)
+FRONTIER = stored("frontier-mlp")
 ANSWER = json.loads(msgspec.json.encode(FRONTIER))
 
 
