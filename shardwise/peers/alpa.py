@@ -30,6 +30,7 @@ from shardwise.search.pipelines.question import Guided, Question
 from shardwise.search.pipelines.search import NEAR_LIMIT, PipelineSearch
 from shardwise.search.pipelines.searched import Run
 from shardwise.search.pipelines.staged import Staged
+from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.sharding.layout import Floats
 
 METHOD, TITLE = "alpa", "Alpa-like"
@@ -66,13 +67,14 @@ def alpa_answer(
     options: Options,
     stages: Sequence[int] | None,
     progress: Progress,
+    staged: StagedSubject | None = None,
 ) -> Answer:
     """Returns the best pipeline of each number of stages (None: all that are possible).
 
-    Raises `Infeasible` as `PipelineSearch`.
+    `staged` is the graph's, if the caller has it already. Raises `Infeasible` as `PipelineSearch`.
     """
     started = monotonic()
-    search = PipelineSearch(graph, hardware, gpus, options, progress, (SCHEDULE,))
+    search = PipelineSearch(graph, hardware, gpus, options, progress, (SCHEDULE,), staged)
     points, notes = [], []
     for count in search.counts() if stages is None else sorted(set(stages) - {1}):
         try:

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from math import log
 
 import msgspec
@@ -33,6 +33,7 @@ from shardwise.peers.evaluate import Point, point_of
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, piped_point, priced_in
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
+from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.texts import counted
 
@@ -141,6 +142,7 @@ def recipe_answers(
 
     `replayers` are those of every number of micro-batches.
     """
+    staged = cache(partial(StagedSubject.of, graph))
     for recipe in recipes_for(graph, gpus):
         source = table().sources[recipe.source]
         answer = Answer(
@@ -161,7 +163,7 @@ def recipe_answers(
         try:
             if recipe.pipeline > 1:
                 scattered = source.trainer in SCATTERING
-                model = UniformModel(graph, hardware, gpus, scattered=scattered)
+                model = UniformModel(graph, hardware, gpus, staged(), scattered=scattered)
                 point = _piped(recipe, given, model, options, progress)
             else:
                 point = _priced(given, replayers, limit_bytes, progress)

@@ -46,6 +46,7 @@ from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen, fastest, lowest_peak, time_gap
 from shardwise.search.fitting import search_fitting
 from shardwise.search.pipelines.search import PipelineSearch
+from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Search, Subject
 from shardwise.sharding.names import named_dimensions
@@ -79,12 +80,16 @@ def compare_replayed(
         papers = _Papers(ours, progress, proposals, seed)
         answers += [(SPLITS, answer) for answer in papers.answers()]
     if stages is None or set(stages) - {1}:
-        model = UniformModel(subject.graph, hardware, gpus)
+        # With the programs of its steps, which take longer to write than to run.
+        staged = StagedSubject.of(subject.graph)
+        model = UniformModel(subject.graph, hardware, gpus, staged)
         peers = pipeline_answers(model, options, stages, schedules, progress)
         answers += [(space, answer) for answer in peers]
         graph = subject.graph
-        answers.append((space, alpa_answer(graph, hardware, gpus, options, stages, progress)))
-        own = _own_pipelines(graph, hardware, gpus, options, progress, stages, schedules)
+        answers.append(
+            (space, alpa_answer(graph, hardware, gpus, options, stages, progress, staged))
+        )
+        own = _own_pipelines(staged, graph, hardware, gpus, options, progress, stages, schedules)
         answers.append((space, own))
     return replayed_document(ours, [*answers, (space, _own_answer(ours))])
 
@@ -257,6 +262,7 @@ def _own_answer(ours: Sequence[Search]) -> Answer:
 
 
 def _own_pipelines(
+    staged: StagedSubject,
     graph: Graph,
     hardware: Hardware,
     gpus: int,
@@ -268,7 +274,7 @@ def _own_pipelines(
     """Returns our pipelines: the fastest that fits of these numbers of stages (None: all), under
     some of the schedules."""
     started = monotonic()
-    search = PipelineSearch(graph, hardware, gpus, options, progress, schedules)
+    search = PipelineSearch(graph, hardware, gpus, options, progress, schedules, staged)
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     fastest = search.fastest(asked)
     best, title = fastest.pipeline, "This system, pipelines"

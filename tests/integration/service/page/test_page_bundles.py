@@ -11,20 +11,21 @@ from playwright.sync_api import Page, expect
 
 from harness.page.page_steps import answered, drawn, faults, too_wide
 from harness.service.service_harness import Service
+from harness.stored import STORED
 
 MIXED = "heterog-8"
+MLP = STORED["plan-bundle"].body["graph"]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def ask(page: Page, kind: str, gpus: str) -> None:
     page.goto("/")
-    page.get_by_label("Graph").select_option("shipped:vgg16")
+    page.get_by_label("Graph").select_option(MLP)
     page.get_by_role("radio", name=kind.capitalize()).check()
     page.get_by_label("Hardware").select_option(MIXED)
     page.locator("#gpus").fill(gpus)
     page.get_by_text("Options", exact=True).click()
     page.locator("#micro_batches").fill("1")
-    page.locator("#time_limit_s").fill("3")
     page.get_by_role("button", name="Ask").click()
 
 

@@ -168,18 +168,19 @@ def test_a_points_plan_is_asked_by_its_id(
     assert alike(run_python(texts["python-text"], "plan", tmp_path)) == alike(plan)
 
 
+def plan_of_one(service: Service) -> str:
+    """Returns the page of a plan that takes little and needs no file of ours."""
+    body = {"graph": "shipped:vgg16", "hardware": HARDWARE, "gpus": 1}
+    few = {"micro_batches": [1], "recompute": "never"}
+    job = service.client.post("/v1/plans", json={**body, "options": few}).json()["id"]
+    return f"/jobs/{job}"
+
+
 def test_a_copy_is_made_by_keyboard_and_announced(
     visit: Callable[..., Page], service: Service
 ) -> None:
-    body = {
-        "graph": "shipped:gpt2",
-        "hardware": HARDWARE,
-        "gpus": 2,
-        "options": {"micro_batches": [1]},
-    }
-    job = service.client.post("/v1/plans", json=body).json()["id"]
     page = visit(permissions=["clipboard-read", "clipboard-write"])
-    page.goto(f"/jobs/{job}")
+    page.goto(plan_of_one(service))
     answered(page)
     page.locator("#elsewhere summary").focus()
     page.keyboard.press("Enter")
@@ -198,18 +199,11 @@ def test_without_a_clipboard_the_text_is_selected(
     visit: Callable[..., Page], service: Service, selects: bool
 ) -> None:
     """Selected is copied too, unless the browser refuses that as well."""
-    body = {
-        "graph": "shipped:gpt2",
-        "hardware": HARDWARE,
-        "gpus": 2,
-        "options": {"micro_batches": [1]},
-    }
-    job = service.client.post("/v1/plans", json=body).json()["id"]
     page = visit()
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined });")
     if selects:
         page.add_init_script("document.execCommand = () => false;")
-    page.goto(f"/jobs/{job}")
+    page.goto(plan_of_one(service))
     answered(page)
     page.locator("#elsewhere summary").click()
     page.get_by_role("button", name="Copy: curl").click()

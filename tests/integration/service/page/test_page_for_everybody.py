@@ -268,15 +268,15 @@ def test_what_fits_nowhere_is_tried_with_recomputation(
     page: Page, service: Service, option: str, value: str
 ) -> None:
     forbidden: Any = {option: value, "micro_batches": "1"}
-    ask(page, "plan", memory_limit_bytes="900MB", **forbidden)
+    ask(page, "plan", memory_limit_bytes="2MB", **forbidden)
     answered(page)
     expect(page.get_by_role("heading", level=1)).to_have_text("Plan: nothing fits")
     page.get_by_role("button", name="Try with recomputation and micro-batches").click()
     page.wait_for_url(re.compile("/jobs/plan_"))
     answered(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for gpt2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for small GPT")
     job = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()
-    assert job["question"]["options"]["memory_limit_bytes"] == 900e6
+    assert job["question"]["options"]["memory_limit_bytes"] == 2e6
     assert job["result"]["micro_batches"] > 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from harness.page.page_steps import HARDWARE, answered, ask, drawn, faults, plotted
+from harness.page.page_steps import HARDWARE, SMALL, answered, ask, drawn, faults, plotted
 from harness.page.rendered import rendered
 from harness.replayed_frontier import replayed_frontier
 from harness.service.service_harness import Service
@@ -254,12 +254,12 @@ def test_a_plan_for_a_trainer_has_its_file(page: Page, service: Service) -> None
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.locator("#space")).to_have_value("torchtitan")
 
-    body = {"graph": "shipped:gpt2", "hardware": HARDWARE, "gpus": 4,
+    body = {"graph": SMALL, "hardware": HARDWARE, "gpus": 4,
             "configuration": export["text"], "options": {"micro_batches": [1]}}  # fmt: skip
     priced = service.client.post("/v1/pricings", json=body).json()
     page.goto(f"/jobs/{priced['id']}")
     answered(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("A configuration for gpt2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("A configuration for small GPT")
     result = service.client.get(priced["location"]).json()["result"]
     table = page.get_by_role("table").filter(has_text="Change")
     for one in result["alternatives"]:
@@ -282,6 +282,7 @@ def test_the_document_is_the_one_of_the_interface(page: Page, service: Service) 
 def test_it_works_without_javascript(visit: Callable[..., Page], service: Service) -> None:
     page = visit(java_script_enabled=False)
     page.goto("/")
+    page.get_by_label("Graph").select_option(SMALL)
     page.locator("#gpus").fill("3")
     page.get_by_label("Hardware").select_option(HARDWARE)
     page.get_by_text("Options", exact=True).click()
@@ -291,7 +292,7 @@ def test_it_works_without_javascript(visit: Callable[..., Page], service: Servic
     job = page.url.rpartition("/")[2]
     service.ended(f"/v1/frontiers/{job}", within_s=180)
     # It loads itself again until the job has ended.
-    expect(page.get_by_role("heading", level=1)).to_have_text("Frontier of gpt2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Frontier of small GPT")
     page.get_by_text("All points as a table").click()
     page.get_by_role("region", name="All points").get_by_role("button").first.click()
     expect(page).to_have_url(re.compile("/jobs/plan_"))
@@ -324,7 +325,8 @@ def test_a_profile_of_ones_own_is_offered(page: Page, tmp_path: Path) -> None:
 def test_a_pipeline_shows_its_stages_and_its_step(visit: Any, service: Service) -> None:
     visit.expected.append("422")
     page: Page = visit()
-    job = ask(page, "plan", stages="1,2", micro_batches="8")
+    # No pipeline is faster here.
+    job = ask(page, "plan", graph="shipped:gpt2", stages="1,2", micro_batches="8")
     answered(page)
     expect(page.get_by_role("heading", level=1)).to_have_text("Plan for gpt2")
     expect(page.locator(".facts")).to_contain_text("1, 2")

@@ -19,7 +19,7 @@ def _cells(page: Page, region: str, row: str) -> list[str]:
 def test_two_plans_are_compared(page: Page, service: Service) -> None:
     jobs = []
     for gpus, batches in ((2, "1"), (4, "1,2")):
-        jobs.append(ask(page, "plan", graph="shipped:vgg16", gpus=gpus, micro_batches=batches))
+        jobs.append(ask(page, "plan", gpus=gpus, micro_batches=batches))
         answered(page)
     page.get_by_role("link", name="Compare with another answer").click()
     expect(page.get_by_label("First")).to_have_value(jobs[1])
@@ -43,9 +43,9 @@ def test_two_plans_are_compared(page: Page, service: Service) -> None:
 
 
 def test_answers_of_other_kinds_and_none_that_fits(page: Page) -> None:
-    curve = ask(page, "curve", graph="shipped:vgg16", gpus=4, micro_batches="1")
+    curve = ask(page, "curve", gpus=4, micro_batches="1")
     answered(page)
-    nothing = ask(page, "plan", graph="shipped:vgg16", gpus=4, memory_limit_bytes="1MB")
+    nothing = ask(page, "plan", gpus=4, memory_limit_bytes="10KB")
     answered(page)
     page.goto(f"/compare?a={curve}&b={nothing}")
     cells = _cells(page, "Side by side", "Answer")
