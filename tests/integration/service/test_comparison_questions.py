@@ -54,7 +54,7 @@ def test_the_answer_is_the_librarys(system: System) -> None:
         job = next(client.jobs(kind="compare"))
         assert job.location.startswith("/v1/comparisons/") and job.kind == "compare"
         assert job.document["question"]["proposals"] == 700
-        mixed = client.compare("shipped:vgg16", "l40s-4+a100-4", "l40s=1,a100=1", ONE, proposals=20)
+        mixed = client.compare(GRAPH, "l40s-4+a100-4", "l40s=1,a100=1", ONE, proposals=20)
         assert "ev-ar" in {method.method for method in mixed.methods} and mixed.bundle
 
     async def ask() -> Comparison:
