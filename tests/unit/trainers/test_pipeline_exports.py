@@ -138,7 +138,7 @@ def test_interleaved_stages_are_written_read_and_priced_alike(whole: Graph, trai
             1024,
             None,
             None,
-            step_of(gpt2).dtype,
+            step_of(whole).dtype,
             gradients=options.step.gradients,
         ),
         kernels=options.light_kernels,
