@@ -112,6 +112,9 @@ def normal(kind: str, heard: Mapping[str, Any]) -> dict[str, Any]:
         form["graph"] = graph_id(form["graph"])
     if "gpus" in form:
         form["gpus"] = str(devices_of(form["gpus"], hardware))
+    if kind == "curve":
+        most, counts = form.pop("max_gpus", None), form.pop("counts", None) or ()
+        form["counts"] = list(counts) or list(range(1, (most or 0) + 1))
     if form.get("bundles"):
         form["bundles"] = [str(one) for one in parse_bundles(form["bundles"], hardware)]
     else:
@@ -235,13 +238,16 @@ def frontiers(draw: Any) -> Asked:
 
 @st.composite
 def curves(draw: Any) -> Asked:
-    """Draws a curve's question: up to a number, or over bundles."""
+    """Draws a curve's question: up to a number, of some counts, or over bundles."""
     hardware, _ = draw(devices())
     where: dict[str, Any] = {"max_gpus": draw(st.integers(2, 8)), "bundles": ()}
+    if draw(st.booleans()):
+        counts = draw(st.sets(st.integers(1, 64), min_size=1, max_size=4))
+        where = {"counts": sorted(counts), "bundles": ()}
     if hardware in GROUPED:
         some = st.lists(bundle(hardware) | st.just("usual"), min_size=1, max_size=3)
         where = {"max_gpus": None, "bundles": tuple(draw(some))}
-    most = 1 if hardware in GROUPED else where["max_gpus"]
+    most = 1 if hardware in GROUPED else max(where.get("counts", [where.get("max_gpus")]))
     more = draw(staged(most, WHOLE_SCHEDULES if hardware in GROUPED else SCHEDULES))
     made = searched(draw, more)
     return Asked("curve", {"hardware": hardware, "options": made, **where, **more})

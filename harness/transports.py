@@ -46,6 +46,7 @@ SERVER = "http://127.0.0.1"
 ENDS: tuple[tuple[str, str, str], ...] = (
     ("frontier", "shardwise.advise", "frontier"),
     ("curve", "shardwise.advise", "curve"),
+    ("curve", "service.questions.curves", "curve_question"),
     ("plan", "shardwise.advise", "plan"),
     ("quote", "shardwise.advise", "quote"),
     ("pipeline_or_plan", "shardwise.advise", "pipeline_or_plan"),

@@ -9,7 +9,8 @@ writes it, `to_pandas` returns the rows, and `to_dict` the JSON that the command
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ from shardwise.peers import compare as compare_systems
 from shardwise.pictures.bars import plan_picture, quote_picture
 from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, NO_STAGES, check_asked
+from shardwise.trainers.curve import curve_for
 from shardwise.trainers.plan import check_point, plan_for
 from shardwise.trainers.spaces import ANY
 
@@ -223,26 +225,40 @@ def curve(
     max_gpus: int | None = None,
     options: Options | None = None,
     *,
+    counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
     progress: Progress | None = None,
+    space: str = ANY,
+    known: Iterable[documents.Curve] = (),
+    on_point: Callable[[documents.Curve], None] | None = None,
     **choices: Any,
 ) -> Curve:
-    """Returns the shortest time for every GPU count, or with groups of devices for every bundle.
+    """Returns the shortest time for every GPU count up to `max_gpus` or of `counts`, or with groups
+    of devices for every bundle.
 
-    `bundles` are texts such as `v100=2,1080ti=4`, `usual` for those that are usual; the other
-    arguments are those of `frontier`. Raises as `shardwise.advise.curve` does.
+    `bundles` are texts such as `v100=2,1080ti=4`, `usual` for those that are usual; `known` curves
+    are not computed again, and `on_point` gets the curve of each count when it is known. `space`
+    is a trainer, whose strategies alone are searched. The other arguments are those of `frontier`.
+    Raises as `shardwise.advise.curve` does.
     """
-    answer = advise.curve(
+    ask: Callable[..., documents.Curve]
+    ask = partial(advise.curve, stages=stages, schedules=schedules)
+    if space != ANY:
+        if stages is None or set(stages) != set(NO_STAGES):
+            check_asked(objective=FASTEST[0], space=space)
+        ask = partial(curve_for, trainer=space)
+    answer = ask(
         _graph(graph),
         _hardware(hardware),
         max_gpus,
         _options(options, choices),
         progress,
+        counts=counts,
         bundles=bundles,
-        stages=stages,
-        schedules=schedules,
+        known=known,
+        on_point=on_point,
     )
     return _with_views(answer, Curve)
 

@@ -110,3 +110,14 @@ def _not_json(error: Exception, file: str | None, expected: str | None) -> NotJs
     else:
         problem = f"not JSON: {error}"
     return NotJson(problem, file=file, expected=expected)
+
+
+def whole_numbers(text: str, field: str, what: str, expected: str) -> list[int]:
+    """Returns the numbers from 1 on of a text such as `2,4`, ascending and each once.
+
+    Raises `BadInput` that says `what` they are.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 and int(part) > 0 for part in parts):
+        raise BadInput(f"{text[:80]!r} names no {what}", field=field, expected=expected)
+    return sorted({int(part) for part in parts})

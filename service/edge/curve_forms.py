@@ -14,6 +14,8 @@ from shardwise.schedulers.formats import FORMS, export
 CURVE = "json"
 BUNDLES = "bundles"
 """The parameter that names one bundle of devices, as often as there are bundles."""
+COUNTS, SPACE = "counts", "space"
+"""The parameters that name the counts, such as `8,16,32`, and a trainer."""
 STAGES, SCHEDULES = "stages", "schedules"
 """The parameters that ask for pipelines too, each a text as on the command line."""
 NAMES = ("format", "efficiency", "gpu_type")

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from service.edge.curve_forms import BUNDLES, CURVE, SCHEDULES, STAGES
+from service.edge.curve_forms import BUNDLES, COUNTS, CURVE, SCHEDULES, SPACE, STAGES
 from service.edge.curve_forms import NAMES as FORM_NAMES
 from shardwise.cost.named_options import NAMES, NUMBERS, PINS
 
@@ -27,7 +27,18 @@ PART = 16
 """One part in this many of the cache's bytes is for spellings."""
 
 _KNOWN = frozenset(
-    (*NAMES, "graph", "hardware", "max_gpus", BUNDLES, STAGES, SCHEDULES, *FORM_NAMES)
+    (
+        *NAMES,
+        "graph",
+        "hardware",
+        "max_gpus",
+        COUNTS,
+        SPACE,
+        BUNDLES,
+        STAGES,
+        SCHEDULES,
+        *FORM_NAMES,
+    )
 )
 _SEVERAL = frozenset((*NUMBERS, PINS, BUNDLES))
 _PRIORITY = re.compile(r"-?(10|[0-9])")

@@ -11,7 +11,7 @@ import msgspec
 from service.base.json_body import read_object
 from service.base.problems import Problem
 from service.edge.context import RequestContext, Result
-from service.edge.curve_forms import BUNDLES, SCHEDULES, STAGES
+from service.edge.curve_forms import BUNDLES, COUNTS, SCHEDULES, SPACE, STAGES
 from service.edge.curve_forms import NAMES as FORM_NAMES
 from service.handlers.graphs import learn_names, paging, resolve_graph
 from service.questions.possible import require_possible
@@ -52,6 +52,7 @@ from shardwise.documents import (
     PricingRequest,
     QuoteRequest,
 )
+from shardwise.documents.curve import counts_from
 from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput
 from shardwise.pipeline.asked import AUTO, stages_from
@@ -136,8 +137,8 @@ def ask_curve(context: RequestContext) -> Result:
 def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
     """Returns the question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
 
-    `stages` and `schedules` are texts as on the command line. With groups of devices each bundle is
-    one `bundles`, instead of `max_gpus`. The format of the answer is not part of it
+    `counts`, `stages` and `schedules` are texts as on the command line. With groups of devices each
+    bundle is one `bundles`, instead of `max_gpus`. The format of the answer is not part of it
     (service/edge/curve_forms.py).
     """
     values: dict[str, Any] = {}
@@ -145,8 +146,10 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
     for name, value in context.query.multi_items():
         if name in NAMES:
             options.setdefault(name, []).append(value)
-        elif name in ("graph", "hardware"):
+        elif name in ("graph", "hardware", SPACE):
             values[name] = value
+        elif name == COUNTS:
+            values[name] = counts_from(value, name)
         elif name == BUNDLES:
             values.setdefault(name, []).append(value)
         elif name == STAGES:

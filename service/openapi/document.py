@@ -21,7 +21,15 @@ from service.cluster.reports import (
     ReportsRequest,
     TokenRequest,
 )
-from service.edge.curve_forms import BUNDLES, CURVE, MOST_GPU_TYPE, SCHEDULES, STAGES
+from service.edge.curve_forms import (
+    BUNDLES,
+    COUNTS,
+    CURVE,
+    MOST_GPU_TYPE,
+    SCHEDULES,
+    SPACE,
+    STAGES,
+)
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
 from service.handlers.keys import KeyRequest, RotateRequest
@@ -283,7 +291,12 @@ get_curve = route(
         query(
             "max_gpus",
             {"type": "integer", "minimum": 1},
-            "The largest GPU count. Needed, except for hardware with groups of devices.",
+            "The largest GPU count. Needed without `counts`, except for hardware with groups of "
+            "devices.",
+        ),
+        query(COUNTS, TEXT_TYPE, "Instead of `max_gpus`: these counts alone, such as `8,16,32`."),
+        query(
+            SPACE, TEXT_TYPE, "A trainer, whose strategies alone are searched; by default `any`."
         ),
         query(
             BUNDLES,

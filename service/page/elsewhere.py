@@ -50,7 +50,7 @@ from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,80}")
 _MEMBERS = {
     "frontier": ("gpus", "stages", "schedules"),
-    "curve": ("max_gpus", "bundles", "stages", "schedules"),
+    "curve": ("max_gpus", "counts", "bundles", "space", "stages", "schedules"),
     "plan": ("gpus", "objective", "space", "stages", "schedules"),
     "pricing": ("gpus",),
     "compare": ("gpus", "proposals", "seed", "stages", "schedules"),

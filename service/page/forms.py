@@ -19,6 +19,7 @@ from service.edge.state import state_of
 from service.page.inner import page_caller
 from service.page.price_fields import prices_of
 from shardwise.cost.named_options import NAMES
+from shardwise.documents.curve import counts_from
 from shardwise.errors import BadInput
 from shardwise.hardware import USUAL
 from shardwise.pipeline.asked import AUTO, stages_from
@@ -97,12 +98,15 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
         gpus = _needed(values, "gpus", "a number of GPUs, or devices by group")
         if kind == "curve" and _names_groups(gpus):
             body["bundles"] = gpus.replace(";", " ").split()
+        elif kind == "curve" and "," in gpus:
+            body["counts"] = counts_from(gpus.rstrip(", "), "gpus")
         elif kind == "curve":
             body["max_gpus"] = whole(gpus, "gpus")
         else:
             body["gpus"] = gpus if _names_groups(gpus) else whole(gpus, "gpus")
         if kind == "plan":
             body["objective"] = values.get("objective", "mini-time")
+        if kind in ("plan", "curve"):
             body["space"] = values.get("space", ANY)
         if kind == "compare":
             set_if(body, values, "proposals", whole)

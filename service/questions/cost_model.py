@@ -21,8 +21,10 @@ from functools import lru_cache
 from math import factorial, prod
 from typing import Any
 
+from service.questions.curves import places_of
 from service.questions.search_options import options_from_document
 from shardwise.advise import Options
+from shardwise.advise.curve_assembly import gpus_of
 from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
 from shardwise.cost.mixed.cluster import mesh_of_blocks
 from shardwise.cost.named_options import PINS
@@ -297,7 +299,8 @@ def _of_bundle(
 def _of_counts(question: Mapping[str, Any], of_count: Callable[[int], float]) -> float:
     """Returns the seconds of a curve: those of each count that the hardware has."""
     per_node, nodes = _node(question)
-    counts = range(1, min(question["max_gpus"], per_node * nodes) + 1)
+    every = [gpus_of(place) for place in places_of(question)]
+    counts = [count for count in every if count <= per_node * nodes]
     if len(counts) == 0:
         return 0.0
     # The step is odd: an even one would leave out all even counts, or all odd ones.

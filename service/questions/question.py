@@ -8,17 +8,17 @@ the solver's version; the same id has the same answer.
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from service.questions.comparisons import check_comparison, compared
+from service.questions.curves import content_id, curve_question_of, places_member
 from service.questions.fair_order import PRIORITIES
 from service.questions.offers import offers_from_csv
 from service.questions.pipelines import (
@@ -32,12 +32,13 @@ from service.questions.pipelines import (
 )
 from service.questions.search_options import options_document, options_from_document
 from service.questions.trainers import check_pricing, check_space, planned, priced
-from shardwise import __version__, _core, advise, documents, validation
+from shardwise import advise, documents, validation
 from shardwise.advise import Infeasible, Options
-from shardwise.advise.curve import check_stages_of_curve, count_of_curve
+from shardwise.advise.curve import check_stages_of_curve, compute_curve, places_of_curve
+from shardwise.advise.curve_assembly import gpus_of as gpus_in
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds, require_steps
-from shardwise.cost.named_options import options_from_request
+from shardwise.cost.named_options import check_replayed, options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
     CompareRequest,
@@ -57,9 +58,10 @@ from shardwise.hardware import (
     devices_of,
     hardware_document,
     hardware_from_document,
-    parse_bundles,
 )
 from shardwise.peers.comparison import check_one_kind
+from shardwise.pipeline.asked import FASTEST, check_asked
+from shardwise.trainers.curve import check_curve
 from shardwise.trainers.spaces import ANY
 
 KINDS = tuple(documents.QUESTIONS)
@@ -101,13 +103,7 @@ class Question:
     @property
     def content_id(self) -> str:
         """The id of the question and of its answer."""
-        canonical = json.dumps(
-            {**self.document, "solver": f"{__version__}/{_core.version()}"},
-            sort_keys=True,
-            separators=(",", ":"),
-            allow_nan=False,
-        )
-        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+        return content_id(self.document)
 
 
 def frontier_question(
@@ -130,19 +126,26 @@ def curve_question(
     """Raises BadInput with the field; `options` replace the request's."""
     chosen = options_from_request(ask.options) if options is None else options
     more = staged_beside(ask, chosen, limits.max_gpus, of_kinds=bool(hardware.groups))
-    max_gpus = count_of_curve(hardware, ask.max_gpus, ask.bundles)
-    if max_gpus is None:
-        bundles = parse_bundles(ask.bundles, hardware)
-        for bundle in bundles:
-            _count(bundle.gpus, "bundles", limits.max_gpus)
-        if more:
-            check_stages_of_curve(counts_of(more), max(bundle.gpus for bundle in bundles))
-        texts = [str(bundle) for bundle in bundles]
-        return _question("curve", graph_id, hardware, chosen, ask.priority, bundles=texts, **more)
-    _count(max_gpus, "max_gpus", limits.max_curve_gpus)
+    places = _places(ask, hardware, limits)
     if more:
-        check_stages_of_curve(counts_of(more), max_gpus)
-    return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=max_gpus, **more)
+        check_asked(objective=FASTEST[0], space=ask.space)
+        check_stages_of_curve(counts_of(more), max(map(gpus_in, places)))
+    if ask.space != ANY:
+        check_replayed(partial(check_curve, ask.space, places), chosen)
+        more["space"] = ask.space
+    asked = places_member(places, named=bool(ask.counts))
+    return _question("curve", graph_id, hardware, chosen, ask.priority, **asked, **more)
+
+
+def _places(ask: CurveRequest, hardware: Hardware, limits: Limits) -> Sequence[Devices]:
+    """Returns the counts or the bundles of a curve. Raises BadInput with the field."""
+    if ask.max_gpus is not None and not hardware.groups:
+        _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
+    places = places_of_curve(hardware, ask.max_gpus, ask.counts, ask.bundles)
+    if ask.max_gpus is None:
+        for place in places:
+            _count(gpus_in(place), "bundles" if ask.bundles else "counts", limits.max_gpus)
+    return places
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
@@ -284,15 +287,7 @@ def _frontier(
 def _curve(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Curve:
-    return advise.curve(
-        graph,
-        _hardware(q),
-        q.get("max_gpus"),
-        options,
-        progress,
-        bundles=q.get("bundles", ()),
-        **arguments_of(q),
-    )
+    return compute_curve(curve_question_of(q, graph, options), progress)
 
 
 def _plan(

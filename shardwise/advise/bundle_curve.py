@@ -1,26 +1,24 @@
-"""The curve of devices of several kinds: the shortest iteration time for every bundle."""
+"""Devices of several kinds in a curve: the shortest iteration time of a bundle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.advise.curve_points import (
-    SearchesOfCurve,
+    curve_of_point,
     feasible_point,
     infeasible_point,
     least_bytes,
-    point_progress,
 )
 from shardwise.advise.frontier import confidence_of, confidence_of_bundle, peaks_of
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
-from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit, fastest_s, fits
+from shardwise.documents.curve import Curve, CurvePoint, DoesNotFit, fastest_s, fits
 from shardwise.errors import SolverError
-from shardwise.graph import Graph
 from shardwise.hardware import (
     Blocks,
     Bundle,
@@ -28,7 +26,6 @@ from shardwise.hardware import (
     Hardware,
     bundle_usd_per_hour,
     group_prices,
-    parse_bundles,
     read_offers,
 )
 from shardwise.search.chosen import fastest, too_large
@@ -39,42 +36,25 @@ _PER_BUNDLE = ("gpus", "nodes", "mesh", "device_memory_bytes", "memory_limit_byt
 """Members of a heading that hold for one bundle only."""
 
 
-def bundle_curve(
-    graph: Graph,
+def bundle_part(
+    subject: Subject,
     hardware: Hardware,
-    bundles: Sequence[str | Bundle],
+    text: str,
     options: Options,
     progress: Progress,
     asked: PipelinePoints | None = None,
 ) -> Curve:
-    """Returns one point per bundle, those of few devices first (`parse_bundles`), with the
-    pipelines that are `asked` for.
+    """Returns the curve of one bundle, with the pipelines that are `asked` for.
 
-    The prices are those of the shipped offers. Raises `BadInput` as `parse_bundles` does.
+    The price is that of the shipped offers.
     """
-    chosen = parse_bundles(bundles, hardware)
-    prices = group_prices(hardware, read_offers())
-    subject = Subject.of(graph)
-    points: list[CurvePoint] = []
-    searches = SearchesOfCurve(_PER_BUNDLE)
-    for place, bundle in enumerate(chosen):
-        text = f"{bundle} ({place + 1} of {len(chosen)} bundles)"
-        one = point_progress(progress, text, place, len(chosen))
-        point, search = bundle_point(subject, hardware, bundle, options, one, asked)
-        searches.add(search)
-        points.append(_priced(point, bundle, prices))
-    return Curve(
-        **searches.head,
-        max_gpus=max(bundle.gpus for bundle in chosen),
-        points=points,
-        search=CurveSearch(searches.seconds + (0.0 if asked is None else asked.seconds)),
-        does_not_fit=[
-            does_not_fit(point, limit_of(hardware, bundle, options))
-            for point, bundle in zip(points, chosen, strict=True)
-            if not fits(point)
-        ],
-        bundles=[str(bundle) for bundle in chosen],
-    )
+    bundle = Bundle.parse(text, hardware, "bundles")
+    point, search = bundle_point(subject, hardware, bundle, options, progress, asked)
+    point = _priced(point, bundle, group_prices(hardware, read_offers()))
+    ranges = []
+    if not fits(point):
+        ranges = [does_not_fit(point, limit_of(hardware, bundle, options))]
+    return curve_of_point(point, search, _PER_BUNDLE, ranges)
 
 
 def bundle_point(

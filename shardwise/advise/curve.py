@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from shardwise.advise.bundle_curve import bundle_curve
+from shardwise.advise.bundle_curve import bundle_part
+from shardwise.advise.count_limit import CountLimit, TooLong
+from shardwise.advise.curve_assembly import assembled, computing_order, gpus_of, parts_of
 from shardwise.advise.curve_points import (
-    SearchesOfCurve,
+    curve_of_point,
     feasible_point,
     infeasible_point,
     least_bytes,
@@ -20,7 +25,8 @@ from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
-from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, fastest_s, fits
+from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits
+from shardwise.documents.questions import Devices
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import USUAL, Bundle, Hardware, parse_bundles, usual_bundles
@@ -34,6 +40,12 @@ from shardwise.search.search import Infeasible, Search, Subject
 _PER_COUNT = ("gpus", "nodes", "mesh")
 """Members of a heading that hold for one number of GPUs only."""
 
+CountSearch = Callable[
+    [Subject, Hardware, int, Options, Progress, PipelinePoints | None],
+    tuple[CurvePoint, Search | None],
+]
+"""Returns the point of a count, and its search."""
+
 
 def curve(
     graph: Graph,
@@ -42,17 +54,21 @@ def curve(
     options: Options | None = None,
     progress: Progress | None = None,
     *,
+    counts: Sequence[int] = (),
     bundles: Sequence[str | Bundle] = (),
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
+    count_limit_s: float | None = None,
+    known: Iterable[Curve] = (),
+    on_point: Callable[[Curve], None] | None = None,
 ) -> Curve:
-    """Returns one point per GPU count from 1 to `max_gpus`, or of a profile with groups of devices
-    one per bundle.
+    """Returns one point per GPU count from 1 to `max_gpus`, for each of `counts`, or of a profile
+    with groups of devices one per bundle.
 
     `bundles` are texts such as `v100=2,1080ti=4`; `usual` stands for each group alone, the fastest
     groups together and everything. Their points are ordered by their number of devices. Raises
-    `BadInput`, which names the field, unless there is either a count or bundles, whichever the
-    profile takes.
+    `BadInput`, which names the field, unless there is one of largest count, counts and bundles, as
+    the profile takes it.
 
     `peak_bytes` and `replayed_time_s` are of the replayed step, `memory_bytes` and `time_s` what
     the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
@@ -64,77 +80,214 @@ def curve(
     With numbers of pipeline `stages` (None: all that graph and devices allow) each count has the
     fastest pipeline of those that it allows, under some of the `schedules`, where it is faster than
     every strategy without one or none of these fits; so has each bundle, with stages of one group
-    each. Then `BadInput` is raised for numbers above `max_gpus` or the devices of every bundle too,
-    and as for `shardwise.advise.pipelines.pipeline_or_plan`.
+    each. Then `BadInput` is raised for numbers above the largest count or the devices of every
+    bundle too, and as for `shardwise.advise.pipelines.pipeline_or_plan`.
+
+    Powers of two are computed first, then the counts between. `on_point` gets the curve of each
+    count alone when it is known. Counts of the `known` curves, which must have been computed for
+    the same graph, profile and options, are not computed again; `BadInput` for another graph or
+    profile. A count that takes more than `count_limit_s` seconds is `missing`, and the next one is
+    computed.
     """
-    options, progress = options or Options(), progress or quiet
-    asked = PipelinePoints.asked(graph, options, stages, schedules)
-    most_gpus = count_of_curve(hardware, max_gpus, bundles)
-    if most_gpus is None:
-        if asked is not None:
-            check_of_kinds(schedules)
-            most = max(bundle.gpus for bundle in parse_bundles(bundles, hardware))
-            check_stages_of_curve(stages, most)
-        return bundle_curve(graph, hardware, bundles, options, progress, asked)
-    check_stages_of_curve(stages, most_gpus)
-    subject = Subject.of(graph)
-    points: list[CurvePoint] = []
-    searches = SearchesOfCurve(_PER_COUNT)
-    best: tuple[int, float] | None = None
-    for gpus in range(1, most_gpus + 1):
-        one = point_progress(progress, f"{gpus} of {most_gpus} GPUs", gpus - 1, most_gpus)
-        point, search = curve_point(subject, hardware, gpus, options, one, asked)
-        searches.add(search)
-        ranked = ranking_time(point, options)
-        if ranked is not None and (best is None or ranked < best[1]):
-            best = (gpus, ranked)
-        best_gpus, best_time_s = best or (None, None)
-        points.append(replace(point, best_gpus=best_gpus, best_time_s=best_time_s))
-    return Curve(
-        **searches.head,
-        max_gpus=most_gpus,
-        points=points,
-        search=CurveSearch(searches.seconds + (0.0 if asked is None else asked.seconds)),
-        does_not_fit=ranges_that_do_not_fit(points, limit_bytes(hardware, options)),
+    question = curve_question(
+        graph,
+        hardware,
+        max_gpus,
+        options,
+        counts=counts,
+        bundles=bundles,
+        stages=stages,
+        schedules=schedules,
     )
+    return compute_curve(
+        question,
+        progress or quiet,
+        count_limit_s=count_limit_s,
+        known=known,
+        on_point=on_point,
+    )
+
+
+def curve_question(
+    graph: Graph,
+    hardware: Hardware,
+    max_gpus: int | None = None,
+    options: Options | None = None,
+    *,
+    counts: Sequence[int] = (),
+    bundles: Sequence[str | Bundle] = (),
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
+) -> CurveQuestion:
+    """Returns the question of a curve, to be computed in parts. Raises `BadInput` as `curve`."""
+    options = options or Options()
+    places = places_of_curve(hardware, max_gpus, counts, bundles)
+    pipelines = PipelinePoints.asked(graph, options, stages, schedules)
+    if pipelines is not None:
+        if hardware.groups:
+            check_of_kinds(schedules)
+        check_stages_of_curve(stages, max(map(gpus_of, places)))
+    return CurveQuestion(graph, hardware, options, places, bool(counts), pipelines, curve_point)
+
+
+@dataclass(frozen=True)
+class CurveQuestion:
+    """What is asked of a curve, whose parts are computed one by one, in any order.
+
+    `places` are the counts or the bundles; `named` says that the question lists its counts;
+    `of_count` searches one count; `space` names a trainer if it searches that one's strategies.
+    """
+
+    graph: Graph
+    hardware: Hardware
+    options: Options
+    places: Sequence[Devices]
+    named: bool
+    pipelines: PipelinePoints | None
+    of_count: CountSearch
+    space: str | UnsetType = UNSET
+
+    def part(self, place: Devices, progress: Progress = quiet) -> Curve:
+        """Returns the curve of one count or bundle."""
+        before_s = 0.0 if self.pipelines is None else self.pipelines.seconds
+        if isinstance(place, str):
+            part = bundle_part(
+                self.subject, self.hardware, place, self.options, progress, self.pipelines
+            )
+        else:
+            part = self._part_of_count(place, progress)
+        if self.pipelines is None:
+            return part
+        seconds = part.search.seconds + self.pipelines.seconds - before_s
+        return replace(part, search=replace(part.search, seconds=seconds))
+
+    def assembled(
+        self, parts: Mapping[Devices, Curve], missing: Mapping[Devices, str] | None = None
+    ) -> Curve:
+        """Returns the curve of the parts that are known."""
+        return assembled(self.places, parts, missing, named=self.named)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The graph as searches take it, read once for all parts."""
+        return Subject.of(self.graph)
+
+    def _part_of_count(self, gpus: int, progress: Progress) -> Curve:
+        point, search = self.of_count(
+            self.subject, self.hardware, gpus, self.options, progress, self.pipelines
+        )
+        ranges = ranges_that_do_not_fit([point], limit_bytes(self.hardware, self.options))
+        return replace(curve_of_point(point, search, _PER_COUNT, ranges), space=self.space)
+
+
+def compute_curve(
+    question: CurveQuestion,
+    progress: Progress,
+    *,
+    count_limit_s: float | None = None,
+    known: Iterable[Curve] = (),
+    on_point: Callable[[Curve], None] | None = None,
+) -> Curve:
+    """Returns the curve of a question, as `curve` does."""
+    parts = _known_parts(question, known)
+    missing: dict[Devices, str] = {}
+    waiting = [place for place in computing_order(question.places) if place not in parts]
+    for place in waiting:
+        done = len(parts) + len(missing)
+        text = place_text(place, done, len(question.places))
+        one = point_progress(progress, text, done, len(question.places))
+        try:
+            parts[place] = part_within(question, place, one, count_limit_s)
+        except TooLong as reason:
+            missing[place] = str(reason)
+            continue
+        if on_point is not None:
+            on_point(parts[place])
+    return question.assembled(parts, missing)
+
+
+def part_within(
+    question: CurveQuestion, place: Devices, progress: Progress, limit_s: float | None
+) -> Curve:
+    """Returns the curve of one count or bundle. Raises `TooLong` once it takes more seconds."""
+    if limit_s is None:
+        return question.part(place, progress)
+    with CountLimit(progress, limit_s) as limited:
+        return question.part(place, limited)
+
+
+def place_text(place: Devices, done: int, of: int) -> str:
+    """Returns what is being computed, in words."""
+    what = f"{place} GPUs" if isinstance(place, int) else place
+    return f"{what} ({done + 1} of {of})"
+
+
+def _known_parts(question: CurveQuestion, known: Iterable[Curve]) -> dict[Devices, Curve]:
+    """Returns the parts of these curves that the question needs."""
+    asked = set(question.places)
+    parts: dict[Devices, Curve] = {}
+    for number, of in enumerate(known):
+        for name, own in (("graph", question.subject.id), ("hardware_id", question.hardware.id)):
+            if getattr(of, name) not in (UNSET, own):
+                raise BadInput(
+                    f"a curve of another {name.removesuffix('_id')}",
+                    field=f"known[{number}]",
+                    expected="curves of the same question",
+                )
+        parts |= {place: part for place, part in parts_of(of) if place in asked}
+    return parts
 
 
 def require_some_fit(curve: Curve) -> None:
     """Raises `Infeasible` with the first reasons if a curve has no count that fits."""
     if not any(fits(point) for point in curve.points):
         reasons = [run.reason for run in curve.does_not_fit or ()]
+        reasons += [f"{one.bundle or one.gpus} GPUs: {one.reason}" for one in curve.missing or ()]
         raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
 
 
-def count_of_curve(
-    hardware: Hardware, max_gpus: int | None, bundles: Sequence[str | Bundle]
-) -> int | None:
-    """Returns the largest count of a curve over counts of like devices; None of one over bundles.
+def places_of_curve(
+    hardware: Hardware,
+    max_gpus: int | None,
+    counts: Sequence[int],
+    bundles: Sequence[str | Bundle],
+) -> Sequence[Devices]:
+    """Returns what a curve has points for, ascending and each once: counts of like devices, or the
+    texts of bundles.
 
-    Raises `BadInput` for a largest count on a profile with groups, which lists them, for bundles on
-    one without, for neither and for a count below 1.
+    Raises `BadInput` for counts on a profile with groups, which lists them, for bundles on one
+    without, for neither, for both a largest count and counts, and for a count below 1.
     """
     if hardware.groups:
-        if max_gpus is not None:
+        if max_gpus is not None or counts:
+            most = max_gpus if max_gpus is not None else max(counts)
             raise BadInput(
-                f"{max_gpus} devices, of which group is not said",
-                field="max_gpus",
+                f"{most} devices, of which group is not said",
+                field="counts" if max_gpus is None else "max_gpus",
                 expected=f"bundles, such as {usual_bundles(hardware)[-1]}, or {USUAL} for each "
                 "group alone, the fastest together and everything; groups: "
                 + groups_in_words(hardware.groups),
             )
-        return None
+        return tuple(str(bundle) for bundle in parse_bundles(bundles, hardware))
     if bundles:
         raise BadInput(
             f"{hardware.name} has no groups of devices", field="bundles", expected="max_gpus"
         )
+    if counts:
+        if max_gpus is not None:
+            raise BadInput(
+                f"both max_gpus {max_gpus} and counts", field="counts", expected="one of them"
+            )
+        if min(counts) < 1:
+            raise BadInput(f"{min(counts)} GPUs", field="counts", expected="whole numbers from 1")
+        return tuple(sorted(set(counts)))
     if max_gpus is None or max_gpus < 1:
         raise BadInput(
             "missing" if max_gpus is None else f"{max_gpus} GPUs",
             field="max_gpus",
             expected="a whole number from 1",
         )
-    return max_gpus
+    return range(1, max_gpus + 1)
 
 
 def check_stages_of_curve(stages: Sequence[int] | None, max_gpus: int) -> None:

@@ -9,33 +9,37 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from shardwise.advise.frontier import confidence_of, heading
+from shardwise.advise.summary import Summaries
 from shardwise.cost.options import Progress, go_on
-from shardwise.documents.curve import CurvePoint
+from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit
 from shardwise.search.chosen import Chosen, lowest_peak, time_gap
 from shardwise.search.search import Search
 
 
-class SearchesOfCurve:
-    """What the searches of a curve, one after another, add to its document.
+def curve_of_point(
+    point: CurvePoint,
+    search: Search | None,
+    per_point: Sequence[str],
+    does_not_fit: Sequence[DoesNotFit],
+) -> Curve:
+    """Returns the curve of one point, with the heading of its search, None where there was none.
 
     `per_point` are the members of a heading that hold for one point only.
     """
-
-    def __init__(self, per_point: Sequence[str]) -> None:
-        self._per_point = per_point
-        self.head: dict[str, Any] = {}
-        self.seconds = 0.0
-
-    def add(self, search: Search | None) -> None:
-        """Adds the search of a point; None where there was none."""
-        if search is None:
-            return
-        self.seconds += float(search.solution.seconds)
-        if not self.head:
-            every = asdict(heading(search))
-            self.head = {
-                name: value for name, value in every.items() if name not in self._per_point
-            }
+    head: dict[str, Any] = {}
+    seconds = 0.0
+    if search is not None:
+        seconds = float(search.solution.seconds)
+        every = asdict(heading(search))
+        head = {name: value for name, value in every.items() if name not in per_point}
+    return Curve(
+        **head,
+        max_gpus=point.gpus,
+        points=[point],
+        search=CurveSearch(seconds),
+        does_not_fit=list(does_not_fit),
+        bundles=UNSET if point.bundle is UNSET else [point.bundle],
+    )
 
 
 def point_progress(progress: Progress, text: str, place: int, of: int) -> Progress:
@@ -69,6 +73,7 @@ def feasible_point(chosen: Chosen, searches: Sequence[Search], gpus: int, nodes:
         confidence=confidence_of(search, shares),
         micro_batches=search.micro_batches,
         gap=time_gap(searches, chosen),
+        label=Summaries([search]).label(search, chosen.point),
     )
 
 

@@ -92,14 +92,15 @@ class Summaries:
         level, exposed = self._carrier(chosen), self._exposed(chosen)
         launching = self._launching(chosen)
         return Summary(
-            label=self._label(search, point),
+            label=self.label(search, point),
             model_flops_utilisation=self._ideal_s / (step_s * search.mesh.gpus) if step_s else 0.0,
             tokens_per_s=self._tokens / step_s if self._tokens and step_s else None,
             bound_by=_bound(exposed, launching, level, faster),
             to_go_faster=_advice(exposed, launching, level, faster),
         )
 
-    def _label(self, search: Search, point: int) -> str:
+    def label(self, search: Search, point: int) -> str:
+        """Returns a strategy in one line."""
         key = (id(search), point)
         if key not in self._texts and isinstance(search, MixedSearch):
             self._texts[key] = mixed_label(search, point)
@@ -175,14 +176,14 @@ class Summaries:
                     known.append((float(lacking[p]), float(gains[p]), search, p))
         if fitting:
             _, gain, search, point = max(fitting, key=lambda one: one[1])
-            return _Faster(self._label(search, point), gain, 0.0)
+            return _Faster(self.label(search, point), gain, 0.0)
         if not beyond or not chosen.fits:
             return None
         most = max(gain for _, gain, _, _ in beyond)
         lacking_bytes, gain, search, point = min(
             (one for one in beyond if one[1] >= most / 2), key=lambda one: one[:2]
         )
-        return _Faster(self._label(search, point), gain, lacking_bytes)
+        return _Faster(self.label(search, point), gain, lacking_bytes)
 
 
 def _bound(exposed: float, launching: _Launching, level: str, faster: _Faster | None) -> str:

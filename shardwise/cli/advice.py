@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -23,9 +24,9 @@ from shardwise.cli.arguments import (
 from shardwise.cli.output import emit, progress, proven, say, stop_if_cancelled, table, warn
 from shardwise.cli.stages import Stages, with_stages
 from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
-from shardwise.documents import Frontier, FrontierPoint
+from shardwise.documents import Curve, Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
-from shardwise.documents.curve import fits
+from shardwise.documents.curve import counts_from, fits
 from shardwise.documents.frontier import exposed_s
 from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
@@ -35,6 +36,7 @@ from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.pictures.scales import SCALES
 from shardwise.schedulers.formats import FORMS, export
 from shardwise.texts import counted, gib, seconds
+from shardwise.trainers.spaces import ANY, SPACES
 
 MOST_ROWS = 24
 CURVE_FORMATS = ("json", "csv", *FORMS)
@@ -180,6 +182,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
 @click.option("--max-gpus", type=click.IntRange(1), help="The largest count.")
+@click.option("--counts", help="Instead of --max-gpus: these counts alone, such as 8,16,32,64.")
 @click.option(
     "--bundle",
     "bundles",
@@ -187,6 +190,18 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
     metavar="BUNDLE",
     help="Of a profile with groups, instead of --max-gpus: devices by group, such as "
     "v100=2,1080ti=4. usual: each group alone, the fastest together, everything.",
+)
+@click.option(
+    "--space",
+    type=click.Choice((ANY, *SPACES)),
+    default=ANY,
+    show_default=True,
+    help="Of which strategies: of any kind, or those that a trainer can run (docs/trainers.md).",
+)
+@click.option(
+    "--count-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds of one count; one that takes longer is left out, and named.",
 )
 @click.option(
     "--format", "form", type=click.Choice(CURVE_FORMATS), help="What reads it; else a table."
@@ -208,7 +223,10 @@ def curve(
     graph: str,
     hardware: str,
     max_gpus: int | None,
+    counts: str | None,
     bundles: tuple[str, ...],
+    space: str,
+    count_limit: float | None,
     form: str | None,
     efficiency: float,
     gpu_type: str | None,
@@ -223,7 +241,7 @@ def curve(
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
-    from shardwise.advise.curve import count_of_curve
+    from shardwise.advise.curve import places_of_curve
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
@@ -231,8 +249,11 @@ def curve(
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
+    if server and count_limit is not None:
+        raise BadInput("the service decides", field="--count-limit", expected="no --server")
+    listed = [] if counts is None else counts_from(counts, "--counts")
     asked = Stages.of(stages, schedules)
-    asked.check(objective=_objective(search))
+    asked.check(objective=_objective(search), space=space)
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -241,13 +262,23 @@ def curve(
     ):
         profile = load_hardware(hardware)
         # Before the graph is read, and in the same words with a server.
-        count_of_curve(profile, max_gpus, bundles)
-        document = advise.curve(
+        places = places_of_curve(profile, max_gpus, listed, bundles)
+        ask: Callable[..., Curve] = advise.curve
+        if not server:
+            ask = partial(advise.curve, count_limit_s=count_limit)
+        if space != ANY:
+            from shardwise.trainers.curve import check_curve, curve_for
+
+            check_curve(space, places, options)
+            ask = partial(curve_for, trainer=space, count_limit_s=count_limit)
+            ask = partial(advise.curve, space=space) if server else ask
+        document = ask(
             graph_of_question(graph, server, listener),
             profile,
             max_gpus,
             options,
             listener,
+            counts=listed,
             bundles=bundles,
             **asked.arguments,
         )

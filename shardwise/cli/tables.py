@@ -59,11 +59,14 @@ def curve_table(document: Curve, recompute: str) -> None:
                 "-" if rate is None else f"{rate:,.1f}",
                 gib(fastest_peak_bytes(point)),
                 gap_text(point.gap if point.pipeline is UNSET else None),
+                _scaling_text(point),
                 *((_pipeline_text(point),) if piped else ()),
+                (point.label or "-") if point.pipeline is UNSET else "-",
                 "" if best == point.gpus else f"{best} are faster",
             )
         )
     ranges_table(document.does_not_fit, recompute)
+    _missing_lines(document)
     if rows:
         table(
             f"{document.graph_name} on {document.hardware}",
@@ -74,12 +77,28 @@ def curve_table(document: Curve, recompute: str) -> None:
                 "samples/s",
                 "peak GiB",
                 "gap",
+                "of linear",
                 *(("pipeline, micro-batches",) if piped else ()),
+                "strategy",
                 "reason",
             ),
             rows,
         )
         _compute_line([point for point in fitting if point.feasible])
+
+
+def _scaling_text(point: CurvePoint) -> str:
+    """Returns the share of a linear speed-up that a count has."""
+    return f"{point.efficiency:.0%}" if isinstance(point.efficiency, float) else "-"
+
+
+def _missing_lines(document: Curve) -> None:
+    """Prints what is not known of a curve that met a limit, a line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for one in document.missing or ():
+        by_reason.setdefault(one.reason, []).append(str(one.bundle or one.gpus))
+    for reason, names in by_reason.items():
+        say(f"not known: {', '.join(names)}: {reason}")
 
 
 def _pipeline_text(of: CurvePoint | OfferRow) -> str:
@@ -89,6 +108,7 @@ def _pipeline_text(of: CurvePoint | OfferRow) -> str:
 
 def _bundles_table(document: Curve, fitting: Sequence[CurvePoint], recompute: str) -> None:
     ranges_table(document.does_not_fit, recompute)
+    _missing_lines(document)
     rows, piped = [], any(point.pipeline is not UNSET for point in fitting)
     for point in fitting:
         rate, alone = fastest_samples_per_s(point), point.pipeline is UNSET and point.alone

@@ -189,7 +189,7 @@ class Calls:
         progress: Progress | None,
         timeout_s: float | None,
         bundles: Sequence[str],
-        pipelines: Mapping[str, Any],
+        more: Mapping[str, Any],
     ) -> Flow[Curve]:
         """Returns the curve by `GET`, which a service answers from memory.
 
@@ -197,9 +197,7 @@ class Calls:
         """
 
         def ask(source: GraphSource) -> Flow[tuple[Reply, str]]:
-            query = curve_query(
-                source, hardware, max_gpus, options, self.priority, bundles, pipelines
-            )
+            query = curve_query(source, hardware, max_gpus, options, self.priority, bundles, more)
             once = partial(self._ask_curve, query)
             return self._with_uploads(once, (source, hardware))
 

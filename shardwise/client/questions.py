@@ -18,6 +18,7 @@ from shardwise.errors import BadInput
 from shardwise.hardware import Bundle, Offer
 from shardwise.hardware.offers import UNDATED
 from shardwise.pipeline.asked import AUTO, NO_STAGES
+from shardwise.trainers.spaces import ANY
 
 THREADS, POLICY = "threads", "policy"
 OFFER_COLUMNS = (
@@ -78,6 +79,18 @@ def staged(stages: Sequence[int] | None, schedules: Sequence[str]) -> dict[str, 
     return {"stages": counts, "schedules": list(schedules)}
 
 
+def curve_members(
+    counts: Sequence[int], space: str, stages: Sequence[int] | None, schedules: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the members of a curve's question besides its largest count and its bundles."""
+    members = staged(stages, schedules)
+    if counts:
+        members["counts"] = list(counts)
+    if space != ANY:
+        members["space"] = space
+    return members
+
+
 def question(
     kind: str,
     graph: GraphSource,
@@ -99,15 +112,15 @@ def curve_query(
     options: Options | None,
     priority: int = 0,
     bundles: Sequence[str] = (),
-    pipelines: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Returns the query of `GET /v1/curves`; `pipelines` are the members that `staged` returns.
+    """Returns the query of `GET /v1/curves`; `more` are further members of the question.
 
     A priority of 0 is left out, since older services do not know it.
     """
     asked = [
         (name, value if isinstance(value, str) else ",".join(map(str, value)))
-        for name, value in (pipelines or {}).items()
+        for name, value in (more or {}).items()
     ]
     return (
         ("graph", graph_name(graph)),

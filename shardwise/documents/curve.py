@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares, OperatorName, PlacePeak, Provenance
 from shardwise.documents.pipeline_point import PipelinePoint
+from shardwise.validation import whole_numbers
 
 
 class DoesNotFit(msgspec.Struct, frozen=True):
@@ -39,6 +40,10 @@ class CurvePoint(msgspec.Struct, frozen=True):
     `pipeline` is the fastest pipeline that was asked for, where it is faster than every strategy
     without one or none of these fits; `best_gpus` and `best_time_s` count it. `feasible` and all
     other members are about strategies without a pipeline.
+
+    `label` says the strategy in one line. `speedup` is how many times as fast the fastest step is
+    as on the curve's `speedup_from` GPUs, and `efficiency` that over the ratio of the numbers of
+    GPUs: 1 where it scales linearly.
     """
 
     gpus: int
@@ -63,6 +68,17 @@ class CurvePoint(msgspec.Struct, frozen=True):
     usd_per_hour: float | UnsetType = UNSET
     alone: str | UnsetType = UNSET
     pipeline: PipelinePoint | UnsetType = UNSET
+    label: str | UnsetType = UNSET
+    speedup: float | UnsetType = UNSET
+    efficiency: float | UnsetType = UNSET
+
+
+class MissingPoint(msgspec.Struct, frozen=True):
+    """A count or a bundle of the question that is not known, and why."""
+
+    gpus: int
+    reason: str
+    bundle: str | UnsetType = UNSET
 
 
 class CurveSearch(msgspec.Struct, frozen=True):
@@ -72,10 +88,13 @@ class CurveSearch(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curve/1"):
-    """One point per GPU count from 1 to `max_gpus`, or per bundle of `bundles`.
+    """One point per GPU count from 1 to `max_gpus`, of `counts` or per bundle of `bundles`.
 
     What is said of the question is left out when the hardware has no mesh of any count.
-    `does_not_fit` are the points on which nothing fits, as ranges.
+    `does_not_fit` are the points on which nothing fits, as ranges. `missing` are the counts or
+    bundles that have no point, because a limit was reached or they are still being computed.
+    `speedup_from` is the smallest count that fits, of those that are known. `space` is the trainer
+    whose strategies alone were searched.
     """
 
     graph: str | UnsetType = UNSET
@@ -97,6 +116,15 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     search: CurveSearch = CurveSearch(0.0)
     does_not_fit: list[DoesNotFit] = []
     bundles: list[str] | UnsetType = UNSET
+    counts: list[int] | UnsetType = UNSET
+    missing: list[MissingPoint] | UnsetType = UNSET
+    speedup_from: int | UnsetType = UNSET
+    space: str | UnsetType = UNSET
+
+
+def counts_from(text: str, field: str = "counts") -> list[int]:
+    """Returns the counts that a text such as `8,16,32` names. Raises `BadInput`."""
+    return whole_numbers(text, field, "numbers of GPUs", "numbers from 1 on, such as 8,16,32,64")
 
 
 def fits(point: CurvePoint) -> bool:

@@ -50,6 +50,19 @@ Devices: TypeAlias = int | BundleText
 """What a question takes: a number of like devices, or devices by group."""
 
 
+MOST_CURVE_COUNTS = 1024
+"""Counts that a curve may name."""
+
+Counts: TypeAlias = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=1)]],
+    msgspec.Meta(
+        max_length=MOST_CURVE_COUNTS,
+        description="Numbers of GPUs, instead of every number up to max_gpus.",
+        examples=[[8, 16, 32, 64]],
+    ),
+]
+"""The counts of a curve that has only some."""
+
 MOST_COUNTS = 64
 """Numbers of stages, and schedules, of one question."""
 MOST_SCHEDULE_NAME = 40
@@ -109,10 +122,10 @@ class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
 class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`GET /v1/curves` as an object.
 
-    It has either `max_gpus`, or for hardware with groups of devices `bundles`: texts such as
-    `v100=2,1080ti=4`, of which `usual` stands for each group alone, the fastest groups together and
-    everything. With `stages` a point has its `pipeline` where one is faster than every strategy
-    without.
+    It has either `max_gpus`, `counts`, or for hardware with groups of devices `bundles`: texts such
+    as `v100=2,1080ti=4`, of which `usual` stands for each group alone, the fastest groups together
+    and everything. With `stages` a point has its `pipeline` where one is faster than every strategy
+    without. `space` is `any`, or the trainer whose strategies alone are searched.
     """
 
     graph: str
@@ -123,6 +136,8 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     bundles: Annotated[list[BundleText], msgspec.Meta(max_length=MOST_BUNDLES)] = []
     stages: StagesBeside | None = None
     schedules: Schedules = []
+    counts: Counts = []
+    space: str = "any"
 
 
 class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):

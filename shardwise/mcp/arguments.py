@@ -20,6 +20,7 @@ from shardwise.documents.questions import (
     MOST_FILE_NAME,
     MOST_PROPOSALS,
     MOST_SEED,
+    Counts,
     Schedules,
     Stages,
     StagesBeside,
@@ -98,6 +99,16 @@ class ListArguments(Arguments, frozen=True):
     """A list takes no arguments."""
 
 
+Space: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=40,
+        description="A trainer: only the strategies that it can run; any: all strategies.",
+    ),
+]
+"""Which strategies are searched."""
+
+
 class JobArguments(Arguments, frozen=True):
     """A graph on a number of GPUs."""
 
@@ -122,13 +133,7 @@ class PlanArguments(JobArguments, frozen=True):
         PlanId | None,
         msgspec.Meta(description="The plan_id of a point of the frontier, instead of an objective"),
     ] = None
-    space: Annotated[
-        str,
-        msgspec.Meta(
-            max_length=40,
-            description="A trainer: only the strategies that it can run; any: all strategies.",
-        ),
-    ] = ANY
+    space: Space = ANY
     stages: Stages | None = None
     schedules: Schedules = []
 
@@ -151,11 +156,13 @@ class PricingArguments(Arguments, frozen=True):
 
 
 class CurveArguments(Arguments, frozen=True):
-    """A graph on every number of GPUs up to `max_gpus`, or on bundles of devices."""
+    """A graph on every number of GPUs up to `max_gpus`, on `counts`, or on bundles of devices."""
 
     graph: GraphName
     hardware: HardwareName
     max_gpus: Annotated[int, msgspec.Meta(ge=1, le=MOST_CURVE_GPUS)] | None = None
+    counts: Counts = []
+    space: Space = ANY
     bundles: Annotated[
         list[BundleText],
         msgspec.Meta(

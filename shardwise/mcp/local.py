@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from shardwise import advise
 from shardwise.advise import Options
-from shardwise.advise.curve import count_of_curve, require_some_fit
+from shardwise.advise.curve import places_of_curve, require_some_fit
 from shardwise.advise.explain_pipeline import explain_either
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
@@ -47,6 +47,7 @@ from shardwise.mcp.lists import Graphs, Profiles, built_in_profiles, shipped_gra
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, asks_for_stages, check_asked
 from shardwise.schedulers.exported import exported
 from shardwise.search.pipelines.searched import check_schedules
+from shardwise.trainers.curve import check_curve, curve_for
 from shardwise.trainers.plan import check_point, plan_for
 from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of
@@ -193,16 +194,21 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     """Returns a curve. Raises `Infeasible` when no count fits."""
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
-    count_of_curve(hardware, ask.max_gpus, ask.bundles)
-    staged = _staged(ask, options)
-    curve = advise.curve(
+    places = places_of_curve(hardware, ask.max_gpus, ask.counts, ask.bundles)
+    if staged := _staged(ask, options):
+        check_asked(objective=FASTEST[0], space=ask.space)
+    make: Callable[..., Curve] = partial(advise.curve, **staged)
+    if ask.space != ANY:
+        check_curve(ask.space, places, options)
+        make = partial(curve_for, trainer=ask.space)
+    curve = make(
         load_graph(ask.graph),
         hardware,
         ask.max_gpus,
         options,
         progress,
+        counts=ask.counts,
         bundles=ask.bundles,
-        **staged,
     )
     require_some_fit(curve)
     return curve

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shardwise.errors import BadInput
+from shardwise.validation import whole_numbers
 
 AUTO = "auto"
 """Every number of stages that the model and the devices allow, and none."""
@@ -28,14 +29,9 @@ def stages_from(text: str, field: str = "stages") -> list[int] | None:
     """
     if text == AUTO:
         return None
-    counts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 6 and int(part) > 0 for part in counts):
-        raise BadInput(
-            f"{text[:80]!r} names no numbers of stages",
-            field=field,
-            expected="numbers from 1 on, such as 2,4, or auto",
-        )
-    return sorted({int(part) for part in counts})
+    return whole_numbers(
+        text, field, "numbers of stages", "numbers from 1 on, such as 2,4, or auto"
+    )
 
 
 def check_asked(

@@ -12,7 +12,7 @@ space too, so what it proves of all strategies that fit bounds the trainer's as 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from time import monotonic
 
 from msgspec import UNSET
@@ -36,7 +36,7 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.texts import counted
 from shardwise.trainers.changes import change_text, changes
-from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.spaces import ANY, TrainerSpace, space_of
 from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
@@ -73,12 +73,8 @@ def plan_for(
     searches = search_fitting(Subject.of(graph), hardware, devices, options, progress)
     if all(search.proof is not None for search in searches):
         searches, _ = with_neighbours(searches, progress)
-    started = monotonic()
-    replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
-    known = strategies(replayables, space.allows, progress)
-    best = fitting(known.values(), trainer, searches[0])
-    own, chosen = searches_of(replayables, known.values(), best, monotonic() - started)
-    near = neighbours_of(best, known.values(), chosen.search.limit_bytes)
+    best, known, own, chosen = fastest_of(trainer, space, searches, progress)
+    near = neighbours_of(best, known, chosen.search.limit_bytes)
     return replace(
         plan_document(own, chosen, objective, near),
         trainer=replace(
@@ -87,6 +83,19 @@ def plan_for(
             gradients=options.step.gradients,
         ),
     )
+
+
+def fastest_of(
+    trainer: str, space: TrainerSpace, searches: Sequence[Search], progress: Progress
+) -> tuple[Practised, Collection[Practised], list[Search], Chosen]:
+    """Returns the fastest strategy of a trainer that fits, all of its strategies, and these as
+    points of searches, with the fastest of them. Raises `Infeasible` as `fitting`."""
+    started = monotonic()
+    replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
+    known = strategies(replayables, space.allows, progress).values()
+    best = fitting(known, trainer, searches[0])
+    own, chosen = searches_of(replayables, known, best, monotonic() - started)
+    return best, known, own, chosen
 
 
 def check_question(

@@ -15,6 +15,8 @@ from shardwise.advise import Options
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 
 ACTIVE = ("queued", "running")
+MOST_COUNTS = 8
+"""Counts of a curve that are listed."""
 
 
 def rows_of(
@@ -79,6 +81,8 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
     if job["kind"] == "quote":
         return f"{graph} on parts of {asked['hardware']}" if "hardware" in asked else graph
     gpus = asked.get("gpus", asked.get("max_gpus"))
+    if "counts" in asked:
+        return f"{graph} on {_counts_text(asked['counts'])} GPUs of {asked['hardware']}"
     if "bundles" in asked:
         number = len(asked["bundles"])
         return f"{graph} on {number} bundle{'' if number == 1 else 's'} of {asked['hardware']}"
@@ -90,6 +94,13 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
         f" in {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
     )
     return f"{graph} on {upto}{gpus} GPU{'' if gpus == 1 else 's'} of {where}"
+
+
+def _counts_text(counts: list[int]) -> str:
+    """Returns `8, 16 and 32`, of many counts the first and the last."""
+    if len(counts) > MOST_COUNTS:
+        return f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
+    return " and ".join(filter(None, (", ".join(map(str, counts[:-1])), str(counts[-1]))))
 
 
 def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -118,6 +129,10 @@ def form_values(job: dict[str, Any]) -> dict[str, Any]:
         values |= {f"{FIELD}{group}": usd for group, usd in asked.get("prices", {}).items()}
     elif job["kind"] != "quote":
         values["gpus"] = asked.get("gpus", asked.get("max_gpus"))
+        if "counts" in asked:
+            counts = ",".join(map(str, asked["counts"]))
+            # One count has a comma too, which tells it from a largest one.
+            values["gpus"] = counts if "," in counts else f"{counts},"
         if "bundles" in asked:
             values["gpus"] = " ".join(asked["bundles"])
         values["hardware"] = asked.get("hardware")

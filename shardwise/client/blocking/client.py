@@ -34,6 +34,7 @@ from shardwise.client.exchange import (
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import (
+    curve_members,
     devices_text,
     offers_csv,
     staged,
@@ -203,16 +204,20 @@ class Client(LaunchMethods, AdministrationMethods):
         options: Options | None = None,
         progress: Progress | None = None,
         *,
+        counts: Sequence[int] = (),
         bundles: Sequence[str | Bundle] = (),
+        space: str = ANY,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
         timeout_s: float | None = None,
     ) -> Curve:
-        """Returns the curve, `shardwise.curve/1`: up to `max_gpus`, or with groups of devices of
-        the `bundles`, texts such as `v100=2,1080ti=4`, or `usual`.
+        """Returns the curve, `shardwise.curve/1`: up to `max_gpus`, of `counts`, or with groups of
+        devices of the `bundles`, texts such as `v100=2,1080ti=4`, or `usual`.
 
-        With numbers of `stages` (None: all that are possible) points have pipelines too. Asking
-        again costs a 304: its ETag is remembered.
+        With numbers of `stages` (None: all that are possible) points have pipelines too; `space` is
+        a trainer, whose strategies alone are searched. Asking again costs a 304: its ETag is
+        remembered. A curve that met a limit names what is `missing`; asking again goes on with
+        that.
         """
         return self._run(
             self._calls.curve(
@@ -223,7 +228,7 @@ class Client(LaunchMethods, AdministrationMethods):
                 progress,
                 timeout_s,
                 [str(bundle) for bundle in bundles],
-                staged(stages, schedules),
+                curve_members(counts, space, stages, schedules),
             )
         )
 

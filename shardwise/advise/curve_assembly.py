@@ -1,0 +1,172 @@
+"""A curve of its parts: each part is the curve of one count of GPUs, or of one bundle of devices.
+
+Parts depend on nothing but their own count, so they may come from several computations, in any
+order. What a curve says of several counts together is found here, from the parts that are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from shardwise.advise.ranges import ranges_that_do_not_fit
+from shardwise.documents.curve import (
+    Curve,
+    CurvePoint,
+    CurveSearch,
+    DoesNotFit,
+    MissingPoint,
+    fastest_s,
+    fits,
+)
+from shardwise.documents.questions import Devices
+
+NOT_COMPUTED = "not computed yet"
+"""Why a count is missing of which nothing else is known."""
+
+
+def computing_order(places: Iterable[Devices]) -> list[Devices]:
+    """Returns counts in the order in which they are computed; bundles as they are.
+
+    First the powers of two, then the counts between them, the multiples of large powers of two
+    first: a curve that ends early has its counts far apart.
+    """
+    found = list(places)
+    counts = [place for place in found if isinstance(place, int)]
+    if not counts:
+        return found
+    return [*sorted(counts, key=_turn)]
+
+
+def _turn(count: int) -> tuple[bool, int, int]:
+    between = count & (count - 1) != 0
+    return between, -(count & -count) if between else 0, count
+
+
+def assembled(
+    places: Sequence[Devices],
+    parts: Mapping[Devices, Curve],
+    missing: Mapping[Devices, str] | None = None,
+    *,
+    named: bool = False,
+) -> Curve:
+    """Returns the curve of these counts or bundles, of which `parts` are known.
+
+    `missing` says why others are not known. `named`: the question lists its counts.
+    """
+    reasons = missing or {}
+    known = [parts[place] for place in places if place in parts]
+    head = next((part for part in known if part.graph is not UNSET), Curve())
+    points = [part.points[0] for part in known]
+    over_bundles = any(isinstance(place, str) for place in places)
+    curve = replace(
+        head,
+        max_gpus=max((gpus_of(place) for place in places), default=0),
+        points=points,
+        search=CurveSearch(sum(part.search.seconds for part in known)),
+        does_not_fit=[run for some in _runs(places, parts) for run in _that_do_not_fit(some)],
+        bundles=[str(place) for place in places] if over_bundles else UNSET,
+        counts=[place for place in places if isinstance(place, int)] if named else UNSET,
+        missing=[
+            _missing(place, reasons.get(place, NOT_COMPUTED))
+            for place in places
+            if place not in parts
+        ]
+        or UNSET,
+    )
+    return curve if over_bundles else _compared(curve)
+
+
+def parts_of(curve: Curve) -> Iterator[tuple[Devices, Curve]]:
+    """Yields the counts or bundles of a curve that are known, each with its part.
+
+    The seconds of the whole search are those of the first one.
+    """
+    seconds = curve.search.seconds
+    for point in curve.points:
+        alone = [run for run in curve.does_not_fit if _is_of(run, point)]
+        limits = [run.limit_bytes for run in alone if run.limit_bytes is not None]
+        ranges = alone
+        if point.bundle is UNSET:
+            ranges = ranges_that_do_not_fit([point], next(iter(limits), 0))
+        part = replace(
+            curve,
+            max_gpus=point.gpus,
+            points=[_of_its_own(point)],
+            search=CurveSearch(seconds),
+            does_not_fit=ranges,
+            bundles=UNSET if point.bundle is UNSET else [point.bundle],
+            counts=UNSET,
+            missing=UNSET,
+            speedup_from=UNSET,
+        )
+        yield place_of(point), part
+        seconds = 0.0
+
+
+def place_of(point: CurvePoint) -> Devices:
+    """Returns the count or the bundle of a point."""
+    return point.gpus if point.bundle is UNSET else point.bundle
+
+
+def gpus_of(place: Devices) -> int:
+    """Returns the number of devices of a count, or of a bundle's text such as `v100=2,p100=1`."""
+    if isinstance(place, int):
+        return place
+    return sum(int(group.rpartition("=")[2]) for group in place.split(","))
+
+
+def is_incomplete(curve: Curve) -> bool:
+    """Returns whether counts or bundles are missing."""
+    return bool(curve.missing)
+
+
+def _runs(places: Sequence[Devices], parts: Mapping[Devices, Curve]) -> Iterator[list[Curve]]:
+    """Yields the parts without a missing one between them."""
+    for known, some in groupby(places, key=lambda place: place in parts):
+        if known:
+            yield [parts[place] for place in some]
+
+
+def _that_do_not_fit(parts: Sequence[Curve]) -> list[DoesNotFit]:
+    each = [run for part in parts for run in part.does_not_fit]
+    if any(run.bundle is not UNSET for run in each):
+        return each
+    limits = [run.limit_bytes for run in each if run.limit_bytes is not None]
+    return ranges_that_do_not_fit((part.points[0] for part in parts), next(iter(limits), 0))
+
+
+def _is_of(run: DoesNotFit, point: CurvePoint) -> bool:
+    return run.bundle == point.bundle and run.first <= point.gpus <= run.last
+
+
+def _missing(place: Devices, reason: str) -> MissingPoint:
+    bundle = place if isinstance(place, str) else UNSET
+    return MissingPoint(gpus_of(place), reason, bundle)
+
+
+def _of_its_own(point: CurvePoint) -> CurvePoint:
+    """Returns a point without what it says of others."""
+    return replace(point, best_gpus=None, best_time_s=None, speedup=UNSET, efficiency=UNSET)
+
+
+def _compared(curve: Curve) -> Curve:
+    """Returns a curve over counts whose points say what is the fastest up to them, and how they
+    scale from the smallest count that fits."""
+    points: list[CurvePoint] = []
+    first: tuple[int, float] | None = None
+    best: tuple[int, float] | None = None
+    for point in curve.points:
+        step_s = fastest_s(point, bool(curve.overlap)) if fits(point) else None
+        scaled = point
+        if step_s:
+            first = first or (point.gpus, step_s)
+            best = (point.gpus, step_s) if best is None or step_s < best[1] else best
+            speedup = first[1] / step_s
+            scaled = replace(point, speedup=speedup, efficiency=speedup * first[0] / point.gpus)
+        best_gpus, best_time_s = best or (None, None)
+        points.append(replace(scaled, best_gpus=best_gpus, best_time_s=best_time_s))
+    return replace(curve, points=points, speedup_from=UNSET if first is None else first[0])

@@ -1,0 +1,160 @@
+"""Curves of parts: what is known is not computed again, and what is missing is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from harness.commands import shardwise
+from harness.graph_builder import mlp
+from shardwise import advise
+from shardwise.advise import Options
+from shardwise.advise.count_limit import CountLimit, TooLong
+from shardwise.advise.curve_assembly import computing_order
+from shardwise.documents import Curve
+from shardwise.errors import BadInput, Cancelled
+from shardwise.hardware import load_hardware
+from shardwise.trainers.curve import curve_for
+
+GRAPH, V100 = mlp(52), load_hardware("dgx-v100-16gb")
+HETEROG = load_hardware("heterog-8")
+QUICK = Options(micro_batches=(1,), time_limit_s=5.0)
+BUNDLES = ("v100=2", "p100=1")
+
+
+@pytest.fixture(scope="module")
+def eight() -> Curve:
+    return advise.curve(GRAPH, V100, 8)
+
+
+def _document(curve: Curve) -> dict[str, object]:
+    """A curve without its seconds, which no two computations share."""
+    members: dict[str, object] = msgspec.to_builtins(replace(curve, search=Curve().search))
+    return members
+
+
+def _counter() -> tuple[list[object], Callable[[Curve], None]]:
+    seen: list[object] = []
+
+    def note(part: Curve) -> None:
+        (point,) = part.points
+        seen.append(point.bundle or point.gpus)
+
+    return seen, note
+
+
+def test_powers_of_two_come_first_and_then_the_counts_between() -> None:
+    assert computing_order(range(1, 13)) == [1, 2, 4, 8, 12, 6, 10, 3, 5, 7, 9, 11]
+    assert computing_order([24, 48, 64, 8]) == [8, 64, 48, 24]
+    assert computing_order(["p100=1", "v100=2"]) == ["p100=1", "v100=2"]
+
+
+def test_points_are_told_as_they_come_and_known_ones_are_not_computed_again(eight: Curve) -> None:
+    seen, note = _counter()
+    first = advise.curve(GRAPH, V100, 4, on_point=note)
+    assert seen == [1, 2, 4, 3]
+    again = advise.curve(GRAPH, V100, 8, known=[first], on_point=note)
+    assert seen == [1, 2, 4, 3, 8, 6, 5, 7]
+    assert _document(again) == _document(eight)
+
+
+def test_a_curve_of_several_bundles_is_made_of_the_curves_of_each() -> None:
+    def ask(*bundles: str, known: tuple[Curve, ...] = ()) -> Curve:
+        return advise.curve(GRAPH, HETEROG, None, QUICK, bundles=bundles, known=known)
+
+    seen, note = _counter()
+    apart = tuple(ask(bundle) for bundle in BUNDLES)
+    both = advise.curve(GRAPH, HETEROG, None, QUICK, bundles=BUNDLES, known=apart, on_point=note)
+    assert not seen
+    assert both.bundles == ["p100=1", "v100=2"]
+    assert [point.bundle for point in both.points] == both.bundles
+    assert all(point.speedup is UNSET for point in both.points)
+    whole = ask(*BUNDLES)
+    assert _document(both) == _document(whole)
+
+
+def test_counts_alone_are_a_curve_too_and_say_which_they_are(eight: Curve) -> None:
+    some = advise.curve(GRAPH, V100, counts=[8, 2, 4, 2], known=[eight])
+    assert some.counts == [2, 4, 8]
+    assert (some.max_gpus, some.speedup_from) == (8, 2)
+    assert [point.gpus for point in some.points] == [2, 4, 8]
+    first, _, last = some.points
+    assert first.speedup == first.efficiency == 1.0
+    assert last.speedup == pytest.approx(first.replayed_time_s / last.replayed_time_s)
+    assert last.efficiency == pytest.approx(last.speedup / 4)
+    assert all(point.label for point in some.points)
+
+
+def test_a_curve_of_what_does_not_fit_is_the_same_in_parts() -> None:
+    tight = Options(memory_limit_bytes=2**16)
+    whole = advise.curve(GRAPH, V100, 6, tight)
+    assert [(run.first, run.last) for run in whole.does_not_fit] == [(1, 2)]
+    parts = [advise.curve(GRAPH, V100, counts=[gpus], options=tight) for gpus in range(1, 7)]
+    assert _document(advise.curve(GRAPH, V100, 6, tight, known=parts)) == _document(whole)
+    assert _document(advise.curve(GRAPH, V100, 6, tight, known=[whole])) == _document(whole)
+
+
+def test_a_count_that_takes_too_long_is_missing_and_the_next_one_is_computed(
+    eight: Curve,
+) -> None:
+    some = advise.curve(GRAPH, V100, counts=[2, 4, 64], known=[eight], count_limit_s=1e-9)
+    assert [point.gpus for point in some.points] == [2, 4]
+    (missing,) = some.missing or ()
+    assert (missing.gpus, missing.reason) == (64, "more than 1e-09 s were needed")
+
+
+def test_a_gap_in_a_curve_parts_the_ranges_that_do_not_fit() -> None:
+    tight = Options(memory_limit_bytes=2**14)
+    known = [advise.curve(GRAPH, V100, counts=[1, 3], options=tight)]
+    some = advise.curve(GRAPH, V100, 3, tight, known=known, count_limit_s=1e-9)
+    assert [(run.first, run.last) for run in some.does_not_fit] == [(1, 1), (3, 3)]
+
+
+def test_a_limit_of_a_count_ends_its_search_but_no_cancellation() -> None:
+    with pytest.raises(TooLong), CountLimit(lambda *_: True, 0.0) as limited:
+        assert not limited("", 0.0)
+    with pytest.raises(Cancelled), CountLimit(lambda *_: False, 60.0) as limited:
+        assert not limited("", 0.0)
+        raise Cancelled
+    with CountLimit(lambda *_: True, 60.0) as limited:
+        assert limited("", 0.0)
+
+
+def test_a_trainer_has_a_curve_of_its_own_strategies(eight: Curve) -> None:
+    torchtitan = curve_for(GRAPH, V100, counts=[2, 4], trainer="torchtitan")
+    assert torchtitan.space == "torchtitan"
+    for point in torchtitan.points:
+        (any_kind,) = [other for other in eight.points if other.gpus == point.gpus]
+        assert point.feasible
+        assert point.replayed_time_s >= any_kind.replayed_time_s * 0.999
+        assert "DP" in point.label or "FSDP" in point.label or "TP" in point.label
+
+
+def test_what_a_curve_cannot_be_asked_is_refused(eight: Curve) -> None:
+    def refused(text: str, *arguments: Any, **keywords: Any) -> None:
+        with pytest.raises(BadInput, match=text):
+            advise.curve(GRAPH, V100, *arguments, **keywords)
+
+    refused("max_gpus 4 and counts", 4, counts=[2])
+    refused("counts: 0 GPUs", counts=[0, 2])
+    refused("max_gpus: missing")
+    refused("a curve of another graph", 2, known=[replace(eight, graph="sha256:0")])
+
+
+def test_the_command_takes_counts_and_a_space() -> None:
+    done = shardwise(
+        "curve", "shipped:vgg16", "--hardware", "dgx-v100-16gb", "--counts", "2,4",
+        "--count-limit", "1e-9", "--micro-batches", "1",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "not known: 2, 4: more than 1e-09 s were needed" in done.stdout
+    done = shardwise(
+        "curve", "shipped:vgg16", "--hardware", "dgx-v100-16gb", "--counts", "2,x",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--counts: '2,x' names no numbers of GPUs" in done.stderr
