@@ -5,15 +5,21 @@ named there, then nothing until the parent says `cancel` or goes away. Standard 
 JSON: `{"stage", "progress"}` and at last one of `{"answer": BYTES}` followed by that many bytes,
 `{"failure": …}` or `{"cancelled": true}`. It holds no database and no broker, so it can be killed
 at any moment.
+
+Of a curve it computes the points that the parent names, in lines of JSON `{"place", "done", "of"}`.
+It says for each `{"point": BYTES}` followed by that many bytes, or `{"unknown": REASON}`; the
+parent ends it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any, BinaryIO
 
@@ -30,6 +36,7 @@ class Listener(threading.Thread):
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(daemon=True)
         self.cancelled = threading.Event()
+        self._turns: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stream = stream
 
     def run(self) -> None:
@@ -37,7 +44,15 @@ class Listener(threading.Thread):
         for line in iter(self._stream.readline, b""):
             if line.strip() == b"cancel":
                 self.cancelled.set()
+                self._turns.put(None)
+            else:
+                self._turns.put(line)
         os._exit(1)
+
+    def turns(self) -> Iterator[dict[str, Any]]:
+        """Yields what the parent asks for, until it cancels."""
+        while (line := self._turns.get()) is not None:
+            yield json.loads(line)
 
 
 class Progress:
@@ -78,6 +93,7 @@ def main() -> int:
     from service.questions.question import answer
     from shardwise.errors import Cancelled, ShardwiseError
     from shardwise.graph import graph_from_json
+    from worker.curve_child import Turn, compute_points
 
     content = source.read(request["graph_bytes"])
     listener = Listener(source)
@@ -86,6 +102,10 @@ def main() -> int:
     try:
         progress = Progress(listener, out)
         graph = graph_from_json(content)
+        if request["question"]["kind"] == "curve":
+            turns = (Turn(**turn) for turn in listener.turns())
+            compute_points(request, graph, turns, progress, out, say)
+            raise Cancelled
         document = answer(request["question"], graph, progress, request["threads"])
         # A search that was cancelled with points in hand returns them, which is not
         # the requested answer.

@@ -14,6 +14,7 @@ from typing import Any
 
 from service.base.problems import failure
 from shardwise.child_process import piped
+from shardwise.documents.questions import Devices
 
 ERRORS_KEPT = 4000
 """Characters of the child's standard error that are kept for the log and the diagnosis."""
@@ -65,11 +66,29 @@ class Lost:
     errors: str
 
 
-Event = Progress | Answered | Failed | Stopped | Lost
+@dataclass(frozen=True)
+class PointKnown:
+    """A point of a curve: the bytes of the curve of it alone."""
+
+    content: bytes
+
+
+@dataclass(frozen=True)
+class PointUnknown:
+    """A point of a curve that met a limit."""
+
+    reason: str
+
+
+End = Answered | Failed | Stopped | Lost
+Event = Progress | End | PointKnown | PointUnknown
 
 
 class Child:
-    """A computing process. `next` gives its events; the last one is not `Progress`."""
+    """A computing process. `next` gives its events; the last one is not `Progress`.
+
+    Of a curve it computes the points that `compute` names; each takes at most `count_s` seconds.
+    """
 
     def __init__(
         self,
@@ -78,6 +97,7 @@ class Child:
         memory_bytes: int,
         threads: int,
         gives_way: int,
+        count_s: float | None = None,
     ) -> None:
         request = {
             "question": question,
@@ -85,6 +105,7 @@ class Child:
             "memory_bytes": memory_bytes,
             "threads": threads,
             "gives_way": gives_way,
+            "count_s": count_s,
             "parent": os.getpid(),
         }
         self._memory_bytes = memory_bytes
@@ -124,6 +145,15 @@ class Child:
     def cancel(self) -> None:
         """Asks the child to stop; `Stopped` follows."""
         self._said.put(b"cancel\n")
+
+    def compute(self, place: Devices, done: int, of: int) -> None:
+        """Names the next point of a curve, of `of`, of which `done` are known."""
+        turn = {"place": place, "done": done, "of": of}
+        self._said.put(json.dumps(turn).encode() + b"\n")
+
+    def over(self, error: dict[str, Any]) -> End | None:
+        """Returns what comes of a job that has met a limit."""
+        return Failed(error)
 
     def kill(self) -> None:
         """Kills the child and waits until it has ended."""
@@ -171,6 +201,15 @@ class Child:
                     self._events.put(Answered(content, said["id"]))
                     return
                 break
+            if "point" in said:
+                content = out.read(said["point"])
+                if len(content) < said["point"]:
+                    break
+                self._events.put(PointKnown(content))
+                continue
+            if "unknown" in said:
+                self._events.put(PointUnknown(said["unknown"]))
+                continue
             if "failure" in said:
                 self._events.put(Failed(said["failure"]))
                 return

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from service.base.background import LONG_SOLVE, SHORT_SOLVE
@@ -21,12 +22,14 @@ from service.base.traces import span
 from service.edge.metrics import WorkerMetrics
 from service.store import leases
 from service.store.attained import charge, weight_of
+from service.store.curve_points import hand_back
 from service.store.database import Database
 from service.store.graphs import graph_content
 from service.store.leases import Claim
 from service.store.results import etag_of
+from worker.curves import CurveChild, count_limit_s
 from worker.giving_way import GaveWay, HeldJob
-from worker.solving import Answered, Child, Failed, Lost, Progress, Stopped
+from worker.solving import Answered, Child, End, Failed, Lost, Progress, Stopped
 
 log = logging.getLogger(__name__)
 STOPS_WITHIN_S = 5.0
@@ -41,7 +44,7 @@ class Returned:
     """The worker is stopping: the job goes back to the queue."""
 
 
-Outcome = Answered | Failed | Stopped | Lost | Returned | GaveWay
+Outcome = End | Returned | GaveWay
 _UNHEARD = object()
 
 
@@ -204,19 +207,26 @@ class Worker:
             return self._record(claim, Failed(error))
         memory = claim.limits.get("solve_memory_bytes", self.settings.solve_memory_bytes)
         gives_way = SHORT_SOLVE if claim.cost_s <= self.settings.short_job_s else LONG_SOLVE
-        child = Child(claim.question, graph, int(memory), self.threads, gives_way)
+        count_s = count_limit_s(self._limit_s(claim), self.settings.count_time_s)
+        question, threads = claim.question, self.threads
+        start = partial(Child, question, graph, int(memory), threads, gives_way, count_s)
+        of_curve = claim.kind == "curve"
+        child = CurveChild(self.database, claim, start) if of_curve else start()
         try:
             event = self._attend(claim, child)
         finally:
             child.kill()
         return "lost" if event is None else self._record(claim, event)
 
-    def _attend(self, claim: Claim, child: Child) -> Outcome | None:
+    def _limit_s(self, claim: Claim) -> float:
+        return float(claim.limits.get("solve_time_s", self.settings.solve_time_s))
+
+    def _attend(self, claim: Claim, child: Child | CurveChild) -> Outcome | None:
         """Listens to the child, renews the lease, passes on a cancellation.
 
         Returns None if the lease is lost.
         """
-        limit_s = float(claim.limits.get("solve_time_s", self.settings.solve_time_s))
+        limit_s = self._limit_s(claim)
         started = renewed = monotonic()
         progress = Progress("starting", 0.0)
         kill_at = float("inf")
@@ -225,13 +235,15 @@ class Worker:
             event = child.next(min(self.settings.heartbeat_s, 0.25))
             if isinstance(event, Progress):
                 progress = event
-            elif event is not None:
+            elif isinstance(event, End):
                 return event
             clock = monotonic()
             if clock > kill_at:
                 return Stopped()
             if clock - started > limit_s:
-                return Failed(failure("time-limit", f"more than {limit_s:g} s were needed"))
+                end = child.over(failure("time-limit", f"more than {limit_s:g} s were needed"))
+                if end is not None:
+                    return end
             if self.stopping.is_set():
                 stopped_at = stopped_at or clock
                 if clock - stopped_at > self.settings.stop_grace_s:
@@ -310,8 +322,10 @@ class Worker:
                 _, lost = leases.close_hopeless(session, self.settings.max_attempts, claim.job_id)
             elif isinstance(event, GaveWay):
                 recorded, outcome = leases.give_way(session, claim, event.cost_s), "gave way"
+                hand_back(session, claim)
             else:
                 recorded, outcome = leases.give_back(session, claim, counts=False), "returned"
+                hand_back(session, claim)
             if recorded:
                 job = self._jobs[claim.token]
                 leases.settle(session, claim, monotonic() - job.since, job.charged_s)

@@ -120,7 +120,14 @@ class Settings:
         10.0, "A worker of several slots keeps one for jobs estimated below this; 0: none."
     )
     max_running: int = setting(0, "Jobs that a tenant may have running at once; 0: any number.")
-    solve_time_s: float = setting(600.0, "Longest solve; then the job fails with that reason.")
+    solve_time_s: float = setting(
+        600.0,
+        "Longest solve; then the job fails with that reason; a curve ends with what it knows.",
+    )
+    count_time_s: float = setting(
+        0.0,
+        "Longest time of one count of a curve, which is then left out; 0: a quarter of the job's.",
+    )
     solve_memory_bytes: int = setting(8 * 2**30, "Address space of one solve (RLIMIT_AS).")
     lease_s: float = setting(30.0, "After this long without a heartbeat a worker has lost its job.")
     heartbeat_s: float = setting(1.0, "How often progress and lease are written while solving.")
@@ -372,7 +379,8 @@ _MAY_BE_ZERO = {"port", "concurrency", "solve_threads", "rate_per_s", "worker_me
                 "cache_bytes", "auth_cache_s", "stop_grace_s", "enrol_rate_per_s", "ingest_slots",
                 "ingest_share", "watchers_share", "polls_share", "ballast_bytes", "job_s",
                 "result_s", "launch_s", "run_s", "profile_s", "anonymous_rate_per_s",
-                "short_job_s", "max_running", "max_webhooks", "webhook_senders"}  # fmt: skip
+                "short_job_s", "max_running", "count_time_s", "max_webhooks",
+                "webhook_senders"}  # fmt: skip
 
 
 def port_range(text: str) -> tuple[int, int] | None:

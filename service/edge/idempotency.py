@@ -23,6 +23,8 @@ from shardwise.errors import InternalError
 
 MAX_KEPT_BYTES = 4096
 _LEFT_OUT = {"job": ("question", "result"), "launch": ("request", "summary")}
+GROWING = "so_far"
+"""A member of a job that changes: a repeat of a large answer does without it."""
 _RERUN = {"kind": "again"}
 
 
@@ -35,6 +37,7 @@ def replay_record(result: Result) -> tuple[bytes, dict[str, Any] | None]:
         kind, name = result.recall
         left_out = [member for member in _LEFT_OUT[kind] if member in result.document]
         short = {**result.document, **dict.fromkeys(left_out)}
+        short.pop(GROWING, None)
         return msgspec.json.encode(short), {"kind": kind, "id": name, "members": left_out}
     if not result.repeatable:
         raise InternalError(f"an answer of {len(content)} bytes does not say how to repeat it")

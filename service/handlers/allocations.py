@@ -13,9 +13,9 @@ from service.edge.context import RequestContext, Result
 from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import RETRY_AFTER_S, job_of, limits_of, require_no_failure
 from service.questions.question import Question, curve_question
+from service.store.curve_answers import settled_answer
 from service.store.hardware import find_hardware
 from service.store.jobs import job_document
-from service.store.results import result_of
 from service.store.summaries import job_item
 from shardwise import documents
 from shardwise.advise import AllocationJob, allocate, job_from_curve
@@ -184,7 +184,7 @@ def gather(context: RequestContext, ask: AllocationRequest, *, keep: bool) -> Ga
             gathered.jobs.append(AllocationJob(name, points, job.weight, job.steps, job.deadline_s))
             continue
         question = _question(context, job, ask.gpus, f"jobs[{i}]", keep=keep)
-        stored = result_of(context.session, context.tenant, question.content_id)
+        stored = settled_answer(context.session, context.tenant, question)
         if stored is None:
             require_no_failure(context, question)
             gathered.missing.append((f"jobs[{i}]", question))

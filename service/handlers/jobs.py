@@ -26,6 +26,7 @@ from service.questions.question import (
     quote_question,
 )
 from service.questions.search_options import options_from_query
+from service.store.curve_answers import left_of, may_go_on, settled_answer, so_far
 from service.store.estimates import Estimate, estimate_of
 from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
@@ -175,7 +176,7 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
 def known_curve(context: RequestContext) -> Stored | None:
     """Returns the stored answer of a curve's query or None. Raises `Problem` if it just failed."""
     question = curve_from_query(context, keep=False)
-    stored = result_of(context.session, context.tenant, question.content_id)
+    stored = settled_answer(context.session, context.tenant, question)
     if stored is None:
         require_no_failure(context, question)
     return stored
@@ -226,7 +227,8 @@ def job_of(context: RequestContext, question: Question) -> tuple[Job, bool]:
 
     def estimate() -> Estimate:
         longest_s = float(context.limit("solve_time_s"))
-        return estimate_of(context.session, context.tenant, question, summary, longest_s)
+        left = left_of(context.session, context.tenant, question)
+        return estimate_of(context.session, context.tenant, left, summary, longest_s)
 
     return find_or_make_job(
         context.session,
@@ -238,6 +240,7 @@ def job_of(context: RequestContext, question: Question) -> tuple[Job, bool]:
         trace=context.trace,
         priority=question.priority,
         estimate=estimate,
+        goes_on=lambda job: may_go_on(context.session, job, question),
     )
 
 
@@ -245,6 +248,8 @@ def shown(context: RequestContext, job: Job) -> Result:
     """Returns a job's document, with its result if it is done, else its place in the queue."""
     document = job_document(job, standing(context, [job])(job))
     headers = {"Location": document["location"]}
+    if (known := so_far(context.session, job)) is not None:
+        document["so_far"] = msgspec.Raw(known)
     if job.state == "done":
         stored = result_of(context.session, job.tenant_id, job.content_id)
         if stored is None:

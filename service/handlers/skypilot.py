@@ -21,8 +21,8 @@ from service.questions.skypilot_task import (
     mutated,
     user_request,
 )
+from service.store.curve_answers import settled_answer
 from service.store.hardware import find_hardware
-from service.store.results import result_of
 from shardwise.documents import CurveRequest, QuoteRequest
 from shardwise.documents.frontier import axes_of
 from shardwise.errors import ShardwiseError
@@ -57,7 +57,7 @@ def known_policy(context: RequestContext) -> Result:
         return _task_result(policy.request, policy.request.task)
     try:
         question = _question(context, policy.ask, keep=False)
-        stored = result_of(context.session, context.tenant, question.content_id)
+        stored = settled_answer(context.session, context.tenant, question)
         if stored is None:
             require_no_failure(context, question)
             return Result(202)

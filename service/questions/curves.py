@@ -49,6 +49,13 @@ def places_of(document: Mapping[str, Any]) -> tuple[Devices, ...]:
     return tuple(range(1, document[MAX_GPUS] + 1))
 
 
+def only_places(document: Mapping[str, Any], places: Sequence[Devices]) -> dict[str, Any]:
+    """Returns the question of some counts or bundles of a question."""
+    rest = {name: of for name, of in document.items() if name not in _PLACES}
+    bundles = any(isinstance(place, str) for place in places)
+    return rest | {BUNDLES if bundles else COUNTS: list(places)}
+
+
 def content_id(document: Mapping[str, Any]) -> str:
     """Returns the id of a question and of its answer: of all that the answer depends on."""
     canonical = json.dumps(

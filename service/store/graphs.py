@@ -16,7 +16,7 @@ from service.store.insert import insert_new
 from service.store.launch_tables import Launch
 from service.store.pages import Place, after
 from service.store.quotas import Room
-from service.store.tables import ACTIVE, GraphBlob, Job, OwnedGraph, Result, Watch
+from service.store.tables import ACTIVE, CurvePoint, GraphBlob, Job, OwnedGraph, Result, Watch
 
 
 def add_graph(
@@ -84,7 +84,8 @@ def delete_graph(session: Session, tenant: str, graph_id: str) -> None:
         raise Problem("in-use", f"a launch of {graph_id} has not ended: stop it first")
     session.execute(delete(Watch).where(Watch.tenant_id == tenant, Watch.graph_id == graph_id))
     session.execute(delete(Job).where(*mine))
-    session.execute(delete(Result).where(Result.tenant_id == tenant, Result.graph_id == graph_id))
+    for table in (Result, CurvePoint):
+        session.execute(delete(table).where(table.tenant_id == tenant, table.graph_id == graph_id))
     session.delete(owned)
     session.flush()
     drop_blobs(session, GraphBlob, [graph_id], exists().where(OwnedGraph.graph_id == GraphBlob.id))

@@ -12,6 +12,7 @@ from service.base.problems import Problem, not_found
 from service.questions.fair_order import turn_s
 from service.questions.question import Question
 from service.store.attained import start_among_others
+from service.store.curve_answers import set_aside
 from service.store.database import now
 from service.store.estimates import Estimate
 from service.store.ids import iso, new_id
@@ -50,15 +51,18 @@ def find_or_make_job(
     trace: str | None,
     priority: int = 0,
     estimate: Callable[[], Estimate] | None = None,
+    goes_on: Callable[[Job], bool] = lambda job: False,
 ) -> tuple[Job, bool]:
     """Returns the one job of a question and whether it is new (then it is to be rung for).
 
     Of any number of calls at once the unique index lets one row in (single flight); of their
     priorities the highest counts. Raises a problem `queue-full` if the tenant has too many jobs.
-    `estimate` returns the cost of a new job.
+    `estimate` returns the cost of a new job; `goes_on` whether a job that is done needs another one
+    after it.
     """
     known = job_for(session, tenant, question.content_id)
-    if known is not None:
+    old = known if known is not None and known.state == "done" and goes_on(known) else None
+    if known is not None and old is None:
         raise_priority(session, known, priority)
         return known, False
     active = active_jobs(session, tenant)
@@ -68,6 +72,8 @@ def find_or_make_job(
             f"{max_queued} jobs are queued or running; ask again when some are done",
             headers={"Retry-After": "5"},
         )
+    if old is not None:
+        set_aside(session, old)
     job_id = new_id(question.kind)
     document, blob_id = put_aside(session, question.document)
     cost = None if estimate is None else estimate()

@@ -10,7 +10,17 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from service.base.problems import failure
@@ -46,6 +56,11 @@ def _expired() -> ColumnElement[bool]:
     return and_(Job.state == "running", Job.lease_expires_at < now())
 
 
+def _hopeless(max_attempts: int) -> ColumnElement[bool]:
+    """Returns whether a job has killed too many workers since it last got on."""
+    return Job.attempts - Job.forgiven >= max_attempts
+
+
 def claim_next(
     session: Session,
     lease_s: float,
@@ -60,7 +75,7 @@ def claim_next(
     whose estimate is at most that are taken; `max_running` is how many a tenant may have running
     (0: any number), unless its own limits say otherwise.
     """
-    eligible = [Job.attempts < max_attempts, Job.cancel_requested.is_(False)]
+    eligible = [~_hopeless(max_attempts), Job.cancel_requested.is_(False)]
     if longest_s is not None:
         eligible.append(Job.cost_s <= longest_s)
     silent = select(Job.id).where(_expired(), *eligible).order_by(Job.lease_expires_at, Job.id)
@@ -198,7 +213,7 @@ def close_hopeless(
     lost = failure("worker-lost", f"{max_attempts} workers ended while they computed it")
     failed = session.scalars(
         update(Job)
-        .where(idle, Job.attempts >= max_attempts)
+        .where(idle, _hopeless(max_attempts))
         .values(state="failed", error=lost, **free)
         .returning(Job.id)
     ).all()
@@ -206,7 +221,8 @@ def close_hopeless(
     return list(cancelled), list(failed)
 
 
-def _is_leased(claim: Claim) -> ColumnElement[bool]:
+def is_leased(claim: Claim) -> ColumnElement[bool]:
+    """Returns whether the job's row is this claim's."""
     return and_(Job.id == claim.job_id, Job.state == "running", Job.lease_token == claim.token)
 
 
@@ -219,7 +235,7 @@ def keep_alive(
     """
     row = session.execute(
         update(Job)
-        .where(_is_leased(claim))
+        .where(is_leased(claim))
         .values(
             stage=stage[:200],
             progress=progress,
@@ -238,11 +254,14 @@ def finish(
 
     A cancel before the answer takes precedence: the same question asked again has its own job.
     """
-    unwanted = select(Job.cancel_requested).where(_is_leased(claim)).with_for_update()
+    unwanted = select(Job.cancel_requested).where(is_leased(claim)).with_for_update()
     if session.scalar(unwanted):
         return cancelled(session, claim)
     if not _end(session, claim, "done", stage="", progress=1.0):
         return False
+    # A curve that goes on after a limit replaces the answer that lacked some counts.
+    replaced = (Result.tenant_id == claim.tenant_id, Result.content_id == claim.content_id)
+    session.execute(delete(Result).where(*replaced))
     insert_new(
         session,
         Result,
@@ -272,7 +291,7 @@ def cancelled(session: Session, claim: Claim) -> bool:
 def _end(session: Session, claim: Claim, state: str, **values: Any) -> bool:
     row = session.execute(
         update(Job)
-        .where(_is_leased(claim))
+        .where(is_leased(claim))
         .values(state=state, lease_token=None, lease_expires_at=None, ended_at=now(), **values)
         .returning(Job.id)
     ).first()
@@ -297,7 +316,7 @@ def give_back(session: Session, claim: Claim, *, counts: bool, **values: Any) ->
     """
     row = session.execute(
         update(Job)
-        .where(_is_leased(claim))
+        .where(is_leased(claim))
         .values(
             state="queued",
             stage="",

@@ -23,6 +23,7 @@ from service.store.launch_tables import Agent, Launch, Run
 from service.store.tables import (
     ACTIVE,
     AcceptedBytes,
+    CurvePoint,
     HardwareProfile,
     Job,
     OwnedGraph,
@@ -92,6 +93,14 @@ def _sum(table: Any) -> Callable[[Room], Any]:
     return lambda room: select(func.sum(table.size_bytes)).where(table.tenant_id == room.tenant)
 
 
+def _answer_bytes(room: Room) -> Any:
+    """Returns the bytes of answers and of the points that curves are made of."""
+    answers, points = (
+        func.coalesce(_sum(table)(room).scalar_subquery(), 0) for table in (Result, CurvePoint)
+    )
+    return select(answers + points)
+
+
 def _launch_bytes(room: Room) -> Any:
     """Returns the bytes of requests, plans and the output that is still kept."""
     kept = (Launch.ended_at.is_(None)) | (Launch.ended_at > now() - room.settings.log_s)
@@ -122,7 +131,7 @@ QUOTAS: Mapping[str, Quota] = {
     ),
     "max_queued": Quota("queued and running jobs", _WAIT, _count(Job, Job.state.in_(ACTIVE))),
     "max_stored_jobs": Quota("jobs", "the oldest ended ones go by themselves", _count(Job)),
-    "max_result_bytes": Quota("bytes of answers", "the oldest go by themselves", _sum(Result)),
+    "max_result_bytes": Quota("bytes of answers", "the oldest go by themselves", _answer_bytes),
     "max_watched": Quota("watched curves", "delete a watch", _count(Watch)),
     "max_agents": Quota("agents", "delete some", _count(Agent)),
     "max_launches": Quota(

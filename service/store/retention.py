@@ -35,6 +35,7 @@ from sqlalchemy.orm import Session, aliased
 from service.base.settings import Settings
 from service.cluster.gangs import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE, LAUNCH_ENDED
 from service.store.blobs import drop_blobs
+from service.store.curve_points import drop_points, due_points
 from service.store.database import Database, now
 from service.store.deliveries import throw_away_deliveries
 from service.store.launch_tables import Assignment, Enrolment, Launch, LogLine, Report, Run
@@ -147,6 +148,11 @@ def tenant_rules(room: Room) -> list[Rule]:
         _drop_results(session, tenant, ids)
 
     rules = [
+        Rule(
+            lambda s: due_points(s, room, settings.result_s, BATCH),
+            lambda s, ids: drop_points(s, tenant, ids),
+            tenant,
+        ),
         Rule(lambda s: _excess_jobs(s, room), _drop_jobs, tenant),
         Rule(lambda s: _excess_results(s, room), drop_results, tenant),
     ]

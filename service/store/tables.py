@@ -190,6 +190,8 @@ class Job(Base):
     features by which they are compared (questions/job_size.py); `took_s` is the time that this job
     took. Its worker claimed it at `claimed_at`, and its `progress` is that of `progress_at`.
     `gave_way`: it has left a slot for short jobs once, and does not again.
+    Of its `attempts` those are `forgiven` after which a curve came to know another count: they do
+    not make the job hopeless.
     """
 
     __tablename__ = "jobs"
@@ -249,6 +251,7 @@ class Job(Base):
     claimed_at: Mapped[float | None] = mapped_column(Double)
     progress_at: Mapped[float | None] = mapped_column(Double)
     gave_way: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    forgiven: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
 
 
 class Attained(Base):
@@ -284,6 +287,34 @@ class Result(Base):
     content: Mapped[bytes] = mapped_column(LargeBinary)
     etag: Mapped[str] = mapped_column(String(80))
     size_bytes: Mapped[int] = mapped_column(Integer, server_default="0")
+
+
+class CurvePoint(Base):
+    """A count of GPUs, or a bundle of devices, of a tenant's curves.
+
+    `point_id` names it with all that it depends on (questions/curves.py). `content` is the curve of
+    it alone, None until that is known. While a job computes it, `job_id` and `lease_token` are that
+    job's: the lease holds as long as the job's own. `attempts` counts how often it was begun;
+    `reason` says why the last attempt ended without it. `changed_at` is when it was begun or became
+    known.
+    """
+
+    __tablename__ = "curve_points"
+    __table_args__ = (
+        Index("ix_curve_points_changed", "tenant_id", "changed_at"),
+        Index("ix_curve_points_graph", "tenant_id", "graph_id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    point_id: Mapped[str] = mapped_column(String(71), primary_key=True)
+    graph_id: Mapped[str] = mapped_column(String(71))
+    changed_at: Mapped[float] = mapped_column(Double)
+    content: Mapped[bytes | None] = mapped_column(LargeBinary)
+    size_bytes: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    attempts: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    reason: Mapped[str | None] = mapped_column(Text)
+    job_id: Mapped[str | None] = mapped_column(String(64))
+    lease_token: Mapped[str | None] = mapped_column(String(32))
 
 
 class Idempotency(Base):

@@ -26,6 +26,7 @@ from service.store.tables import (
     AcceptedBytes,
     Attained,
     Audit,
+    CurvePoint,
     GraphBlob,
     HardwareProfile,
     Idempotency,
@@ -52,6 +53,7 @@ LEFT_OUT = {
     Agent.__tablename__: {"token_hash", "once_hash"},
     Assignment.__tablename__: {"token"},
     Job.__tablename__: {"lease_token"},
+    CurvePoint.__tablename__: {"lease_token"},
     Tenant.__tablename__: {"deleting_for"},
     Webhook.__tablename__: {"salt", "once_hash", "key_fingerprint"},
 }
@@ -84,6 +86,7 @@ NOUNS = (
     Noun("hardware", _table(HardwareProfile)),
     Noun("jobs", _table(Job)),
     Noun("results", _table(Result), "content"),
+    Noun("points", _table(CurvePoint), "content"),
     Noun("watches", _table(Watch)),
     Noun("agents", _table(Agent)),
     Noun("launches", _table(Launch), "plan"),

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from shardwise.documents.curve import CurvePoint
+
 JobKind = Literal["frontier", "curve", "plan", "pricing", "quote", "compare"]
 JobActive = Literal["queued", "running"]
 JobEnded = Literal["done", "failed", "cancelled"]
@@ -37,7 +39,11 @@ class JobError(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.job/1"):
-    """A question that is being computed or was; `progress` is the fraction done."""
+    """A question that is being computed or was; `progress` is the fraction done.
+
+    `so_far` is the curve as far as it is known, of one that is being computed; in the events of its
+    stream `points` are those that have become known since the event before.
+    """
 
     id: str
     kind: JobKind
@@ -57,6 +63,8 @@ class Job(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.job/1"
     result: dict[str, Any] | UnsetType = UNSET
     priority: int | UnsetType = UNSET
     queue: QueuePlace | UnsetType | None = UNSET
+    so_far: dict[str, Any] | UnsetType = UNSET
+    points: list[CurvePoint] | UnsetType = UNSET
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.page/1"):

@@ -1,0 +1,184 @@
+"""Curves keep what they know: over killed workers, limits, and questions that overlap."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from harness.answers import curve
+from harness.service.curve_jobs import CurveJobs
+from harness.service.service_harness import children, command_of, wait_until
+from harness.service.steps import HARDWARE, mlp
+from service.questions.question import Question
+from service.store.curve_answers import goes_on
+from service.store.database import Database
+from shardwise.hardware import load_hardware
+
+SOLVER, WORKER = "solver", "worker"
+
+
+@pytest.fixture
+def jobs(database: Database) -> CurveJobs:
+    return CurveJobs(database)
+
+
+def _timeless(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != "search"}
+
+
+def solver_pids_of(worker: int) -> list[int]:
+    return [pid for pid in children(worker) if "worker.child" in command_of(pid)]
+
+
+def _solver_of(
+    jobs: CurveJobs, question: Question, worker: int, killed: list[int], least: int
+) -> int | None:
+    """Returns the solver of a worker, one that was not killed before, once so many counts are
+    known."""
+    alive = [pid for pid in solver_pids_of(worker) if pid not in killed]
+    return alive[0] if alive and len(jobs.known(question)) >= least else None
+
+
+def test_a_curve_whose_workers_are_killed_computes_each_count_once(jobs: CurveJobs) -> None:
+    """More kills than a job has attempts: each count that becomes known forgives those before."""
+    question = jobs.question(40)
+    job_id = jobs.ask(question)
+    kept: dict[Any, bytes] = {}
+    killed: list[int] = []
+    for victim in (SOLVER, WORKER, SOLVER, WORKER):
+        if victim == SOLVER:
+            worker = jobs.start_worker()
+        new = partial(_solver_of, jobs, question, worker.pid, killed, len(kept) + 1)
+        solver = wait_until(new, "a new solver has made another count known")
+        killed.append(solver)
+        os.kill(worker.pid if victim == WORKER else solver, signal.SIGKILL)
+        found = jobs.known(question)
+        assert kept.items() <= found.items(), "no count was computed twice"
+        kept = found
+        if victim == WORKER:
+            worker.wait()
+    assert len(kept) < 40
+    wait_until(lambda: jobs.worker().solve_next() == "done", "the last worker has ended it")
+    job, found = jobs.job(job_id), jobs.known(question)
+    assert (job.state, job.attempts) == ("done", 5), job.error
+    assert kept.items() <= found.items()
+    assert len(found) == 40
+    assert sum(jobs.attempts(question).values()) <= 40 + 4, "each kill costs one count"
+    assert _timeless(jobs.answer(question)) == _timeless(curve(mlp(), load_hardware(HARDWARE), 40))
+
+
+def test_questions_that_overlap_share_their_counts(jobs: CurveJobs) -> None:
+    first, second = jobs.question(6), jobs.question(counts=[2, 4, 6, 8])
+    for question in (first, second):
+        jobs.ask(question)
+    threads = [threading.Thread(target=jobs.worker().solve_next) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(jobs.attempts(first).values()) == set(jobs.attempts(second).values()) == {1}
+    points = {point["gpus"]: point["plan_id"] for point in jobs.answer(first)["points"]}
+    for point in jobs.answer(second)["points"]:
+        assert points.get(point["gpus"], point["plan_id"]) == point["plan_id"]
+    third = jobs.question(counts=[4, 8])
+    jobs.ask(third)
+    assert jobs.worker().solve_next() == "done"
+    assert [point["gpus"] for point in jobs.answer(third)["points"]] == [4, 8]
+    assert set(jobs.attempts(third).values()) == {1}, "nothing was computed for it"
+
+
+def _solve_until(
+    jobs: CurveJobs, question: Question, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    """Has a worker compute the next job, whose solver stands still once two counts are known, until
+    so much time has passed for the worker."""
+    solving = threading.Thread(target=jobs.worker().solve_next)
+    solving.start()
+    wait_until(lambda: len(jobs.known(question)) >= 2, "two counts are known")
+    for pid in solver_pids_of(os.getpid()):
+        os.kill(pid, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr("worker.tasks.monotonic", lambda: monotonic() + 3600 * hours)
+        solving.join()
+
+
+def test_a_limit_of_the_job_ends_it_with_what_is_known(
+    jobs: CurveJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = jobs.question(40)
+    former = jobs.ask(question)
+    _solve_until(jobs, question, monkeypatch, hours=1.0)
+    assert jobs.job(former).state == "done"
+    answer = jobs.answer(question)
+    missing = {one["gpus"]: one["reason"] for one in answer["missing"]}
+    known = [point["gpus"] for point in answer["points"]]
+    assert known
+    assert missing
+    assert sorted((*known, *missing)) == list(range(1, 41))
+    assert set(missing.values()) == {"more than 600 s were needed"}
+    assert max(jobs.attempts(question).values()) == 1, "what was cut off may be begun again"
+    with jobs.database.read() as session:
+        assert goes_on(session, "t", question.document, jobs.stored(question).content)
+    again = jobs.ask(question)
+    assert again != former
+    assert jobs.ask(question) == again, "there is one job of a question"
+    assert jobs.job(former).state == "done"
+    assert [p["gpus"] for p in (jobs.so_far(again) or {})["points"]] == known
+    assert jobs.answer(question) == answer, "the question keeps its answer until there is a better"
+    assert jobs.worker().solve_next() == "done"
+    whole = jobs.answer(question)
+    assert "missing" not in whole
+    assert len(whole["points"]) == 40
+    assert jobs.ask(question) == again, "a whole answer is final"
+    assert jobs.answer_of(former) == answer
+
+
+def test_a_count_that_takes_too_long_is_left_out_and_the_others_are_not(jobs: CurveJobs) -> None:
+    question = jobs.question(counts=[1, 2, 4])
+    jobs.ask(question)
+    assert jobs.worker(count_time_s=1e-9).solve_next() == "failed"
+    assert jobs.attempts(question) == {1: 1, 2: 1, 4: 1}
+    jobs.fail_points(jobs.question(counts=[3]), [3], attempts=2)
+    both = jobs.question(counts=[2, 3])
+    jobs.ask(both)
+    assert jobs.worker().solve_next() == "done"
+    answer = jobs.answer(both)
+    assert [point["gpus"] for point in answer["points"]] == [2]
+    (missing,) = answer["missing"]
+    assert missing["gpus"] == 3
+    assert missing["reason"] == "2 workers ended while they computed it"
+    first = jobs.ask(both)
+    assert jobs.job(first).state == "done", "what was left out is not begun again"
+
+
+def test_a_worker_that_stops_uses_up_no_attempt_of_a_count(jobs: CurveJobs) -> None:
+    question = jobs.question(1000)
+    job_id = jobs.ask(question)
+    worker = jobs.worker(stop_grace_s=0.0)
+    solving = threading.Thread(target=worker.solve_next)
+    solving.start()
+    wait_until(lambda: jobs.known(question), "a count is known")
+    worker.stopping.set()
+    solving.join()
+    assert jobs.job(job_id).state == "queued"
+    attempts = jobs.attempts(question)
+    assert {attempts[place] for place in jobs.known(question)} == {1}
+    assert {attempts[place] for place in attempts.keys() - jobs.known(question).keys()} <= {0}
+
+
+def test_a_curve_is_cancelled_between_two_counts(jobs: CurveJobs) -> None:
+    question = jobs.question(1000)
+    job_id = jobs.ask(question)
+    solving = threading.Thread(target=jobs.worker().solve_next)
+    solving.start()
+    wait_until(lambda: jobs.known(question), "a count is known")
+    jobs.cancel(job_id)
+    solving.join()
+    assert jobs.job(job_id).state == "cancelled"
+    assert jobs.known(question)

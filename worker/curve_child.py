@@ -1,0 +1,66 @@
+"""The child's side of a curve: computes the points that its parent names, one after another.
+
+The parent says which count or bundle is next once the one before is known (worker/curves.py). So
+what is known is the parent's at once, and whatever happens to this process costs one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import msgspec
+
+from service.questions.curves import curve_question_of
+from service.questions.search_options import options_from_document
+from shardwise.advise.count_limit import TooLong
+from shardwise.advise.curve import part_within, place_text
+from shardwise.advise.curve_points import point_progress
+from shardwise.cost.options import Progress, go_on
+from shardwise.documents.questions import Devices
+from shardwise.errors import SolverError
+from shardwise.graph import Graph
+
+Say = Callable[[BinaryIO, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A point that the parent asks for: how many of the curve are known, and of how many."""
+
+    place: Devices
+    done: int
+    of: int
+
+
+def compute_points(
+    request: Mapping[str, Any],
+    graph: Graph,
+    turns: Iterator[Turn],
+    progress: Progress,
+    out: BinaryIO,
+    say: Say,
+) -> None:
+    """Writes each point that is asked for, or why it is not known.
+
+    Raises `BadInput` if the question suits no point, and `Cancelled`.
+    """
+    document = request["question"]
+    options = options_from_document(document["options"], request["threads"])
+    question = curve_question_of(document, graph, options)
+    for turn in turns:
+        text = place_text(turn.place, turn.done, turn.of)
+        one = point_progress(progress, text, turn.done, turn.of)
+        try:
+            part = part_within(question, turn.place, one, request["count_s"])
+            go_on(one, text, 1.0)  # a search that was cancelled may have returned what it had
+        except (TooLong, SolverError) as reason:
+            say(out, {"unknown": str(reason)})
+        except MemoryError:
+            say(out, {"unknown": f"more than {request['memory_bytes']} bytes were needed"})
+        else:
+            content = msgspec.json.encode(part)
+            say(out, {"point": len(content)})
+            out.write(content)
+            out.flush()
