@@ -1,13 +1,14 @@
 """Server-sent events of a job or a launch: its document whenever it changes, and at its end.
 
 Events are called `progress` and then as the last state (`done`, `failed`, `cancelled`; of a launch
-`done`, `failed`, `stopped`, `lost`); the data is the document, a job's without its result. The
-stream ends after the last one.
+`done`, `failed`, `stopped`, `lost`); the data is the document, a job's without its result. Those of
+a curve's job have the points that have become known since the event before. The stream ends after
+the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -16,6 +17,7 @@ from fastapi import Response
 from sqlalchemy.orm import Session
 
 from service.edge.call import Call
+from service.edge.new_points import NewPoints
 from service.edge.perform import require_text
 from service.edge.state import State
 from service.edge.streamed import Streamed
@@ -37,7 +39,8 @@ async def job_events(state: State, call: Call, job_id: str, kind: str | None) ->
     def document(job: Job) -> dict[str, Any]:
         return job_document(job, state.queue.of(job))
 
-    return await _stream(state, call, find, state.watch, document, has_ended)
+    new_points = NewPoints(state)
+    return await _stream(state, call, find, state.watch, document, has_ended, new_points.of)
 
 
 async def follow_job(state: State, call: Call, job_id: str) -> AsyncGenerator[Job]:
@@ -73,12 +76,13 @@ async def _stream(
     watch: Watch[Row],
     document: Callable[[Row], dict[str, Any]],
     is_over: Callable[[Row], bool],
+    more: Callable[[Row], Awaitable[dict[str, Any]]] | None = None,
 ) -> Response:
     lane, row = await _row(state, call, find)
     return Streamed(
         state.pools.streams,
         lane,
-        _events(state, watch, row, document, is_over),
+        _events(state, watch, row, document, is_over, more),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -102,6 +106,7 @@ async def _events(
     row: Row,
     document: Callable[[Row], dict[str, Any]],
     is_over: Callable[[Row], bool],
+    more: Callable[[Row], Awaitable[dict[str, Any]]] | None,
 ) -> AsyncIterator[bytes]:
     async with watch.on(row) as seen:
         last = b""
@@ -112,11 +117,14 @@ async def _events(
             if last_seen is None:
                 return  # deleted with its graph
             row = last_seen
-            data = msgspec.json.encode(document(row))
+            shown = document(row)
+            data = msgspec.json.encode(shown)
             if data != last:
                 number += 1
                 name = row.state if is_over(row) else "progress"
-                yield b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), data)
+                added = {} if more is None else await more(row)
+                sent = msgspec.json.encode({**shown, **added}) if added else data
+                yield b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), sent)
                 last, sent_at = data, monotonic()
             elif monotonic() - sent_at > STILL_THERE_S:
                 yield b": still there\n\n"

@@ -10,8 +10,9 @@ import msgspec
 from service.base.json_body import read_object
 from service.base.problems import Problem
 from service.edge.context import RequestContext, Result
+from service.handlers.forecast import ends_in_s, retry_after
 from service.handlers.graphs import learn_names, resolve_graph
-from service.handlers.jobs import RETRY_AFTER_S, job_of, limits_of, require_no_failure
+from service.handlers.jobs import job_of, limits_of, require_no_failure, standing
 from service.questions.question import Question, curve_question
 from service.store.curve_answers import settled_answer
 from service.store.hardware import find_hardware
@@ -240,18 +241,21 @@ def known_allocation(context: RequestContext) -> Result:
 def start_allocation(context: RequestContext) -> Result:
     """Returns 202: the missing curves are being computed; ask again."""
     gathered = gather(context, context.parsed, keep=True)
-    result = Result(202, headers={"Retry-After": RETRY_AFTER_S}, repeatable=True)
-    waiting = {}
+    result = Result(202, repeatable=True)
+    waiting, last_s = {}, 0.0
     for at, question in gathered.missing:
         try:
             job, created = job_of(context, question)
         except BadInput as error:
             raise _in_job(error, at) from None
-        waiting[job.id] = job_item(job_document(job))
+        queue = standing(context, [job])(job)
+        waiting[job.id] = job_item(job_document(job, queue))
+        last_s = max(last_s, ends_in_s(context, job, queue))
         if created:
             result.ring.append(job.id)
     if not waiting:
         raise Problem("unavailable", "the curves have just been computed: ask again",
                       headers={"Retry-After": "1"})  # fmt: skip
+    result.headers["Retry-After"] = retry_after([last_s])
     result.document = {"schema": PENDING_SCHEMA, "waiting_for": list(waiting.values())}
     return result

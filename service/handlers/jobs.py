@@ -13,6 +13,7 @@ from service.base.problems import Problem
 from service.edge.context import RequestContext, Result
 from service.edge.curve_forms import BUNDLES, COUNTS, SCHEDULES, SPACE, STAGES
 from service.edge.curve_forms import NAMES as FORM_NAMES
+from service.handlers.forecast import ends_in_s, retry_after
 from service.handlers.graphs import learn_names, paging, resolve_graph
 from service.questions.possible import require_possible
 from service.questions.question import (
@@ -59,7 +60,6 @@ from shardwise.errors import BadInput
 from shardwise.pipeline.asked import AUTO, stages_from
 from shardwise.validation import convert
 
-RETRY_AFTER_S = "1"
 _QUESTIONS = (
     FrontierRequest, CurveRequest, PlanRequest, PricingRequest, QuoteRequest, CompareRequest,
 )  # fmt: skip
@@ -211,7 +211,8 @@ def job_answer(context: RequestContext, question: Question) -> Result:
         context.state.metrics.answers.labels(job.kind, "store").inc()
         return result
     result.status = 202
-    result.headers["Retry-After"] = RETRY_AFTER_S
+    ends_s = ends_in_s(context, job, result.document["queue"])
+    result.headers["Retry-After"] = retry_after([ends_s])
     if created:
         result.ring = [job.id]
         context.state.metrics.answers.labels(job.kind, "computed").inc()

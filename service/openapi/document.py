@@ -48,6 +48,7 @@ from shardwise.documents import (
     DOCUMENTS,
     CompareRequest,
     CurveRequest,
+    CurvesRequest,
     FrontierRequest,
     LaunchRequest,
     PlanRequest,
@@ -64,6 +65,7 @@ Route = dict[str, Any]
 REQUESTS = (
     FrontierRequest,
     CurveRequest,
+    CurvesRequest,
     PlanRequest,
     PricingRequest,
     QuoteRequest,
@@ -381,6 +383,15 @@ readyz = route(
     ],
 )
 metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, (429,))
+post_curves = route(
+    {
+        200: ("Every curve is known or refused", json_body("Curves")),
+        202: ("Some are being computed: ask again after Retry-After", json_body("Curves")),
+    },
+    CHANGES,
+    body=json_body("CurvesRequest"),
+    create=True,
+)
 post_allocation = route(
     {
         200: ("The allocation", json_body("Allocation")),

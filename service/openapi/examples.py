@@ -6,6 +6,12 @@ from typing import Any
 
 EXAMPLES: dict[str, Any] = {
     "FrontierRequest": {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 4},
+    "CurvesRequest": {
+        "questions": [
+            {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "counts": [1, 2, 4, 8]},
+            {"graph": "shipped:gpt2", "hardware": "dgx-v100-16gb", "max_gpus": 8},
+        ]
+    },
     "CurveRequest": {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 8},
     "WatchRequest": {
         "name": "vgg-on-v100",

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request, Response
 
 from service.edge.context import Handler, Result
 from service.edge.events import job_events
-from service.edge.http import call_of, read, write
+from service.edge.http import call_of, read, write, write_unless_cached
 from service.edge.state import state_of
+from service.handlers import bulk_curves
 from service.handlers import jobs as handlers
 from service.handlers.curve_query import get_curve
 from service.handlers.plan_export import wanted
@@ -37,12 +38,25 @@ def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
 
     if kind == "curve":
         router.add_api_route("", get_curve, methods=["GET"], **doc.get_curve)
+        _bulk_route(router)
     else:
         _list_route(router, kind)
     _job_routes(router, kind)
     if kind == "plan":
         _export_route(router)
     return router
+
+
+def _bulk_route(router: APIRouter) -> None:
+    @router.post("/bulk", summary="Ask for many curves", **doc.post_curves)
+    async def post_curves(request: Request) -> Response:
+        return await write_unless_cached(
+            request,
+            bulk_curves.known_curves,
+            bulk_curves.start_curves,
+            "curves.create",
+            parse=bulk_curves.parse_curves,
+        )
 
 
 def _export_route(router: APIRouter) -> None:

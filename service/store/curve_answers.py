@@ -98,7 +98,8 @@ def left_of(session: Session, tenant: str, question: Question) -> Question:
     left = [place for place in ids if place not in points or not points[place].is_known]
     if len(left) == len(ids):
         return question
-    return replace(question, document=only_places(question.document, left))
+    places = left or list(ids)[:1]
+    return replace(question, document=only_places(question.document, places))
 
 
 def so_far(session: Session, job: Job) -> bytes | None:

@@ -36,6 +36,7 @@ from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.pipelines.searched import check_of_kinds
 from shardwise.search.search import Infeasible, Search, Subject
+from shardwise.texts import counted
 
 _PER_COUNT = ("gpus", "nodes", "mesh")
 """Members of a heading that hold for one number of GPUs only."""
@@ -218,7 +219,7 @@ def part_within(
 
 def place_text(place: Devices, done: int, of: int) -> str:
     """Returns what is being computed, in words."""
-    what = f"{place} GPUs" if isinstance(place, int) else place
+    what = counted(place, "GPU") if isinstance(place, int) else place
     return f"{what} ({done + 1} of {of})"
 
 

@@ -251,6 +251,15 @@ class Calls:
         require_kind(document, "export")
         return read(document, Export)
 
+    def curves(self, questions: Sequence[Mapping[str, Any]]) -> Flow[Document]:
+        """Returns the states and answers of many curves, asked in one call."""
+        body = {"questions": [job_to_share(question) for question in questions]}
+        sources = [one.get(name) for one in questions for name in ("graph", "hardware")]
+        for request in uploads_of(sources):
+            yield from self.send(request)
+        request = post_json(path_of("curves", "bulk"), body)
+        return document_of((yield from asked(request, self.policy)))
+
     def allocate(
         self,
         jobs: Sequence[Mapping[str, Any]],
@@ -304,17 +313,26 @@ class Calls:
         try:
             return (yield from ask())
         except Missing:
-            uploads = [
-                upload_of_graph(source) if isinstance(source, Graph) else upload_of_hardware(source)
-                for source in sources
-                if isinstance(source, Graph)
-                or (isinstance(source, Hardware) and hardware_name(source) == source.id)
-            ]
+            uploads = uploads_of(sources)
             if not uploads:
                 raise
         for request in uploads:
             yield from self.send(request)
         return (yield from ask())
+
+
+def uploads_of(sources: Iterable[Any]) -> list[Request]:
+    """Returns the uploads of what is given as objects, each once; names are on the service."""
+    objects = {
+        source.id if isinstance(source, Hardware) else id(source): source
+        for source in sources
+        if isinstance(source, Graph)
+        or (isinstance(source, Hardware) and hardware_name(source) == source.id)
+    }
+    return [
+        upload_of_graph(source) if isinstance(source, Graph) else upload_of_hardware(source)
+        for source in objects.values()
+    ]
 
 
 def _or_captured(

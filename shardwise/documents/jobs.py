@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from shardwise.documents.curve import CurvePoint
+from shardwise.documents.curve import Curve, CurvePoint
+from shardwise.documents.problems import Problem
 
 JobKind = Literal["frontier", "curve", "plan", "pricing", "quote", "compare"]
 JobActive = Literal["queued", "running"]
@@ -63,7 +64,7 @@ class Job(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.job/1"
     result: dict[str, Any] | UnsetType = UNSET
     priority: int | UnsetType = UNSET
     queue: QueuePlace | UnsetType | None = UNSET
-    so_far: dict[str, Any] | UnsetType = UNSET
+    so_far: Curve | UnsetType = UNSET
     points: list[CurvePoint] | UnsetType = UNSET
 
 
@@ -94,6 +95,24 @@ class Pending(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pe
     """The jobs that an answer waits for."""
 
     waiting_for: list[Job]
+
+
+class CurveItem(msgspec.Struct, frozen=True):
+    """The state of one curve of many: with its `result`, the `job` that computes it, or why it was
+    refused or failed."""
+
+    state: JobState
+    etag: str | UnsetType = UNSET
+    result: Curve | UnsetType = UNSET
+    job: Job | UnsetType = UNSET
+    so_far: Curve | UnsetType = UNSET
+    error: Problem | UnsetType = UNSET
+
+
+class Curves(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curves/1"):
+    """Many curves, in the order of their questions."""
+
+    items: list[CurveItem]
 
 
 class AllocatedJob(msgspec.Struct, frozen=True):

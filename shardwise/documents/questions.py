@@ -107,6 +107,10 @@ Schedules: TypeAlias = Annotated[
 """How the stages of a pipeline may run micro-batches."""
 
 
+MOST_QUESTIONS = 100
+"""Curves of one bulk call."""
+
+
 class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/frontiers`. With `stages` the answer has `pipelines` beside its points."""
 
@@ -138,6 +142,12 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     schedules: Schedules = []
     counts: Counts = []
     space: str = "any"
+
+
+class CurvesRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/curves/bulk`: the curves of many jobs."""
+
+    questions: Annotated[list[CurveRequest], msgspec.Meta(min_length=1, max_length=MOST_QUESTIONS)]
 
 
 class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):

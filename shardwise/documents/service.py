@@ -21,6 +21,7 @@ SERVICE_DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "accuracy": launches.Accuracy,
     "agent": launches.Agent,
     "allocation": jobs.Allocation,
+    "curves": jobs.Curves,
     "assignment": launches.Assignment,
     "audit": administration.AuditLine,
     "graph": stored.Graph,

@@ -91,6 +91,7 @@ const Plots = (() => {
       return Plotly.react(place, traces, layout(box.checked ? logarithmic(traces, more) : more), config);
     };
     window.addEventListener("themechange", all);
+    window.addEventListener("growth", all);
     box.addEventListener("change", all);
     return all();
   };

@@ -42,6 +42,7 @@
     document.getElementById("words").textContent = wordsOf(job);
     place.textContent = placeOf(job);
     place.hidden = !place.textContent;
+    if (job.points) window.dispatchEvent(new CustomEvent("points", { detail: job.points }));
     // Announced to screen readers now and then, not at every step.
     if (Date.now() - spoken > 5000) {
       spoken = Date.now();

@@ -129,8 +129,16 @@ def curve_context(result: dict[str, Any]) -> dict[str, Any]:
         "samples": any(point.get("samples_per_s") is not None for point in points),
         "bundles": "bundles" in result,
         "prices": any(point.get("usd_per_hour") is not None for point in points),
-        "data": {"points": points, "time": time},
+        "missing": result.get("missing", []),
+        "scales": any(point.get("efficiency") is not None for point in points),
+        "data": {"points": points, "time": time, "most": result.get("max_gpus", 0)},
     }
+
+
+def growing_curve(job: dict[str, Any]) -> dict[str, Any]:
+    """Returns the curve of a job that is computed, as far as it is known."""
+    overlap = job["question"].get("options", {}).get("overlap", False)
+    return curve_context({"points": [], "overlap": overlap, **job.get("so_far", {})})
 
 
 def _curve_rows(

@@ -19,8 +19,16 @@ from service.handlers import jobs as handlers
 from service.page.elsewhere import elsewhere, file_of_question, server_of
 from service.page.inner import as_json, page_call, read, send
 from service.page.render import in_thread, redirect, respond
-from service.page.views.answers import shown_as
-from service.page.views.job_rows import about, choices, form_address, graph_names, rows_of, waiting
+from service.page.views.answers import growing_curve, shown_as
+from service.page.views.job_rows import (
+    ACTIVE,
+    about,
+    choices,
+    form_address,
+    graph_names,
+    rows_of,
+    waiting,
+)
 from service.page.views.nothing_fits import attempts
 from service.questions.question import INFEASIBLE_SCHEMA
 from shardwise.documents.questions import COLLECTIONS
@@ -74,6 +82,8 @@ async def show(request: Request, job_id: str) -> Response:
         "choices": choices(job),
     }
     if job["state"] != "done":
+        if job["kind"] == "curve" and job["state"] in ACTIVE:
+            shared["growing"] = await in_thread(request, growing_curve, job)
         return await respond(request, "job.html", waiting=waiting(job), **shared)
     result = job.pop("result")
     ask = partial(elsewhere, job_id=job_id, server=server_of(request))

@@ -393,6 +393,15 @@ class Client(LaunchMethods, AdministrationMethods):
             )
         )  # fmt: skip
 
+    def curves(self, questions: Sequence[Mapping[str, Any]]) -> Document:
+        """Returns the states and answers of many curves, `shardwise.curves/1`, without waiting.
+
+        A question has `graph`, `hardware` and `max_gpus`, `counts` or `bundles`, and what else a
+        curve takes; graphs and profiles that are objects are uploaded first. Asking again goes on
+        with what is not known.
+        """
+        return self._run(self._calls.curves(questions))
+
     def allocate(
         self,
         jobs: Sequence[Mapping[str, Any]],

@@ -15,9 +15,12 @@ from harness.answers import curve
 from harness.service.curve_jobs import CurveJobs
 from harness.service.service_harness import children, command_of, wait_until
 from harness.service.steps import HARDWARE, mlp
+from service.base.settings import Settings
 from service.questions.question import Question
 from service.store.curve_answers import goes_on
 from service.store.database import Database
+from service.store.graphs import delete_graph
+from service.store.retention import throw_away
 from shardwise.hardware import load_hardware
 
 SOLVER, WORKER = "solver", "worker"
@@ -182,3 +185,21 @@ def test_a_curve_is_cancelled_between_two_counts(jobs: CurveJobs) -> None:
     solving.join()
     assert jobs.job(job_id).state == "cancelled"
     assert jobs.known(question)
+
+
+def test_points_are_deleted_by_age_by_size_and_with_their_graph(jobs: CurveJobs) -> None:
+    question = jobs.question(4)
+    jobs.ask(question)
+    assert jobs.worker().solve_next() == "done"
+    jobs.fail_points(jobs.question(counts=[9]), [9], attempts=2)
+    throw_away(jobs.database, Settings())
+    assert sorted(jobs.known(question)) == [1, 2, 3, 4]
+    assert not jobs.attempts(jobs.question(counts=[9])), "it may be tried again"
+    size = min(len(content) for content in jobs.known(question).values())
+    whole = len(jobs.stored(question).content)
+    throw_away(jobs.database, Settings(max_result_bytes=whole + 2 * size))
+    assert len(jobs.known(question)) in (1, 2), "the oldest points go before answers"
+    assert jobs.answer(question)
+    with jobs.database.write() as session:
+        delete_graph(session, "t", jobs.graph)
+    assert not jobs.known(question)

@@ -29,6 +29,7 @@ from service.store.schema import migrate
 from service.store.tables import (
     Attained,
     Audit,
+    CurvePoint,
     GraphBlob,
     HardwareProfile,
     Job,
@@ -90,6 +91,11 @@ def fill(store: Database, tenant: str, rows: int = 3) -> str:
                    status=200)  # fmt: skip
         session.add(Watch(tenant_id=tenant, name="w", created_at=1.0, content_id="c",
                           graph_id="sha256:shared", hardware="h", max_gpus=1))  # fmt: skip
+        session.add(
+            CurvePoint(tenant_id=tenant, point_id="sha256:p", graph_id="sha256:shared",
+                       changed_at=1.0, content=b'{"points": []}', size_bytes=14,
+                       job_id="j", lease_token="secret-lease")
+        )  # fmt: skip
         reserve(session, tenant, "once", "hash")
         session.add(
             LoginSession(id=f"hash of {tenant}", tenant_id=tenant, subject="ada", name="Ada",
@@ -250,7 +256,7 @@ def test_the_archive_has_all_of_a_tenant_and_no_secret(store: Database) -> None:
     files = read_files(b"".join(tar_gz(tenant_files(store, "mine"), 1.0)))
     counts = json.loads(files["end.json"])["rows"]
     assert counts == {
-        "graphs": 4, "hardware": 3, "jobs": 4, "results": 3, "watches": 1, "agents": 1,
+        "graphs": 4, "hardware": 3, "jobs": 4, "results": 3, "points": 1, "watches": 1, "agents": 1,
         "launches": 3, "assignments": 1, "runs": 3, "audit": 3, "keys": 2, "logs": 3, "webhooks": 1,
     }  # fmt: skip
     assert json.loads(files["manifest.json"])["tenant"] == "mine"

@@ -120,7 +120,9 @@ def test_every_point_has_a_row_and_its_own_plan(page: Page, service: Service) ->
 def test_progress_is_watched_and_cancelled(visit: Callable[..., Page]) -> None:
     page = visit()
     job = ask(page, "curve", graph="shipped:llama-8b", gpus=512)
-    expect(page.locator("#words")).to_contain_text("of 512 GPUs")
+    expect(page.locator("#words")).to_contain_text("of 512)")
+    expect(page.locator("#known")).to_contain_text("1, 2, 4")
+    expect(page.locator("#plot[data-drawn=yes]")).to_be_visible()
     expect(page.locator("#bar")).not_to_have_js_property("value", 0)
     expect(page.get_by_role("progressbar")).to_be_visible()
     expect(page.locator("#told")).to_contain_text("running")

@@ -1,0 +1,48 @@
+"""The points of a curve that a stream of events has not sent yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from service.edge.state import State
+from service.questions.curves import point_ids
+from service.store.curve_answers import CURVE
+from service.store.curve_points import contents_of
+from service.store.question_blobs import whole_question
+from service.store.tables import Job
+from shardwise.documents.questions import Devices
+
+
+class _Part(msgspec.Struct):
+    """The curve of one point; its other members are skipped."""
+
+    points: list[msgspec.Raw]
+
+
+class NewPoints:
+    """What one stream of a job has sent of its curve."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._left: dict[Devices, str] | None = None
+
+    async def of(self, job: Job) -> dict[str, Any]:
+        """Returns the member of the job's event that has its new points; none without any."""
+        if job.kind != CURVE or self._left == {}:
+            return {}
+        points = await self._state.pools.reads.run(job.tenant_id, self._read, job)
+        return {"points": points} if points else {}
+
+    def _read(self, job: Job) -> list[msgspec.Raw]:
+        with self._state.database.read() as session:
+            if self._left is None:
+                self._left = point_ids(whole_question(session, job))
+            contents = contents_of(session, job.tenant_id, self._left)
+        self._left = {place: of for place, of in self._left.items() if place not in contents}
+        return [
+            point
+            for content in contents.values()
+            for point in msgspec.json.decode(content, type=_Part).points
+        ]
