@@ -61,7 +61,6 @@ def curve_table(document: Curve, recompute: str) -> None:
                 gap_text(point.gap if point.pipeline is UNSET else None),
                 _scaling_text(point),
                 *((_pipeline_text(point),) if piped else ()),
-                (point.label or "-") if point.pipeline is UNSET else "-",
                 "" if best == point.gpus else f"{best} are faster",
             )
         )
@@ -79,7 +78,6 @@ def curve_table(document: Curve, recompute: str) -> None:
                 "gap",
                 "of linear",
                 *(("pipeline, micro-batches",) if piped else ()),
-                "strategy",
                 "reason",
             ),
             rows,

@@ -71,11 +71,11 @@ def test_a_curve_of_replayed_steps_has_no_sum(
     monkeypatch.setenv("COLUMNS", "100")
     curve_table(replayed_curve(), "never")
     assert _rows(capsys.readouterr().out, "GPUs")[:2] == [
-        "GPUs nodes step samples/s peak GiB gap of linear strategy reason",
-        "1 1 1 s 64.0 2.00 25.0% - -",
+        "GPUs nodes step samples/s peak GiB gap of linear reason",
+        "1 1 1 s 64.0 2.00 25.0% -",
     ]
     curve_table(replace(replayed_curve(), overlap=False), "never")
     assert _rows(capsys.readouterr().out, "GPUs")[:2] == [
-        "GPUs nodes time overlapped samples/s peak GiB gap of linear strategy reason",
-        "1 1 1.25 s 1 s 64.0 2.00 25.0% - -",
+        "GPUs nodes time overlapped samples/s peak GiB gap of linear reason",
+        "1 1 1.25 s 1 s 64.0 2.00 25.0% -",
     ]

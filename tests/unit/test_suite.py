@@ -58,6 +58,13 @@ PROMISES: dict[str, tuple[str, ...]] = {
         SERVICE + "test_refused_writes.py::test_a_broker_that_refuses_writes",
         SERVICE + "test_leases.py::test_a_worker_that_lost_its_lease_writes_nothing",
     ),
+    "a curve keeps each count that it knows, and computes it once": (
+        SERVICE + "test_curve_points.py::"
+        "test_a_curve_whose_workers_are_killed_computes_each_count_once",
+        SERVICE + "test_curve_points.py::test_questions_that_overlap_share_their_counts",
+        SERVICE + "test_curve_points.py::test_a_limit_of_the_job_ends_it_with_what_is_known",
+        SERVICE + "test_growing_curves.py::test_a_curve_that_is_computed_shows_what_is_known",
+    ),
     "the same question is computed once and cached with an ETag": (
         SERVICE + "test_end_to_end.py::test_a_hundred_at_once_cost_one_computation",
         SERVICE + "test_end_to_end.py::test_a_curve_by_query",
