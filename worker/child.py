@@ -7,8 +7,8 @@ JSON: `{"stage", "progress"}` and at last one of `{"answer": BYTES}` followed by
 at any moment.
 
 Of a curve it computes the points that the parent names, in lines of JSON `{"place", "done", "of"}`.
-It says for each `{"point": BYTES}` followed by that many bytes, or `{"unknown": REASON}`; the
-parent ends it.
+It says for each `{"point": BYTES}` followed by that many bytes, or `{"unknown": FAILURE}`;
+the parent ends it.
 """
 
 from __future__ import annotations

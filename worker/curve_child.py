@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from service.base.problems import failure, failure_of
 from service.questions.curves import curve_question_of
 from service.questions.search_options import options_from_document
 from shardwise.advise.count_limit import TooLong
@@ -55,10 +56,13 @@ def compute_points(
         try:
             part = part_within(question, turn.place, one, request["count_s"])
             go_on(one, text, 1.0)  # a search that was cancelled may have returned what it had
-        except (TooLong, SolverError) as reason:
-            say(out, {"unknown": str(reason)})
+        except TooLong as reason:
+            say(out, {"unknown": failure("time-limit", str(reason))})
+        except SolverError as error:
+            say(out, {"unknown": failure_of(error)})
         except MemoryError:
-            say(out, {"unknown": f"more than {request['memory_bytes']} bytes were needed"})
+            text = f"more than {request['memory_bytes']} bytes were needed"
+            say(out, {"unknown": failure("memory-limit", text)})
         else:
             content = msgspec.json.encode(part)
             say(out, {"point": len(content)})

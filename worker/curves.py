@@ -47,6 +47,7 @@ COUNT_SHARE = 0.25
 """The part of a job's time that one point may take, where no setting says otherwise."""
 
 INVALID = failure("invalid", "")["type"]
+NOTHING_KNOWN = "no count became known"
 WAITING = "waiting for counts that another question computes"
 
 
@@ -60,11 +61,15 @@ class CurveChild:
 
     It begins one point after another, stores what the child says of each, and leaves alone what
     another job computes. A point that cannot be stored now is stored later: the database may be
-    away for a while. `start` starts the child once there is something to compute.
+    away for a while. `start` starts the child once there is something to compute. The last of
+    `max_attempts` in vain computes nothing, if anything is known: it ends with that.
     """
 
-    def __init__(self, database: Database, claim: Claim, start: Callable[[], Child]) -> None:
+    def __init__(
+        self, database: Database, claim: Claim, start: Callable[[], Child], max_attempts: int
+    ) -> None:
         self._database = database
+        self._is_last = 0 < claim.in_vain >= max_attempts - 1
         self._claim = claim
         self._ids = point_ids(claim.question)
         self._start = start
@@ -72,6 +77,7 @@ class CurveChild:
         self._tried: set[Devices] = set()
         self._place: Devices | None = None
         self._said: PointKnown | PointUnknown | None = None
+        self._failure = failure("worker-lost", NOTHING_KNOWN)
         self._look_at = 0.0
         self._cancelled = False
 
@@ -122,7 +128,7 @@ class CurveChild:
         # What is wrong with the question fails the job; any other failure is of this point.
         if isinstance(event, Failed) and event.error["type"] != INVALID:
             self.kill()
-            return PointUnknown(str(event.error["detail"]))
+            return PointUnknown(event.error)
         return None
 
     def _take_turn(self) -> Event | None:
@@ -132,7 +138,8 @@ class CurveChild:
                 return Stopped()  # the lease is lost, and nothing will be recorded
             points = points_of(session, self._claim.tenant_id, self._ids)
             following = Next(None)
-            if not self._cancelled:
+            hopeless = self._is_last and any(point.is_known for point in points.values())
+            if not (self._cancelled or hopeless):
                 following = begin_next(session, self._claim, self._ids, self._tried)
         self._said, self._place = None, following.place
         if self._cancelled:
@@ -146,7 +153,10 @@ class CurveChild:
         if following.others:
             self._look_at = monotonic() + LOOK_AGAIN_S
             return Progress(WAITING, done / of)
-        return self._answer(failure("time-limit", "no count became known"))
+        if hopeless:
+            text = f"{self._claim.in_vain} workers ended before another count was known"
+            return self._answer(failure("worker-lost", text))
+        return self._answer(self._failure)
 
     def _store(self, session: Session) -> bool:
         """Returns False if the lease is lost."""
@@ -155,7 +165,8 @@ class CurveChild:
         point_id = self._ids[self._place]
         if isinstance(self._said, PointKnown):
             return keep(session, self._claim, point_id, self._said.content)
-        leave_out(session, self._claim, point_id, self._said.reason)
+        self._failure = self._said.error
+        leave_out(session, self._claim, point_id, str(self._said.error["detail"]))
         return True
 
     def _answer(self, error: dict[str, Any]) -> End:
@@ -164,9 +175,7 @@ class CurveChild:
             reasons = reasons_of(points_of(session, self._claim.tenant_id, self._ids))
             contents = contents_of(session, self._claim.tenant_id, self._ids)
         if not contents:
-            named = "; ".join(f"{place}: {text}" for place, text in list(reasons.items())[:3])
-            detail = "; ".join(filter(None, (str(error["detail"]), named)))
-            return Failed({**error, "detail": detail})
+            return Failed(error)
         missing = dict.fromkeys(self._ids, str(error["detail"])) | reasons
         curve = assembled_curve(self._claim.question, contents, missing)
         return Answered(msgspec.json.encode(curve), None)

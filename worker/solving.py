@@ -75,9 +75,9 @@ class PointKnown:
 
 @dataclass(frozen=True)
 class PointUnknown:
-    """A point of a curve that met a limit."""
+    """A point of a curve that met a limit, as a job that failed would have it."""
 
-    reason: str
+    error: dict[str, Any]
 
 
 End = Answered | Failed | Stopped | Lost

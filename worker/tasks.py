@@ -211,7 +211,8 @@ class Worker:
         question, threads = claim.question, self.threads
         start = partial(Child, question, graph, int(memory), threads, gives_way, count_s)
         of_curve = claim.kind == "curve"
-        child = CurveChild(self.database, claim, start) if of_curve else start()
+        most = self.settings.max_attempts
+        child = CurveChild(self.database, claim, start, most) if of_curve else start()
         try:
             event = self._attend(claim, child)
         finally:

@@ -137,6 +137,11 @@ class CurveJobs:
         words = [sys.executable, "-c", WORKER, url, msgspec.json.encode(self.quick).decode()]
         return subprocess.Popen(words)
 
+    def use_attempts(self, job_id: str, attempts: int) -> None:
+        """Makes as if so many workers had ended while they computed a job."""
+        with self.database.write() as session:
+            session.get_one(Job, job_id).attempts = attempts
+
     def fail_points(self, question: Question, places: Sequence[int], attempts: int) -> None:
         """Stores points that were begun so often and never became known."""
         ids = point_ids(question.document)

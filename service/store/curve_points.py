@@ -2,7 +2,8 @@
 
 A point belongs to no job. Any job whose curve has it takes what is known, and begins what is
 neither known nor being computed: two curves that overlap compute each count once. A point that was
-begun `MOST_ATTEMPTS` times and never became known is left out, until its row is forgotten.
+begun `MOST_ATTEMPTS` times and never became known is left out, until its row is forgotten, of
+curves of which some other point is known.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Point:
     is_held: bool
 
     @property
-    def given_up(self) -> bool:
-        """Whether it is left out."""
+    def is_worn(self) -> bool:
+        """Whether it was begun in vain too often."""
         return not self.is_known and not self.is_held and self.attempts >= MOST_ATTEMPTS
 
 
@@ -85,16 +86,23 @@ def reasons_of(points: Mapping[Devices, Point]) -> dict[Devices, str]:
     return {
         place: one.reason or lost
         for place, one in points.items()
-        if not one.is_known and (one.reason is not None or one.given_up)
+        if not one.is_known and (one.reason is not None or one.is_worn)
     }
 
 
 def can_go_on(points: Mapping[Devices, Point], ids: Ids) -> bool:
     """Returns whether some point is not known that may still be computed."""
+    left_out = _left_out(points)
     return any(
-        place not in points or not (points[place].is_known or points[place].given_up)
-        for place in ids
+        place not in left_out and not (place in points and points[place].is_known) for place in ids
     )
+
+
+def _left_out(points: Mapping[Devices, Point]) -> set[Devices]:
+    """Returns the points that are not begun again; of a curve without a known one none."""
+    if not any(one.is_known for one in points.values()):
+        return set()
+    return {place for place, one in points.items() if one.is_worn}
 
 
 def begin_next(session: Session, claim: Claim, ids: Ids, tried: set[Devices]) -> Next:
@@ -105,14 +113,12 @@ def begin_next(session: Session, claim: Claim, ids: Ids, tried: set[Devices]) ->
     points = points_of(session, claim.tenant_id, ids)
     order = [place for place in computing_order(ids) if place not in tried]
     order.sort(key=lambda place: points[place].attempts if place in points else 0)
-    others = False
+    others, left_out = False, _left_out(points)
     for place in order:
         point = points.get(place)
-        if point is not None and (point.is_known or point.given_up):
+        if place in left_out or (point is not None and point.is_known):
             continue
         if (point is None or not point.is_held) and _begin(session, claim, ids[place]):
-            if point is None or point.attempts == 0:
-                _forgive(session, claim)
             return Next(place)
         others = True
     return Next(None, others)
@@ -177,7 +183,6 @@ def _begin(session: Session, claim: Claim, point_id: str) -> bool:
             CurvePoint.tenant_id == claim.tenant_id,
             CurvePoint.point_id == point_id,
             CurvePoint.content.is_(None),
-            CurvePoint.attempts < MOST_ATTEMPTS,
             ~_held(),
         )
         .values(attempts=CurvePoint.attempts + 1, reason=None, changed_at=now(), **lease)

@@ -50,6 +50,8 @@ class Claim:
     limits: dict[str, Any]
     cost_s: float
     gave_way: bool = False
+    in_vain: int = 0
+    """Attempts before this one since the job last got on."""
 
 
 def _expired() -> ColumnElement[bool]:
@@ -103,6 +105,7 @@ def claim_next(
         tenant.limits,
         job.cost_s,
         job.gave_way,
+        job.attempts - job.forgiven - 1,
     )
     charge(session, claim.tenant_id, claim.cost_s, weight_of(claim.limits))
     return claim

@@ -25,9 +25,9 @@ from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
-from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits
+from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits, missing_texts
 from shardwise.documents.questions import Devices
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import USUAL, Bundle, Hardware, parse_bundles, usual_bundles
 from shardwise.hardware.groups import groups_in_words
@@ -40,6 +40,9 @@ from shardwise.texts import counted
 
 _PER_COUNT = ("gpus", "nodes", "mesh")
 """Members of a heading that hold for one number of GPUs only."""
+
+STOPPED = "stopped"
+"""Why counts are missing that were not computed when the caller cancelled."""
 
 CountSearch = Callable[
     [Subject, Hardware, int, Options, Progress, PipelinePoints | None],
@@ -88,7 +91,8 @@ def curve(
     count alone when it is known. Counts of the `known` curves, which must have been computed for
     the same graph, profile and options, are not computed again; `BadInput` for another graph or
     profile. A count that takes more than `count_limit_s` seconds is `missing`, and the next one is
-    computed.
+    computed. Raises `Cancelled` if `progress` returns False before any count is known; later the
+    others are missing.
     """
     question = curve_question(
         graph,
@@ -196,12 +200,16 @@ def compute_curve(
     for place in waiting:
         done = len(parts) + len(missing)
         text = place_text(place, done, len(question.places))
-        one = point_progress(progress, text, done, len(question.places))
         try:
+            one = point_progress(progress, text, done, len(question.places))
             parts[place] = part_within(question, place, one, count_limit_s)
         except TooLong as reason:
             missing[place] = str(reason)
             continue
+        except Cancelled:
+            if not parts:
+                raise
+            return question.assembled(parts, dict.fromkeys(waiting, STOPPED) | missing)
         if on_point is not None:
             on_point(parts[place])
     return question.assembled(parts, missing)
@@ -243,7 +251,7 @@ def require_some_fit(curve: Curve) -> None:
     """Raises `Infeasible` with the first reasons if a curve has no count that fits."""
     if not any(fits(point) for point in curve.points):
         reasons = [run.reason for run in curve.does_not_fit or ()]
-        reasons += [f"{one.bundle or one.gpus} GPUs: {one.reason}" for one in curve.missing or ()]
+        reasons += missing_texts(curve)
         raise Infeasible(f"nothing fits: {'; '.join(reasons[:3])}")
 
 

@@ -21,7 +21,16 @@ from shardwise.cli.arguments import (
     options_from,
     search_options,
 )
-from shardwise.cli.output import emit, progress, proven, say, stop_if_cancelled, table, warn
+from shardwise.cli.output import (
+    INTERRUPTED,
+    emit,
+    progress,
+    proven,
+    say,
+    stop_if_cancelled,
+    table,
+    warn,
+)
 from shardwise.cli.stages import Stages, with_stages
 from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
 from shardwise.documents import Curve, Frontier, FrontierPoint
@@ -241,7 +250,7 @@ def curve(
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
-    from shardwise.advise.curve import places_of_curve
+    from shardwise.advise.curve import STOPPED, places_of_curve
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
@@ -293,6 +302,8 @@ def curve(
     else:
         warn(document.warnings)
         curve_table(document, options.recomputation)
+    if any(one.reason == STOPPED for one in document.missing or ()):
+        raise click.exceptions.Exit(INTERRUPTED)
     if not any(fits(point) for point in document.points):
         raise click.exceptions.Exit(1)
 

@@ -20,6 +20,7 @@ from shardwise.documents.curve import (
     fastest_s,
     fastest_samples_per_s,
     fits,
+    missing_texts,
 )
 from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.documents.quote import (
@@ -92,11 +93,8 @@ def _scaling_text(point: CurvePoint) -> str:
 
 def _missing_lines(document: Curve) -> None:
     """Prints what is not known of a curve that met a limit, a line for each reason."""
-    by_reason: dict[str, list[str]] = {}
-    for one in document.missing or ():
-        by_reason.setdefault(one.reason, []).append(str(one.bundle or one.gpus))
-    for reason, names in by_reason.items():
-        say(f"not known: {', '.join(names)}: {reason}")
+    for text in missing_texts(document):
+        say(f"not known: {text}")
 
 
 def _pipeline_text(of: CurvePoint | OfferRow) -> str:

@@ -127,6 +127,14 @@ def counts_from(text: str, field: str = "counts") -> list[int]:
     return whole_numbers(text, field, "numbers of GPUs", "numbers from 1 on, such as 8,16,32,64")
 
 
+def missing_texts(curve: Curve) -> list[str]:
+    """Returns lines such as `16, 32: more than 600 s were needed`, one for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for one in curve.missing or ():
+        by_reason.setdefault(one.reason, []).append(str(one.bundle or one.gpus))
+    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+
+
 def fits(point: CurvePoint) -> bool:
     """Returns whether a strategy or a pipeline fits."""
     return point.feasible or point.pipeline is not UNSET

@@ -29,6 +29,7 @@ from shardwise.documents.curve import (
     fastest_s,
     fastest_samples_per_s,
     fits,
+    missing_texts,
 )
 from shardwise.documents.parallelism import text_of as strategy_text
 from shardwise.documents.pipeline_point import PipelinePoint, pipeline_text
@@ -104,6 +105,7 @@ def _curve(document: Curve) -> list[str]:
         peak = gib_with_unit(fastest_peak_bytes(point))
         rows.append(f"{where}: {seconds(step)} a step{rate}, {peak}{_piped(point.pipeline)}")
     misses = [range_text(run) for run in document.does_not_fit or ()]
+    misses += [f"not known: {text}" for text in missing_texts(document)]
     name, hardware = document.graph_name or "The job", document.hardware or "this hardware"
     counts = f"fits on {len(fitting)} of {len(document.points)} counts."
     return [f"{name} on {hardware}: {counts}", *_few(misses), *_few(rows)]

@@ -125,6 +125,17 @@ def test_a_limit_of_a_count_ends_its_search_but_no_cancellation() -> None:
         assert limited("", 0.0)
 
 
+def test_a_curve_that_is_stopped_has_what_was_known(eight: Curve) -> None:
+    seen, note = _counter()
+    some = advise.curve(GRAPH, V100, 8, progress=lambda *_: len(seen) < 3, on_point=note)
+    assert [point.gpus for point in some.points] == sorted(seen) == [1, 2, 4]
+    assert {one.gpus: one.reason for one in some.missing or ()} == dict.fromkeys(
+        (3, 5, 6, 7, 8), "stopped"
+    )
+    whole = advise.curve(GRAPH, V100, 8, known=[some])
+    assert _document(whole) == _document(eight)
+
+
 def test_a_trainer_has_a_curve_of_its_own_strategies(eight: Curve) -> None:
     torchtitan = curve_for(GRAPH, V100, counts=[2, 4], trainer="torchtitan")
     assert torchtitan.space == "torchtitan"

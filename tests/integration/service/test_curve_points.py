@@ -24,6 +24,10 @@ from service.store.retention import throw_away
 from shardwise.hardware import load_hardware
 
 SOLVER, WORKER = "solver", "worker"
+LIMITS: list[tuple[dict[str, Any], str]] = [
+    ({"count_time_s": 1e-9}, "time-limit"),
+    ({"solve_memory_bytes": 200 * 2**20}, "memory-limit"),
+]
 
 
 @pytest.fixture
@@ -143,21 +147,44 @@ def test_a_limit_of_the_job_ends_it_with_what_is_known(
 
 
 def test_a_count_that_takes_too_long_is_left_out_and_the_others_are_not(jobs: CurveJobs) -> None:
-    question = jobs.question(counts=[1, 2, 4])
+    question = jobs.question(counts=[1, 2])
+    for attempt, (limit, slug) in enumerate(LIMITS, start=1):
+        job_id = jobs.ask(question)
+        assert jobs.worker(**limit).solve_next() == "failed"
+        assert (jobs.job(job_id).error or {})["type"].endswith(slug)
+        assert jobs.attempts(question) == {1: attempt, 2: attempt}, "one did not end the other"
     jobs.ask(question)
-    assert jobs.worker(count_time_s=1e-9).solve_next() == "failed"
-    assert jobs.attempts(question) == {1: 1, 2: 1, 4: 1}
+    assert jobs.worker().solve_next() == "done"
+    assert 1 in jobs.known(question), "a curve of which nothing is known is tried again"
     jobs.fail_points(jobs.question(counts=[3]), [3], attempts=2)
-    both = jobs.question(counts=[2, 3])
+    both = jobs.question(counts=[1, 3])
     jobs.ask(both)
     assert jobs.worker().solve_next() == "done"
     answer = jobs.answer(both)
-    assert [point["gpus"] for point in answer["points"]] == [2]
+    assert [point["gpus"] for point in answer["points"]] == [1]
     (missing,) = answer["missing"]
     assert missing["gpus"] == 3
     assert missing["reason"] == "2 workers ended while they computed it"
     first = jobs.ask(both)
     assert jobs.job(first).state == "done", "what was left out is not begun again"
+
+
+def test_a_curve_whose_workers_end_in_vain_ends_with_what_is_known(jobs: CurveJobs) -> None:
+    known, whole = jobs.question(2), jobs.question(4)
+    jobs.ask(known)
+    assert jobs.worker().solve_next() == "done"
+    job_id = jobs.ask(whole)
+    jobs.use_attempts(job_id, 2)
+    assert jobs.worker().solve_next() == "done"
+    assert set(jobs.attempts(whole)) == {1, 2}, "the last attempt begins nothing"
+    answer = jobs.answer(whole)
+    assert [point["gpus"] for point in answer["points"]] == [1, 2]
+    assert {one["reason"] for one in answer["missing"]} == {
+        "2 workers ended before another count was known"
+    }
+    jobs.ask(whole)
+    assert jobs.worker().solve_next() == "done"
+    assert "missing" not in jobs.answer(whole)
 
 
 def test_a_worker_that_stops_uses_up_no_attempt_of_a_count(jobs: CurveJobs) -> None:
