@@ -85,6 +85,10 @@ BODIES: dict[str, tuple[Any, ...]] = {
         {**THEIR_HARDWARE, "gpus": 1, "configuration": "{}"},
     ),
     "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
+    "/v1/curves/bulk": (
+        {"questions": [{**ASK, "max_gpus": 2}]},
+        {"questions": [{**THEIR_HARDWARE, "max_gpus": 2}]},
+    ),
     "/v1/quotes": ({"graph": "{graph}"},),
     "/v1/comparisons": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
     "/v1/watches": (
