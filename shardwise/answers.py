@@ -248,7 +248,7 @@ def curve(
     if space != ANY:
         if stages is None or set(stages) != set(NO_STAGES):
             check_asked(objective=FASTEST[0], space=space)
-        ask = partial(curve_for, trainer=space)
+        ask = partial(curve_for, trainer=space, given=choices)
     answer = ask(
         _graph(graph),
         _hardware(hardware),

@@ -37,7 +37,7 @@ PLACES = ("graph", "hardware", "memory_limit_bytes", "memory_headroom", "search_
 _NUMBERS = ("max_configurations", "time_limit_s")
 """Options whose values are numbers here; those of others are names."""
 
-_LISTS = ("bundles", "offers", "file")
+_LISTS = ("bundles", "counts", "offers", "file")
 _COUNTS = ("gpus", "max_gpus", "max_instances", "proposals", "combine")
 _CHOICES = ("objective", "space", "stages", "schedules", "gpus")
 
@@ -59,6 +59,8 @@ def size_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> Size:
         "hardware": _text(question.get("hardware_id")),
     }
     size |= {name: float(len(question[name])) for name in _LISTS if question.get(name)}
+    if named := question.get("counts"):
+        size["max_gpus"] = float(max(named))
     size |= {n: _text(question[n]) for n in _CHOICES if isinstance(question.get(n), str | list)}
     size |= {n: float(question[n]) for n in _COUNTS if isinstance(question.get(n), int)}
     return size

@@ -16,6 +16,7 @@ from shardwise.cli.arguments import (
     GPUS,
     OFFERS,
     SUM,
+    given_options,
     graph_of_question,
     json_option,
     options_from,
@@ -279,7 +280,8 @@ def curve(
             from shardwise.trainers.curve import check_curve, curve_for
 
             check_curve(space, places, options)
-            ask = partial(curve_for, trainer=space, count_limit_s=count_limit)
+            given = given_options(search)
+            ask = partial(curve_for, trainer=space, given=given, count_limit_s=count_limit)
             ask = partial(advise.curve, space=space) if server else ask
         document = ask(
             graph_of_question(graph, server, listener),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.trainers.plan import check_options, fastest_of
 from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.stated import with_stated
 
 
 def curve_for(
@@ -33,17 +34,26 @@ def curve_for(
     trainer: str,
     counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
+    given: Collection[str] = (),
     count_limit_s: float | None = None,
     known: Iterable[Curve] = (),
     on_point: Callable[[Curve], None] | None = None,
 ) -> Curve:
     """Returns the curve of the strategies of a trainer, one of `SPACES`, as `advise.curve` does.
 
-    Raises `BadInput` for an unknown trainer and for what trainers do not take: devices of several
-    kinds, rules, sums.
+    The step is that of the program which the trainer runs, except for options `given` by name, as
+    in `shardwise.trainers.plan.plan_for`. Raises `BadInput` for an unknown trainer and for what
+    trainers do not take: devices of several kinds, rules, sums.
     """
     question = trainer_question(
-        graph, hardware, max_gpus, options, trainer=trainer, counts=counts, bundles=bundles
+        graph,
+        hardware,
+        max_gpus,
+        options,
+        trainer=trainer,
+        counts=counts,
+        bundles=bundles,
+        given=given,
     )
     return compute_curve(
         question, progress or quiet, count_limit_s=count_limit_s, known=known, on_point=on_point
@@ -59,8 +69,10 @@ def trainer_question(
     trainer: str,
     counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
+    given: Collection[str] = (),
 ) -> CurveQuestion:
     """Returns the question, to be computed in parts. Raises `BadInput` as `curve_for`."""
+    options = with_stated(options or Options(), space_of(trainer).implies, given)
     question = curve_question(graph, hardware, max_gpus, options, counts=counts, bundles=bundles)
     check_curve(trainer, question.places, question.options)
     return replace(question, of_count=partial(_trainer_point, trainer), space=trainer)

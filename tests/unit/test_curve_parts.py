@@ -137,7 +137,9 @@ def test_a_curve_that_is_stopped_has_what_was_known(eight: Curve) -> None:
 
 
 def test_a_trainer_has_a_curve_of_its_own_strategies(eight: Curve) -> None:
-    torchtitan = curve_for(GRAPH, V100, counts=[2, 4], trainer="torchtitan")
+    torchtitan = curve_for(
+        GRAPH, V100, counts=[2, 4], trainer="torchtitan", given=("framework", "kernels")
+    )
     assert torchtitan.space == "torchtitan"
     for point in torchtitan.points:
         (any_kind,) = [other for other in eight.points if other.gpus == point.gpus]
