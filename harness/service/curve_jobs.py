@@ -30,7 +30,6 @@ from shardwise.documents import CurveRequest
 from shardwise.hardware import load_hardware
 from worker.tasks import Worker
 
-TENANT = "t"
 WORKER = """
 import sys, time
 from service.base.settings import Settings
@@ -52,6 +51,7 @@ class CurveJobs:
     """A tenant with one graph, whose curves are asked and computed."""
 
     database: Database
+    tenant: str = "t"
     quick: dict[str, Any] = field(
         default_factory=lambda: {"lease_s": 1.0, "heartbeat_s": 0.1, "solve_threads": 1}
     )
@@ -60,9 +60,9 @@ class CurveJobs:
         upload = upload_of(mlp())
         self.graph = upload.id
         with self.database.write() as session:
-            make_tenant(session, TENANT)
-            room = Room(TENANT, Settings(), {})
-            add_graph(session, TENANT, upload.id, upload.canonical, upload.summary, room)
+            make_tenant(session, self.tenant)
+            room = Room(self.tenant, Settings(), {})
+            add_graph(session, self.tenant, upload.id, upload.canonical, upload.summary, room)
 
     def question(self, max_gpus: int | None = None, **more: Any) -> Question:
         """Returns the question of a curve."""
@@ -73,31 +73,31 @@ class CurveJobs:
         """Returns the id of the question's job, made if needed."""
         with self.database.write() as session:
             job, _ = find_or_make_job(
-                session, TENANT, question, max_queued=100, key_id=None, request_id="r", trace=None,
-                goes_on=lambda job: may_go_on(session, job, question),
+                session, self.tenant, question, max_queued=100, key_id=None, request_id="r",
+                trace=None, goes_on=lambda job: may_go_on(session, job, question),
             )  # fmt: skip
             return job.id
 
     def job(self, job_id: str) -> Job:
         """Returns a job's row."""
         with self.database.read() as session:
-            return find_job(session, TENANT, job_id)
+            return find_job(session, self.tenant, job_id)
 
     def known(self, question: Question) -> dict[Any, bytes]:
         """Returns the points of a question that are known."""
         with self.database.read() as session:
-            return contents_of(session, TENANT, point_ids(question.document))
+            return contents_of(session, self.tenant, point_ids(question.document))
 
     def attempts(self, question: Question) -> dict[Any, int]:
         """Returns how often each point of a question was begun."""
         with self.database.read() as session:
-            points = points_of(session, TENANT, point_ids(question.document))
+            points = points_of(session, self.tenant, point_ids(question.document))
         return {place: point.attempts for place, point in points.items()}
 
     def so_far(self, job_id: str) -> dict[str, Any] | None:
         """Returns the curve of a job that has not ended, as far as it is known."""
         with self.database.read() as session:
-            content = so_far(session, find_job(session, TENANT, job_id))
+            content = so_far(session, find_job(session, self.tenant, job_id))
         return None if content is None else msgspec.json.decode(content)
 
     def stored(self, question: Question) -> Stored:
@@ -117,14 +117,14 @@ class CurveJobs:
 
     def _stored(self, content_id: str) -> Stored:
         with self.database.read() as session:
-            stored = result_of(session, TENANT, content_id)
+            stored = result_of(session, self.tenant, content_id)
         assert stored is not None
         return stored
 
     def cancel(self, job_id: str) -> None:
         """Cancels a job."""
         with self.database.write() as session:
-            cancel_job(session, find_job(session, TENANT, job_id))
+            cancel_job(session, find_job(session, self.tenant, job_id))
 
     def worker(self, **settings: Any) -> Worker:
         """Returns a worker in this process."""
@@ -149,7 +149,7 @@ class CurveJobs:
             for place in places:
                 session.add(
                     CurvePoint(
-                        tenant_id=TENANT, point_id=ids[place], graph_id=self.graph,
+                        tenant_id=self.tenant, point_id=ids[place], graph_id=self.graph,
                         changed_at=0.0, attempts=attempts, size_bytes=0,
                     )
                 )  # fmt: skip

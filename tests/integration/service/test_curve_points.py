@@ -6,16 +6,19 @@ import os
 import signal
 import threading
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from harness.answers import curve
 from harness.service.curve_jobs import CurveJobs
 from harness.service.service_harness import children, command_of, wait_until
 from harness.service.steps import HARDWARE, mlp
 from service.base.settings import Settings
+from service.host.app import create_app
 from service.questions.question import Question
 from service.store.curve_answers import goes_on
 from service.store.database import Database
@@ -185,6 +188,38 @@ def test_a_curve_whose_workers_end_in_vain_ends_with_what_is_known(jobs: CurveJo
     jobs.ask(whole)
     assert jobs.worker().solve_next() == "done"
     assert "missing" not in jobs.answer(whole)
+
+
+def test_the_page_and_the_query_say_what_is_missing_and_go_on(
+    database: Database, tmp_path: Path
+) -> None:
+    jobs = CurveJobs(database, tenant="local")
+    whole = jobs.question(4)
+    for question, attempts in ((jobs.question(2), 0), (whole, 2)):
+        job_id = jobs.ask(question)
+        jobs.use_attempts(job_id, attempts)
+        assert jobs.worker().solve_next() == "done"
+    url = database.url.render_as_string(hide_password=False)
+    nowhere = "redis://127.0.0.1:1/0"
+    settings = Settings(database_url=url, redis_url=nowhere, data_dir=str(tmp_path))
+    query = {"graph": jobs.graph, "hardware": HARDWARE, "max_gpus": "4"}
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
+        assert "Not known: 3, 4 (2 workers ended" in client.get(f"/jobs/{job_id}").text
+        jobs.ask(whole)
+        going_on = client.get("/v1/curves", params=query)
+        assert going_on.status_code == 202
+        assert [point["gpus"] for point in going_on.json()["so_far"]["points"]] == [1, 2]
+        page = client.get(f"/jobs/{going_on.json()['id']}").text
+        assert '<span id="known">1, 2</span>' in page
+        jobs.fail_points(jobs.question(counts=[3, 4]), [3, 4], attempts=2)
+        assert jobs.worker().solve_next() == "done"
+        for _ in range(2):
+            final = client.get("/v1/curves", params=query)
+            assert final.status_code == 200, "nothing is left to try"
+            assert [one["gpus"] for one in final.json()["missing"]] == [3, 4]
+        throw_away(database, settings)
+        jobs.ask(whole)
+        assert client.get("/v1/curves", params=query).status_code == 202, "it is not cached"
 
 
 def test_a_worker_that_stops_uses_up_no_attempt_of_a_count(jobs: CurveJobs) -> None:
