@@ -3,6 +3,7 @@ one of its own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,12 +33,14 @@ from worker.tasks import Worker
 
 WORKER = """
 import sys, time
+from shardwise.child_process import die_with_parent
 from service.base.settings import Settings
 from service.edge.metrics import WorkerMetrics
 from service.store.database import Database
 from worker.tasks import Worker
 import msgspec
 
+die_with_parent(int(sys.argv[3]))
 settings = Settings(**msgspec.json.decode(sys.argv[2]))
 worker = Worker(settings, Database(sys.argv[1]), WorkerMetrics())
 while worker.solve_next() != "done":
@@ -53,7 +56,7 @@ class CurveJobs:
     database: Database
     tenant: str = "t"
     quick: dict[str, Any] = field(
-        default_factory=lambda: {"lease_s": 1.0, "heartbeat_s": 0.1, "solve_threads": 1}
+        default_factory=lambda: {"lease_s": 30.0, "heartbeat_s": 0.1, "solve_threads": 1}
     )
 
     def __post_init__(self) -> None:
@@ -134,7 +137,8 @@ class CurveJobs:
     def start_worker(self) -> subprocess.Popen[bytes]:
         """Returns a worker process that tries until it has computed a job."""
         url = self.database.url.render_as_string(hide_password=False)
-        words = [sys.executable, "-c", WORKER, url, msgspec.json.encode(self.quick).decode()]
+        quick = msgspec.json.encode(self.quick).decode()
+        words = [sys.executable, "-c", WORKER, url, quick, str(os.getpid())]
         return subprocess.Popen(words)
 
     def use_attempts(self, job_id: str, attempts: int) -> None:

@@ -57,6 +57,7 @@ def _solver_of(
 
 def test_a_curve_whose_workers_are_killed_computes_each_count_once(jobs: CurveJobs) -> None:
     """More kills than a job has attempts: each count that becomes known forgives those before."""
+    jobs.quick["lease_s"] = 2.0
     question = jobs.question(40)
     job_id = jobs.ask(question)
     kept: dict[Any, bytes] = {}
@@ -84,15 +85,21 @@ def test_a_curve_whose_workers_are_killed_computes_each_count_once(jobs: CurveJo
 
 
 def test_questions_that_overlap_share_their_counts(jobs: CurveJobs) -> None:
-    first, second = jobs.question(6), jobs.question(counts=[2, 4, 6, 8])
-    for question in (first, second):
-        jobs.ask(question)
-    threads = [threading.Thread(target=jobs.worker().solve_next) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    first, second = jobs.question(counts=[2, 4]), jobs.question(counts=[2, 4, 8])
+    jobs.ask(first)
+    solving = [threading.Thread(target=jobs.worker().solve_next)]
+    solving[0].start()
+    [solver] = wait_until(lambda: solver_pids_of(os.getpid()), "a solver has begun with 2 GPUs")
+    os.kill(solver, signal.SIGSTOP)
+    jobs.ask(second)
+    solving.append(threading.Thread(target=jobs.worker().solve_next))
+    solving[1].start()
+    wait_until(lambda: jobs.known(second).keys() == {4, 8}, "the other has computed the rest")
+    assert jobs.attempts(second)[2] == 1, "and leaves alone what is being computed"
+    os.kill(solver, signal.SIGCONT)
+    for thread in solving:
         thread.join()
-    assert set(jobs.attempts(first).values()) == set(jobs.attempts(second).values()) == {1}
+    assert jobs.attempts(second) == {2: 1, 4: 1, 8: 1}
     points = {point["gpus"]: point["plan_id"] for point in jobs.answer(first)["points"]}
     for point in jobs.answer(second)["points"]:
         assert points.get(point["gpus"], point["plan_id"]) == point["plan_id"]
