@@ -9,6 +9,7 @@ the last one.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -76,13 +77,14 @@ async def _stream(
     watch: Watch[Row],
     document: Callable[[Row], dict[str, Any]],
     is_over: Callable[[Row], bool],
-    more: Callable[[Row], Awaitable[dict[str, Any]]] | None = None,
+    more: Callable[[str, Row], Awaitable[dict[str, Any]]] | None = None,
 ) -> Response:
     lane, row = await _row(state, call, find)
+    added = None if more is None else partial(more, lane)
     return Streamed(
         state.pools.streams,
         lane,
-        _events(state, watch, row, document, is_over, more),
+        _events(state, watch, row, document, is_over, added),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
 
+from service.base.problems import Problem
+from service.base.store_failures import StoreUnavailable
 from service.edge.state import State
 from service.questions.curves import point_ids
 from service.store.curve_answers import CURVE
@@ -13,6 +16,8 @@ from service.store.curve_points import contents_of
 from service.store.question_blobs import whole_question
 from service.store.tables import Job
 from shardwise.documents.questions import Devices
+
+log = logging.getLogger(__name__)
 
 
 class _Part(msgspec.Struct):
@@ -28,11 +33,16 @@ class NewPoints:
         self._state = state
         self._left: dict[Devices, str] | None = None
 
-    async def of(self, job: Job) -> dict[str, Any]:
-        """Returns the member of the job's event that has its new points; none without any."""
+    async def of(self, lane: str, job: Job) -> dict[str, Any]:
+        """Returns the member of the job's event that has its new points; none without any, and
+        while they cannot be read: a later event has them."""
         if job.kind != CURVE or self._left == {}:
             return {}
-        points = await self._state.pools.reads.run(job.tenant_id, self._read, job)
+        try:
+            points = await self._state.pools.reads.run(lane, self._read, job)
+        except (Problem, StoreUnavailable) as error:
+            log.info("points are sent later: %s", error)
+            return {}
         return {"points": points} if points else {}
 
     def _read(self, job: Job) -> list[msgspec.Raw]:
