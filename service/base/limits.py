@@ -91,7 +91,9 @@ OWN: dict[str, tuple[str, ...]] = {
         "max_curve_gpus", "max_reports", "max_report_bytes", "max_poll_s", "policy_wait_s",
         "database_s", "ingest_time_s", "ingest_memory_bytes",
     ),
-    "a job": ("solve_time_s", "solve_memory_bytes", "solve_threads", "max_attempts"),
+    "a job": (
+        "solve_time_s", "count_time_s", "solve_memory_bytes", "solve_threads", "max_attempts",
+    ),
     "a launch": ("max_placements", "claim_s", "max_log_lines", "max_log_bytes"),
     "a webhook": ("webhook_timeout_s", "webhook_disable_s"),
 }  # fmt: skip
