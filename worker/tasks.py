@@ -317,6 +317,7 @@ class Worker:
                 recorded, outcome = leases.fail(session, claim, event.error), "failed"
             elif isinstance(event, Stopped):
                 recorded, outcome = leases.cancelled(session, claim), "cancelled"
+                hand_back(session, claim)
             elif isinstance(event, Lost):
                 log.error("the child ended with %s: %s", event.status, event.errors)
                 recorded, outcome = leases.give_back(session, claim, counts=True), "crashed"

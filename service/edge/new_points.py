@@ -15,6 +15,7 @@ from service.store.curve_answers import CURVE
 from service.store.curve_points import contents_of
 from service.store.question_blobs import whole_question
 from service.store.tables import Job
+from shardwise import validation
 from shardwise.documents.questions import Devices
 
 log = logging.getLogger(__name__)
@@ -54,5 +55,5 @@ class NewPoints:
         return [
             point
             for content in contents.values()
-            for point in msgspec.json.decode(content, type=_Part).points
+            for point in validation.decode(content, _Part).points
         ]

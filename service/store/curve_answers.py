@@ -24,6 +24,7 @@ from service.store.insert import insert_new
 from service.store.question_blobs import whole_question
 from service.store.results import Stored, result_of
 from service.store.tables import ACTIVE, Job, Result
+from shardwise import validation
 from shardwise.documents.curve import MissingPoint
 
 CURVE = "curve"
@@ -37,7 +38,7 @@ class _Missing(msgspec.Struct):
 
 def is_whole(content: bytes) -> bool:
     """Returns whether a curve has all that was asked of it."""
-    return not msgspec.json.decode(content, type=_Missing).missing
+    return not validation.decode(content, _Missing).missing
 
 
 def goes_on(session: Session, tenant: str, question: Mapping[str, Any], content: bytes) -> bool:

@@ -28,9 +28,10 @@ def read_fields(path: Path, kind: str) -> dict[str, Any]:
     try:
         # transformers writes Infinity and NaN, which JSON does not have.
         document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        problem = f"not valid JSON: {error!s:.80}"
-        raise CaptureError(problem, file=file, expected=kind) from None
+    except RecursionError:
+        raise CaptureError("nested too deeply", file=file, expected=kind) from None
+    except ValueError as error:
+        raise CaptureError(f"not JSON: {error!s:.80}", file=file, expected=kind) from None
     if not isinstance(document, dict):
         raise CaptureError("not a JSON object", file=file, expected=kind)
     return document

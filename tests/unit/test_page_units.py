@@ -63,7 +63,8 @@ def test_a_form_is_the_body_that_a_client_sends() -> None:
     body = json.loads(question_body({**values, **more}, None))
     options = {"zero": [0, 3], "memory_limit_bytes": 14.5e9, "pins": ["a=b", "c=d"]}
     assert body == {
-        "graph": "shipped:gpt2", "hardware": "l4*2", "max_gpus": 8, "options": options
+        "graph": "shipped:gpt2", "hardware": "l4*2", "max_gpus": 8, "options": options,
+        "space": "any",
     }  # fmt: skip
     quote = {"kind": "quote", "graph": "g", "steps": "10", "deadline_h": "2", "gpus": "8"}
     assert json.loads(question_body(quote, "a,b")) == {

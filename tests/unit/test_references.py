@@ -31,6 +31,10 @@ BUILT = {
 
 ELSEWHERE = {
     "adaptdl_sched/policy/pollux.py",
+    "deepspeed/runtime/config_utils.py",
+    "megatron/training/arguments.py",
+    "torchtitan/config/job_config.py",
+    "torchtitan/config_manager.py",
     "benchmarks/llama3_h100_202412_torchtitan.md",
     "create_configs.py",
     "doc/PERFORMANCE.md",

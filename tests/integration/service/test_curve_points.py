@@ -46,13 +46,13 @@ def solver_pids_of(worker: int) -> list[int]:
     return [pid for pid in children(worker) if "worker.child" in command_of(pid)]
 
 
-def _solver_of(
-    jobs: CurveJobs, question: Question, worker: int, killed: list[int], least: int
-) -> int | None:
-    """Returns the solver of a worker, one that was not killed before, once so many counts are
-    known."""
+def _new_solver_of(worker: int, killed: list[int]) -> int | None:
     alive = [pid for pid in solver_pids_of(worker) if pid not in killed]
-    return alive[0] if alive and len(jobs.known(question)) >= least else None
+    return alive[0] if alive else None
+
+
+def _knows_more_than(jobs: CurveJobs, question: Question, before: int) -> bool:
+    return len(jobs.known(question)) > before
 
 
 def test_a_curve_whose_workers_are_killed_computes_each_count_once(jobs: CurveJobs) -> None:
@@ -65,8 +65,11 @@ def test_a_curve_whose_workers_are_killed_computes_each_count_once(jobs: CurveJo
     for victim in (SOLVER, WORKER, SOLVER, WORKER):
         if victim == SOLVER:
             worker = jobs.start_worker()
-        new = partial(_solver_of, jobs, question, worker.pid, killed, len(kept) + 1)
-        solver = wait_until(new, "a new solver has made another count known")
+        solver = wait_until(partial(_new_solver_of, worker.pid, killed), "a new solver")
+        # What the solver before it made known may have been stored after it was killed.
+        before = len(jobs.known(question))
+        more = partial(_knows_more_than, jobs, question, before)
+        wait_until(more, "the new solver has made another count known")
         killed.append(solver)
         os.kill(worker.pid if victim == WORKER else solver, signal.SIGKILL)
         found = jobs.known(question)
@@ -242,6 +245,21 @@ def test_a_worker_that_stops_uses_up_no_attempt_of_a_count(jobs: CurveJobs) -> N
     attempts = jobs.attempts(question)
     assert {attempts[place] for place in jobs.known(question)} == {1}
     assert {attempts[place] for place in attempts.keys() - jobs.known(question).keys()} <= {0}
+
+
+def test_a_cancelled_curve_leaves_no_mark_on_the_count_that_it_had_begun(jobs: CurveJobs) -> None:
+    """Or the next question would compute it last."""
+    question = jobs.question(40)
+    job_id = jobs.ask(question)
+    solving = threading.Thread(target=jobs.worker().solve_next)
+    solving.start()
+    [solver] = wait_until(lambda: solver_pids_of(os.getpid()), "a solver has begun")
+    os.kill(solver, signal.SIGSTOP)
+    jobs.cancel(job_id)
+    solving.join()
+    assert jobs.job(job_id).state == "cancelled"
+    known = jobs.known(question)
+    assert all(count == 0 for place, count in jobs.attempts(question).items() if place not in known)
 
 
 def test_a_curve_is_cancelled_between_two_counts(jobs: CurveJobs) -> None:

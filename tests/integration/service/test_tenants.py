@@ -175,9 +175,10 @@ ELSEWHERE = {
     ("DELETE", "/v1/webhooks/{webhook_id}"),
     ("POST", "/v1/webhooks/{webhook_id}/test"),
     ("GET", "/v1/webhooks/{webhook_id}/deliveries"),
+    ("POST", "/v1/curves/bulk"),
 }
 """Enrolment names nothing of anybody's (test_agents.py); alpha has a watch, keys and
-webhooks in test_tenancy.py, where an operator's calls are too."""
+webhooks in test_tenancy.py, where an operator's calls and curves in bulk are too."""
 
 OPERATORS = "/v1/tenants"
 
