@@ -21,6 +21,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -234,14 +235,20 @@ def _keys(system: System) -> dict[str, str]:
 def _prepared(url: str, other: str, operator: str) -> str:
     """Has the other tenant's curve computed. Returns the path of a job of the operator's."""
     with Client(base_url=url, headers={"Authorization": f"Bearer {other}"}) as client:
-        known = lambda: client.get("/v1/curves", params=KNOWN).status_code == 200  # noqa: E731
-        wait_until(known, "a known curve", PATIENCE_S)
+        wait_until(partial(_is_known, client), "a known curve", PATIENCE_S)
     with Client(base_url=url, headers={"Authorization": f"Bearer {operator}"}) as client:
         answer = client.post("/v1/frontiers", json={**QUESTION, "gpus": 1})
         location: str = answer.headers["Location"]
-        ended = lambda: client.get(location).json()["state"] == "done"  # noqa: E731
-        wait_until(ended, "a job of the operator's", PATIENCE_S)
+        wait_until(partial(_is_done, client, location), "a job of the operator's", PATIENCE_S)
     return location
+
+
+def _is_known(client: Client) -> bool:
+    return client.get("/v1/curves", params=KNOWN).status_code == 200
+
+
+def _is_done(client: Client, location: str) -> bool:
+    return client.get(location).json()["state"] == "done"
 
 
 LIMITS = ("streams", "polls", "archives", "uploads", "queue")

@@ -10,14 +10,12 @@ import msgspec
 from service.base.json_body import read_object
 from service.base.problems import Problem
 from service.edge.context import RequestContext, Result
-from service.handlers.forecast import ends_in_s, retry_after
+from service.handlers.forecast import retry_after
 from service.handlers.graphs import learn_names, resolve_graph
-from service.handlers.jobs import job_of, limits_of, require_no_failure, standing
+from service.handlers.jobs import begun, limits_of, require_no_failure
 from service.questions.question import Question, curve_question
 from service.store.curve_answers import settled_answer
 from service.store.hardware import find_hardware
-from service.store.jobs import job_document
-from service.store.summaries import job_item
 from shardwise import documents
 from shardwise.advise import AllocationJob, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
@@ -245,14 +243,13 @@ def start_allocation(context: RequestContext) -> Result:
     waiting, last_s = {}, 0.0
     for at, question in gathered.missing:
         try:
-            job, created = job_of(context, question)
+            one = begun(context, question)
         except BadInput as error:
             raise _in_job(error, at) from None
-        queue = standing(context, [job])(job)
-        waiting[job.id] = job_item(job_document(job, queue))
-        last_s = max(last_s, ends_in_s(context, job, queue))
-        if created:
-            result.ring.append(job.id)
+        waiting[one.job.id] = one.item
+        last_s = max(last_s, one.ends_s)
+        if one.created:
+            result.ring.append(one.job.id)
     if not waiting:
         raise Problem("unavailable", "the curves have just been computed: ask again",
                       headers={"Retry-After": "1"})  # fmt: skip

@@ -14,15 +14,13 @@ import msgspec
 from service.base.json_body import read_object
 from service.base.problems import Problem, problem_of
 from service.edge.context import RequestContext, Result
-from service.handlers.forecast import ends_in_s, retry_after
+from service.handlers.forecast import retry_after
 from service.handlers.graphs import learn_names, resolve_graph
-from service.handlers.jobs import job_of, limits_of, require_no_failure, standing
+from service.handlers.jobs import begun, limits_of, require_no_failure
 from service.questions.question import Question, curve_question
 from service.store.curve_answers import settled_answer, so_far
 from service.store.hardware import find_hardware
-from service.store.jobs import job_document
 from service.store.results import Stored
-from service.store.summaries import job_item
 from shardwise.documents import CurveRequest, CurvesRequest
 from shardwise.errors import BadInput, NotFound, ShardwiseError
 from shardwise.validation import convert
@@ -65,18 +63,17 @@ def start_curves(context: RequestContext) -> Result:
     ring, ends = [], []
     for place, question in gathered.missing:
         try:
-            job, created = job_of(context, question)
+            one = begun(context, question)
         except REFUSALS as error:
             gathered.items[place] = _refused(context, error)
             continue
-        if created:
-            ring.append(job.id)
-        queue = standing(context, [job])(job)
-        item: dict[str, Any] = {"state": job.state, "job": job_item(job_document(job, queue))}
-        if (known := so_far(context.session, job)) is not None:
+        if one.created:
+            ring.append(one.job.id)
+        item: dict[str, Any] = {"state": one.job.state, "job": one.item}
+        if (known := so_far(context.session, one.job)) is not None:
             item["so_far"] = msgspec.Raw(known)
         gathered.items[place] = item
-        ends.append(ends_in_s(context, job, queue))
+        ends.append(one.ends_s)
     result = _result(gathered, 202 if ends else 200)
     result.ring = ring
     if ends:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -243,6 +243,23 @@ def job_of(context: RequestContext, question: Question) -> tuple[Job, bool]:
         estimate=estimate,
         goes_on=lambda job: may_go_on(context.session, job, question),
     )
+
+
+class Begun(NamedTuple):
+    """The job of a question, as an item of a list; `ends_s` are the seconds until it ends."""
+
+    job: Job
+    created: bool
+    item: dict[str, Any]
+    ends_s: float
+
+
+def begun(context: RequestContext, question: Question) -> Begun:
+    """Returns the job of a question that one call asks among others. Raises as `job_of`."""
+    job, created = job_of(context, question)
+    queue = standing(context, [job])(job)
+    item = job_item(job_document(job, queue))
+    return Begun(job, created, item, ends_in_s(context, job, queue))
 
 
 def shown(context: RequestContext, job: Job) -> Result:

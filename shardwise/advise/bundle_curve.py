@@ -25,8 +25,6 @@ from shardwise.hardware import (
     GroupPrice,
     Hardware,
     bundle_usd_per_hour,
-    group_prices,
-    read_offers,
 )
 from shardwise.search.chosen import fastest, too_large
 from shardwise.search.group_alone import search_bundle
@@ -42,15 +40,13 @@ def bundle_part(
     text: str,
     options: Options,
     progress: Progress,
-    asked: PipelinePoints | None = None,
+    asked: PipelinePoints | None,
+    prices: Mapping[str, GroupPrice],
 ) -> Curve:
-    """Returns the curve of one bundle, with the pipelines that are `asked` for.
-
-    The price is that of the shipped offers.
-    """
+    """Returns the curve of one bundle, with the pipelines that are `asked` for, priced by group."""
     bundle = Bundle.parse(text, hardware, "bundles")
     point, search = bundle_point(subject, hardware, bundle, options, progress, asked)
-    point = _priced(point, bundle, group_prices(hardware, read_offers()))
+    point = _priced(point, bundle, prices)
     ranges = []
     if not fits(point):
         ranges = [does_not_fit(point, limit_of(hardware, bundle, options))]

@@ -29,7 +29,16 @@ from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits, missin
 from shardwise.documents.questions import Devices
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
-from shardwise.hardware import USUAL, Bundle, Hardware, parse_bundles, usual_bundles
+from shardwise.hardware import (
+    USUAL,
+    Bundle,
+    GroupPrice,
+    Hardware,
+    group_prices,
+    parse_bundles,
+    read_offers,
+    usual_bundles,
+)
 from shardwise.hardware.groups import groups_in_words
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.chosen import fastest, too_large
@@ -157,7 +166,13 @@ class CurveQuestion:
         before_s = 0.0 if self.pipelines is None else self.pipelines.seconds
         if isinstance(place, str):
             part = bundle_part(
-                self.subject, self.hardware, place, self.options, progress, self.pipelines
+                self.subject,
+                self.hardware,
+                place,
+                self.options,
+                progress,
+                self.pipelines,
+                self.prices,
             )
         else:
             part = self._part_of_count(place, progress)
@@ -176,6 +191,11 @@ class CurveQuestion:
     def subject(self) -> Subject:
         """The graph as searches take it, read once for all parts."""
         return Subject.of(self.graph)
+
+    @cached_property
+    def prices(self) -> Mapping[str, GroupPrice]:
+        """What the shipped offers ask for the devices of each group, read once for all parts."""
+        return group_prices(self.hardware, read_offers())
 
     def _part_of_count(self, gpus: int, progress: Progress) -> Curve:
         point, search = self.of_count(

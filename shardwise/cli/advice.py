@@ -32,6 +32,7 @@ from shardwise.cli.output import (
     table,
     warn,
 )
+from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import Stages, with_stages
 from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
 from shardwise.documents import Curve, Frontier, FrontierPoint
@@ -46,7 +47,7 @@ from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.pictures.scales import SCALES
 from shardwise.schedulers.formats import FORMS, export
 from shardwise.texts import counted, gib, seconds
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.trainers.spaces import ANY
 
 MOST_ROWS = 24
 CURVE_FORMATS = ("json", "csv", *FORMS)
@@ -201,13 +202,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
     help="Of a profile with groups, instead of --max-gpus: devices by group, such as "
     "v100=2,1080ti=4. usual: each group alone, the fastest together, everything.",
 )
-@click.option(
-    "--space",
-    type=click.Choice((ANY, *SPACES)),
-    default=ANY,
-    show_default=True,
-    help="Of which strategies: of any kind, or those that a trainer can run (docs/trainers.md).",
-)
+@space_option
 @click.option(
     "--count-limit",
     type=click.FloatRange(min=0, min_open=True),

@@ -21,6 +21,7 @@ from shardwise.cli.arguments import (
 from shardwise.cli.output import emit, note, progress, stop_if_cancelled, warn
 from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
+from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
@@ -30,7 +31,7 @@ from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.pipeline import pipeline_picture
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.trainers.spaces import ANY
 
 
 @click.command()
@@ -51,13 +52,7 @@ from shardwise.trainers.spaces import ANY, SPACES
     help="In which order operators run: the program's, by upward rank, or the better one (unless "
     "named the program's on devices of one kind, the better one on several kinds).",
 )
-@click.option(
-    "--space",
-    type=click.Choice((ANY, *SPACES)),
-    default=ANY,
-    show_default=True,
-    help="Of which strategies: of any kind, or those that a trainer can run (docs/trainers.md).",
-)
+@space_option
 @click.option(
     "--point",
     metavar="PLAN_ID",

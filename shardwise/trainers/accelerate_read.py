@@ -14,7 +14,13 @@ from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers import megatron
 from shardwise.trainers.accelerate import NAME, PREFIX
-from shardwise.trainers.configuration import Configuration, Section, divided, whole_number
+from shardwise.trainers.configuration import (
+    ON_GPU,
+    Configuration,
+    Section,
+    divided,
+    whole_number,
+)
 
 KEYS = (
     "compute_environment",
@@ -139,10 +145,10 @@ def _left_out(top: Section) -> Iterator[str]:
     """Yields what changes memory or time, and as what it is priced."""
     fsdp, plugin = top.section("fsdp_config"), top.section("deepspeed_config")
     if fsdp.flag("fsdp_offload_params"):
-        yield f"{fsdp.path('fsdp_offload_params')}: priced with parameters and states on the GPU"
+        yield f"{fsdp.path('fsdp_offload_params')}: {ON_GPU}"
     for key in ("offload_optimizer_device", "offload_param_device"):
         if plugin.word(key, "none") != "none":
-            yield f"{plugin.path(key)}: priced with parameters and states on the GPU"
+            yield f"{plugin.path(key)}: {ON_GPU}"
     if top.has("fp8_config") or top.word("mixed_precision", "no") == "fp8":
         yield "fp8: priced with products in the dtype of the graph"
 

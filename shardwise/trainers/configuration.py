@@ -17,6 +17,9 @@ MOST_UNREAD = 40
 _MISSPELT = 0.88
 """The likeness from which an unknown key counts as a known one misspelt."""
 
+ON_GPU = "priced with parameters and states on the GPU"
+"""What is said of offloading."""
+
 _NOT_PLANNED = "1: Shardwise does not plan this kind of parallelism yet"
 
 

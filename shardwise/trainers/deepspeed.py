@@ -10,7 +10,7 @@ import msgspec
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism
-from shardwise.trainers.configuration import Configuration, Section, divided
+from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
 from shardwise.trainers.job import Job, Limits, Written, job_of
 from shardwise.trainers.stated import optimizer_of
 
@@ -196,7 +196,7 @@ def _left_out(zero: Section) -> Iterator[str]:
         value = zero.given(key)
         device = value.get("device", "none") if isinstance(value, Mapping) else value
         if device not in (None, False, "none"):
-            yield f"{zero.path(key)}: priced with parameters and states on the GPU"
+            yield f"{zero.path(key)}: {ON_GPU}"
     for key in _QUANTIZED:
         if zero.flag(key):
             yield f"{zero.path(key)}: priced with communication in the dtype of the graph"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from shardwise.cost.software import COMPILED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers import accelerate, deepspeed
-from shardwise.trainers.configuration import Configuration, Section, divided
+from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
 from shardwise.trainers.stated import optimizer_of
 
 _OWN_PARAMETERS = (
@@ -96,20 +98,16 @@ def _configuration(
         name = top.word(optimizer, "")
         stated.update(optimizer_of(name, optimizer, notes))
     trainer, parallelism = _sharded(top, gpus, left_out)
-    data = parallelism.replicas * parallelism.shards
     return Configuration(
         trainer=trainer,
-        parallelism=Parallelism(
-            replicas=parallelism.replicas,
-            shards=parallelism.shards,
-            tensor=parallelism.tensor,
-            zero=parallelism.zero,
-            recompute="full" if recompute or parallelism.recompute == "full" else "none",
+        parallelism=replace(
+            parallelism,
+            recompute="full" if recompute else parallelism.recompute,
             micro_batches=steps,
         ),
-        batch=samples * steps * data,
+        batch=samples * steps * parallelism.data,
         sequence_length=length,
-        unread=[*notes, *(one for one in _bearing(top))],
+        unread=[*notes, *_bearing(top)],
         stated=stated,
         left_out=left_out,
     )
@@ -151,7 +149,7 @@ def _sharded(top: Section, gpus: int, left_out: list[str]) -> tuple[str, Paralle
     if not words and not top.has("fsdp_config") and not top.has("dp_shard_size"):
         return accelerate.NAME, Parallelism(replicas=gpus)
     if fsdp.flag("offload_params") or fsdp.flag("fsdp_offload_params") or "offload" in words:
-        left_out.append("fsdp offloading: priced with parameters and states on the GPU")
+        left_out.append(f"fsdp offloading: {ON_GPU}")
     reshard = fsdp.flag("reshard_after_forward", fsdp.flag("fsdp_reshard_after_forward", True))
     recompute = fsdp.flag("activation_checkpointing", fsdp.flag("fsdp_activation_checkpointing"))
     fsdp.ignore_all()

@@ -84,7 +84,7 @@ class MegatronFlags:
         if self._commands is None or known(value):
             return
         unknown = next(self._commands.texts.inside(value))
-        raise left_open(unknown, f"--{name}")
+        raise left_open(unknown, self.path(name))
 
 
 def left_open(unknown: Unknown, field: str) -> BadInput:

@@ -191,14 +191,14 @@ def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
     name = flags.word("optimizer", "adam")
     if (
         name == "sgd"
-        and float_of(flags.word("sgd-momentum", "0.9"), flags.path("sgd-momentum")) > 0
+        and _float_of(flags.word("sgd-momentum", "0.9"), flags.path("sgd-momentum")) > 0
     ):
         name = "momentum"
     stated.update(optimizer_of(name, flags.path("optimizer"), notes))
     return stated
 
 
-def float_of(text: str, field: str) -> float:
+def _float_of(text: str, field: str) -> float:
     """Returns a number. Raises `BadInput` for anything else."""
     try:
         return float(text)

@@ -30,7 +30,7 @@ from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.trainers.changes import change_text, changes
-from shardwise.trainers.configuration import Configuration, bounded
+from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.price import check_configuration
 from shardwise.trainers.spaces import space_of
@@ -119,7 +119,7 @@ def price_pipeline(
         best=None
         if best == key or not known[best].fits
         else _alternative(key, own, best, known[best]),
-        unread=bounded([*configuration.left_out, *configuration.unread]),
+        unread=[*configuration.left_out, *configuration.unread],
         stages_per_rank=each if each > 1 else UNSET,
         stated=changed_in_words(asked, options, configuration.stated) or UNSET,
         left_out=configuration.left_out or UNSET,

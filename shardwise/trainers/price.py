@@ -23,7 +23,7 @@ from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.search.solution import Solution
 from shardwise.sharding.layout import shard_fits
 from shardwise.trainers.changes import change_text, changes
-from shardwise.trainers.configuration import Configuration, bounded
+from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.job import canonical
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
@@ -124,7 +124,7 @@ def price_configuration(
         configuration.parallelism,
         options,
         trainer=configuration.trainer,
-        unread=bounded([*configuration.left_out, *configuration.unread]),
+        unread=[*configuration.left_out, *configuration.unread],
         progress=progress,
     )
     return replace(

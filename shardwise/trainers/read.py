@@ -145,7 +145,12 @@ def configuration_of(text: str, gpus: int, file: str) -> Configuration:
             field="gpus",
             expected=f"{gpus}, as asked",
         )
-    return replace(configuration, parallelism=p, unread=bounded(configuration.unread))
+    return replace(
+        configuration,
+        parallelism=p,
+        unread=bounded(configuration.unread),
+        left_out=bounded(configuration.left_out),
+    )
 
 
 def _read(text: str, gpus: int, file: str) -> Configuration:

@@ -31,12 +31,18 @@ class Conditions:
 
     def blame(self, text: str, values: Sequence[str] = ()) -> None:
         """Remembers the unknown in a text, and the values that it is compared with."""
-        for unknown in self._expander.texts.inside(text):
-            given = tuple(value for value in values if known(value))
-            before = self.cause.values if self.cause.what == unknown.what else ()
-            values = tuple(dict.fromkeys((*before, *unknown.values, *given)))
-            self.cause = Unknown(unknown.what, values)
+        unknown = next(self._expander.texts.inside(text), None)
+        if unknown is None:
             return
+        given = (value for value in values if known(value))
+        before = self.cause.values if self.cause.what == unknown.what else ()
+        compared = tuple(dict.fromkeys((*before, *unknown.values, *given)))
+        self.cause = Unknown(unknown.what, compared)
+
+    def blame_test(self, test: str) -> None:
+        """Remembers the unknown in a test; the test itself where there is none in it."""
+        self.cause = Unknown(f"[ {test[:40]} ]")
+        self.blame(test)
 
     def blame_command(self, words: Sequence[str]) -> None:
         """Remembers that a condition is what a command finds."""
@@ -81,9 +87,7 @@ class _Test:
         return value if self._at >= len(self._words) else self._unread()
 
     def _unread(self) -> bool | None:
-        text = " ".join(word for word, _ in self._words)
-        self._conditions.cause = Unknown(f"[ {text[:40]} ]")
-        self._conditions.blame(text)
+        self._conditions.blame_test(" ".join(word for word, _ in self._words))
         return None
 
     def _is(self, *operators: str) -> bool:
@@ -127,24 +131,18 @@ class _Test:
             self._at += 3
             return self._compared(*words)
         self._at += 1
-        return not self._empty(words[0]) if words else False
+        return not self._expander.texts.is_empty(words[0]) if words else False
 
     @staticmethod
     def _compares(word: str) -> bool:
         return word in ("=", "==", "!=", "=~", "<", ">") or word in _NUMBERS
 
-    def _empty(self, text: str) -> bool | None:
-        if known(text) or self._expander.texts.is_empty(text):
-            return self._expander.texts.is_empty(text)
-        return False
-
     def _unary(self, test: str, text: str) -> bool | None:
         if test in ("-z", "-n"):
-            return self._empty(text) == (test == "-z")
+            return self._expander.texts.is_empty(text) == (test == "-z")
         if test == "-v":
             return text in self._expander.variables
-        self._conditions.cause = Unknown(f"[ {test} {text[:40]} ]")
-        self._conditions.blame(text)
+        self._conditions.blame_test(f"{test} {text}")
         return None
 
     def _compared(self, left: str, test: str, right: str) -> bool | None:

@@ -27,9 +27,10 @@ from shardwise.graph import read_graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
+from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import plan_for
-from shardwise.trainers.price import check_step, price
+from shardwise.trainers.price import check_step, price, price_configuration
 from shardwise.trainers.spaces import ANY, SPACES
 
 GPUS = 8
@@ -225,6 +226,13 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
     assert given.plan.predicted.peak_bytes > stated.plan.predicted.peak_bytes
     said["optimizer"] = {"type": "AdamW"}
     assert run()[0].plan.predicted == given.plan.predicted
+
+
+def test_a_list_that_was_cut_still_says_how_many_are_left() -> None:
+    unread = [*(f"key_{number}" for number in range(39)), "and 6 more"]
+    given = Configuration("deepspeed", GIVEN, 64, None, unread=unread, left_out=["offload"])
+    priced = price_configuration(BLOCK, MACHINE, GPUS, given, OPTIONS, file="ds.json")
+    assert priced.unread == ["offload", *unread]
 
 
 def test_a_configuration_is_of_the_graphs_model() -> None:
