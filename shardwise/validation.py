@@ -68,7 +68,7 @@ def decode(
     except msgspec.ValidationError as error:
         raise _misfit(error, "", file, expected) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_json(error, file, expected) from None
+        raise _not_json(data, error, file, expected) from None
 
 
 def decode_any(data: bytes | str, *, file: str | None = None, expected: str | None = None) -> Any:
@@ -76,7 +76,7 @@ def decode_any(data: bytes | str, *, file: str | None = None, expected: str | No
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_json(error, file, expected) from None
+        raise _not_json(data, error, file, expected) from None
 
 
 def _make_known(kind: type) -> None:
@@ -102,14 +102,25 @@ def _misfit(
     return Misfit(problem.replace("`", "'"), file=file, field=whole or None, expected=expected)
 
 
-def _not_json(error: Exception, file: str | None, expected: str | None) -> NotJson:
+def _not_json(
+    data: bytes | str, error: Exception, file: str | None, expected: str | None
+) -> NotJson:
     if isinstance(error, RecursionError):
         problem = "nested too deeply"
-    elif isinstance(error, UnicodeDecodeError):
-        problem = f"not UTF-8 text: {error.reason} at byte {error.start}"
+    elif not_utf8 := _not_utf8(data):
+        problem = f"not UTF-8 text: {not_utf8.reason} at byte {not_utf8.start}"
     else:
         problem = f"not JSON: {error}"
     return NotJson(problem, file=file, expected=expected)
+
+
+def _not_utf8(data: bytes | str) -> UnicodeDecodeError | UnicodeEncodeError | None:
+    """Returns what is wrong with a text's encoding, which msgspec reports in its own ways."""
+    try:
+        data.encode() if isinstance(data, str) else bytes(data).decode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        return error
+    return None
 
 
 def whole_numbers(text: str, field: str, what: str, expected: str) -> list[int]:
