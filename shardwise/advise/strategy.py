@@ -42,6 +42,7 @@ from shardwise.sharding.layout import describe
 from shardwise.sharding.operator_layouts import (
     Layout,
     LayoutPair,
+    axes_of_terms,
     operator_layouts,
     split_of,
 )
@@ -108,10 +109,11 @@ class Strategy:
         shares = int(cost.proportion[choice])
         there: dict[str, LayoutPair] = {}
         planned = []
-        for member, of_member in zip(pattern.members, costs, strict=True):
+        splits = [split_of(member.variables, row) for member in pattern.members]
+        terms = axes_of_terms(splits)
+        for member, of_member, split in zip(pattern.members, costs, splits, strict=True):
             op, semantics = member.operator, member.semantics
-            split = split_of(member.variables, row)
-            layouts = operator_layouts(semantics, split)
+            layouts = operator_layouts(semantics, split, terms if member.on_parameters else ())
             loads, moves = [], []
             for port, name in enumerate(op.inputs):
                 wanted = layouts.inputs[port]

@@ -67,7 +67,10 @@ class GroupWork:
         self.output_layouts: dict[str, LayoutRows] = {}
         self.input_layouts: dict[str, LayoutRows] = {}
         for member in pattern.members:
-            sem, splits = member.semantics, splits_of(member.variables, assignment)
+            sem = member.semantics
+            splits = splits_of(
+                member.variables, assignment, on_parameters=member.on_parameters
+            )
             ins = [input_layouts(accesses, splits) for accesses in sem.inputs]
             outs = [output_layouts(sem, accesses, splits) for accesses in sem.outputs]
             self.inputs.append(ins)

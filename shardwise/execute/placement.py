@@ -26,10 +26,12 @@ from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.layout import REPLICATE, describe
+from shardwise.sharding.on_parameters import operators_on_parameters
 from shardwise.sharding.operator_layouts import (
     LayoutPair,
     OperatorLayouts,
     Split,
+    axes_of_terms,
     operator_layouts,
     whole_layouts,
 )
@@ -104,6 +106,10 @@ class Placement:
         self.proportions = Proportions(mesh, plan.cluster)
         owned = _weights(plan.cluster)
         self.groups: list[PlacedGroup] = []
+        self._terms: list[frozenset[int]] = []
+        self._on_parameters = operators_on_parameters(
+            graph, lambda op: analyse(op, self.graph.tensors)
+        )
         entries: dict[str, tuple[int, PlannedOperator]] = {}
         numbers: dict[str, int] = {}
         for number, group in enumerate(plan.groups):
@@ -118,6 +124,7 @@ class Placement:
                     _weights_of(group, owned),
                 )
             )
+            self._terms.append(axes_of_terms(entry.variables for entry in group.operators))
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
         everything = [self._placed(op, entries.get(op.name)) for op in graph.operators]
@@ -153,7 +160,8 @@ class Placement:
                 field="groups",
                 expected="a plan of this version of shardwise, made for this graph",
             )
-        layouts = operator_layouts(semantics, split)
+        terms = self._terms[group] if self._on_parameters.keys() & op.outputs else ()
+        layouts = operator_layouts(semantics, split, terms)
         _check_layouts(op, entry, layouts)
         return Placed(
             op,

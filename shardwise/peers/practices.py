@@ -239,9 +239,11 @@ class Practices:
     def _has_weights(self, group: int) -> bool:
         """Returns whether a group multiplies by weights: has a heavy operator with a parameter."""
         tensors = self._problem.context.graph.tensors
+        members = self._problem.coarsened.groups[group].members
+        made = {name for m in members if m.on_parameters for name in m.operator.outputs}
         return any(
-            tensors[name].role == "parameter"
-            for member in self._problem.coarsened.groups[group].members
+            tensors[name].role == "parameter" or name in made
+            for member in members
             if member.semantics.category == "heavy"
             for name in member.operator.inputs
         )

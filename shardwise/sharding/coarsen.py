@@ -4,7 +4,9 @@ A group's operators are tied by **group variables**: index variables of its oper
 over the same tensor dimension are one variable, and a configuration assigns mesh axes to group
 variables. What joins a group:
 
-1. operators that read the same parameter (unrolled time steps, a tied embedding);
+1. operators that read the same parameter (unrolled time steps, a tied embedding), directly or
+   what operators on parameters alone make of it (a transpose, a slice, a conversion): those
+   belong to their readers (`on_parameters.py`);
 2. sibling operators of one kind that read the same activation inside one module (the query,
    key and value projections);
 3. element-wise runs, views and other light operators, which follow their light producer unless
@@ -28,6 +30,7 @@ from functools import cached_property
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.batch import batch_dims, batch_variables
+from shardwise.sharding.on_parameters import operators_on_parameters
 
 Analyse = Callable[[Operator], OperatorSemantics]
 Within = Callable[[Operator], Hashable]
@@ -37,11 +40,15 @@ LIGHT = frozenset({"elementwise", "view", "light"})
 
 @dataclass(frozen=True)
 class Member:
-    """One operator of a group; `variables[v]` is the group variable of its own variable v."""
+    """One operator of a group; `variables[v]` is the group variable of its own variable v.
+
+    `on_parameters`: it reads parameters alone, for the other members (`on_parameters.py`).
+    """
 
     operator: Operator
     semantics: OperatorSemantics
     variables: tuple[int, ...]
+    on_parameters: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,9 @@ class Group:
 
     @property
     def name(self) -> str:
-        return self.members[0].operator.name
+        """The name of its first operator that does not read parameters alone, if any."""
+        first = next((m for m in self.members if not m.on_parameters), self.members[0])
+        return first.operator.name
 
     @cached_property
     def anchor(self) -> Member:
@@ -90,19 +99,20 @@ def coarsen(
     semantics = {op.name: analyse(op) for op in graph.operators}
     constants = _constant_operators(graph)
     operators = [op for op in graph.operators if op.name not in constants]
+    made_of = operators_on_parameters(graph, lambda op: semantics[op.name])
+    readers = [op for op in operators if not made_of.keys() & op.outputs]
     sets = _DisjointSets(op.name for op in operators)
-    _join_shared_parameters(graph, operators, sets)
+    _join_shared_parameters(graph, readers, made_of, sets)
     if join:
-        _join_siblings(graph, operators, semantics, sets)
-        _join_light_runs(graph, operators, semantics, sets, within or (lambda op: None))
-        _join_unrolled_runs(graph, operators, semantics, sets)
-    members: dict[str, list[Operator]] = defaultdict(list)
-    for op in operators:
-        members[sets.find(op.name)].append(op)
+        _join_siblings(graph, readers, made_of, semantics, sets)
+        _join_light_runs(graph, readers, semantics, sets, within or (lambda op: None))
+        _join_unrolled_runs(graph, readers, semantics, sets)
+    _join_to_readers(graph, operators, made_of, sets)
     dims = batch_dims(graph, semantics)
     batch = {op.name: batch_variables(op, semantics[op.name], dims) for op in operators}
     groups = tuple(
-        _group(graph, index, ops, semantics, batch) for index, ops in enumerate(members.values())
+        _group(graph, index, ops, made_of, semantics, batch)
+        for index, ops in enumerate(_members(operators, made_of, sets))
     )
     undescribed = tuple(op for op in graph.operators if not semantics[op.name].described)
     fixed = tuple(op for op in graph.operators if op.name in constants)
@@ -142,17 +152,52 @@ class _DisjointSets:
         return first
 
 
-def _join_shared_parameters(graph: Graph, operators: list[Operator], sets: _DisjointSets) -> None:
+MadeOf = Mapping[str, frozenset[str]]
+"""By tensor the parameters of which operators on parameters alone have made it."""
+
+
+def _join_shared_parameters(
+    graph: Graph, operators: list[Operator], made_of: MadeOf, sets: _DisjointSets
+) -> None:
     readers: dict[str, str] = {}
     for op in operators:
         for name in op.inputs:
-            if graph.tensors[name].role == "parameter":
-                sets.join(readers.setdefault(name, op.name), op.name)
+            own = {name} if graph.tensors[name].role == "parameter" else made_of.get(name, ())
+            for parameter in own:
+                sets.join(readers.setdefault(parameter, op.name), op.name)
+
+
+def _join_to_readers(
+    graph: Graph, operators: list[Operator], made_of: MadeOf, sets: _DisjointSets
+) -> None:
+    """Applies the rest of rule 1: operators on parameters alone join what reads their results."""
+    reader: dict[str, str] = {}
+    for op in reversed(operators):
+        for name in op.outputs:
+            if name in made_of and name in reader:
+                sets.join(reader[name], op.name)
+        for name in op.inputs:
+            if name in made_of:
+                sets.join(reader.setdefault(name, op.name), op.name)
+
+
+def _members(
+    operators: list[Operator], made_of: MadeOf, sets: _DisjointSets
+) -> list[list[Operator]]:
+    """Returns the operators of each set, sets in the order of what they compute for samples."""
+    members: dict[str, list[Operator]] = {}
+    for of_samples in (True, False):
+        for op in operators:
+            if of_samples != bool(made_of.keys() & op.outputs):
+                members.setdefault(sets.find(op.name), []).append(op)
+    place = {op.name: number for number, op in enumerate(operators)}
+    return [sorted(ops, key=lambda op: place[op.name]) for ops in members.values()]
 
 
 def _join_siblings(
     graph: Graph,
     operators: list[Operator],
+    made_of: MadeOf,
     semantics: dict[str, OperatorSemantics],
     sets: _DisjointSets,
 ) -> None:
@@ -160,9 +205,11 @@ def _join_siblings(
     for op in operators:
         if semantics[op.name].category != "heavy":
             continue
-        data = [n for n in op.inputs if graph.tensors[n].role not in ("parameter", "buffer")]
-        parameters = sum(graph.tensors[n].role == "parameter" for n in op.inputs)
-        if len(data) != 1 or not parameters:
+        weights = {n for n in op.inputs if graph.tensors[n].role == "parameter" or n in made_of}
+        data = [
+            n for n in op.inputs if n not in weights and graph.tensors[n].role != "buffer"
+        ]
+        if len(data) != 1 or not weights:
             continue
         shape = graph.tensors[data[0]].shape
         key = (data[0], op.kind, op.scope.rpartition(".")[0], len(shape))
@@ -235,7 +282,7 @@ def _join_unrolled_runs(
     by_name = {op.name: op for op in operators}
     producer = graph.producer
     seen: dict[tuple[object, ...], str] = {}
-    for root in [name for name in sets.members if _is_light(name, semantics, sets)]:
+    for root in [n for n in sets.members if n in by_name and _is_light(n, semantics, sets)]:
         feeders = set()
         signature = []
         for member in sorted(sets.members[root], key=sets.order.__getitem__):
@@ -268,6 +315,7 @@ def _group(
     graph: Graph,
     index: int,
     operators: list[Operator],
+    made_of: MadeOf,
     semantics: dict[str, OperatorSemantics],
     batch: Mapping[str, Collection[int]],
 ) -> Group:
@@ -303,6 +351,7 @@ def _group(
             tuple(
                 number[links.find((op.name, v))] for v in range(len(semantics[op.name].variables))
             ),
+            bool(made_of.keys() & op.outputs),
         )
         for op in operators
     )

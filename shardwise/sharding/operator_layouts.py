@@ -6,13 +6,15 @@ tensor:
     input    indexed by the variable: shard(dim), gradient too; else replicate, gradient partial
     output   indexed: shard(dim) both; a sum over the variable: partial, gradient replicate
 
-An axis that splits nothing replicates both. The rule is written for many splits at once, shape
-(K, axes), as the search needs it; a plan's operator is one row.
+An axis that splits nothing replicates both. One that splits the readers of an operator on
+parameters alone (`on_parameters.py`), but no variable of its own, gives it TERMS: forward is
+replicated, gradients of its inputs and outputs are partial. The rule is written for many splits at
+once, shape (K, axes), as the search needs it; a plan's operator is one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +34,9 @@ LayoutRows = tuple[Layouts, Layouts]
 WHOLE = -1
 """In rows of splits: the axis splits no variable of this operator."""
 
+TERMS = -2
+"""The same of an operator on parameters alone, whose gradients are then terms of a sum."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutPair:
@@ -49,9 +54,14 @@ class OperatorLayouts:
     outputs: tuple[LayoutPair, ...]
 
 
-def operator_layouts(semantics: OperatorSemantics, split: Split) -> OperatorLayouts:
-    """Returns the layouts of one operator under one split."""
-    row = np.array([[WHOLE if v is None else v for v in split]], dtype=np.int8)
+def operator_layouts(
+    semantics: OperatorSemantics, split: Split, terms: Collection[int] = ()
+) -> OperatorLayouts:
+    """Returns the layouts of one operator under one split; `terms` are the axes of TERMS."""
+    whole = [TERMS if axis in terms else WHOLE for axis in range(len(split))]
+    row = np.array(
+        [[other if v is None else v for v, other in zip(split, whole, strict=True)]], dtype=np.int8
+    )
     return OperatorLayouts(
         tuple(_pair(input_layouts(accesses, row)) for accesses in semantics.inputs),
         tuple(_pair(output_layouts(semantics, accesses, row)) for accesses in semantics.outputs),
@@ -74,9 +84,20 @@ def split_of(variables: Sequence[int], assignment: Sequence[int]) -> Split:
     return tuple(by_group.get(int(variable)) for variable in assignment)
 
 
-def splits_of(variables: Sequence[int], assignment: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Returns `split_of` for many assignments (K, axes): positions in `variables`, or `WHOLE`."""
+def axes_of_terms(splits: Iterable[Sequence[int | None]]) -> frozenset[int]:
+    """Returns the axes on which a group's operators on parameters have TERMS, where they have no
+    variable: those that split any of its operators."""
+    return frozenset(axis for split in splits for axis, v in enumerate(split) if v is not None)
+
+
+def splits_of(
+    variables: Sequence[int], assignment: NDArray[np.int8], *, on_parameters: bool = False
+) -> NDArray[np.int8]:
+    """Returns `split_of` for many assignments (K, axes): positions in `variables`, or `WHOLE`, or
+    of an operator on parameters alone `TERMS` where the axis splits others of its group."""
     own = np.full(assignment.shape, WHOLE, dtype=np.int8)
+    if on_parameters:
+        own[assignment >= 0] = TERMS
     for position, group in enumerate(variables):
         own[assignment == group] = position
     return own
@@ -97,7 +118,7 @@ def output_layouts(
 ) -> LayoutRows:
     """Returns the layouts of an output, and those in which backward wants its gradient."""
     forward = np.full(splits.shape, REPLICATE, dtype=np.int8)
-    gradient = forward.copy()
+    gradient = np.where(splits == TERMS, PARTIAL, REPLICATE).astype(np.int8)
     for position, variable in enumerate(semantics.variables):
         chosen = splits == position
         access = accesses.get(position)
