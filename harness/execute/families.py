@@ -49,6 +49,20 @@ TOYS = {
         8,
         8,
     ),
+    "gpt-oss": Toy(
+        "hf:GptOssConfig:hidden_size=16,intermediate_size=24,num_hidden_layers=2,"
+        "num_attention_heads=4,num_key_value_heads=2,head_dim=4,vocab_size=40,"
+        "num_local_experts=4,num_experts_per_tok=2,pad_token_id=0",
+        8,
+        8,
+    ),
+    "Llama 4": Toy(
+        "hf:Llama4TextConfig:hidden_size=16,intermediate_size=24,intermediate_size_mlp=24,"
+        "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,head_dim=4,vocab_size=40,"
+        "num_local_experts=4,num_experts_per_tok=1,interleave_moe_layer_step=1,pad_token_id=0",
+        8,
+        8,
+    ),
     "BERT": Toy(
         "hf:BertConfig:num_hidden_layers=1,hidden_size=16,num_attention_heads=4,"
         "intermediate_size=24,vocab_size=40,attention_mask=true",

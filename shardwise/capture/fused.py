@@ -8,7 +8,7 @@ copies goes through the matrix of its own expert:
 x [tokens, k, in], w [experts, out, in], e [tokens, k]. transformers' own forms sort all tokens of
 the batch by expert (`grouped_mm`: a global sort, which no data-parallel training does), copy a
 matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
-cannot be exported).
+cannot be exported). Llama 4's repeats every token for every expert, most of them times zero.
 
 **State-space models.** `shardwise::selective_scan(u, Δ, A, B, C)`, Mamba's recurrence (Gu & Dao
 2023, Eq. 2 with Algorithm 2's discretisation):
@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cache
+from types import MethodType
 from typing import Any
 
 EXPERTS = "shardwise"
@@ -46,6 +47,9 @@ def operators() -> Any:
 
 def whole_experts(model: Any) -> None:
     """Makes a transformers model compute its experts by `expert_linear`; others are unchanged."""
+    for module in model.modules():
+        if type(module).__name__ == "Llama4TextMoe":
+            module.forward = MethodType(_routed_llama4, module)
     try:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
     except ImportError:  # an older transformers writes out its experts
@@ -91,6 +95,21 @@ def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any
         x = self.post_expert_norm(x)
     y = (x * top_k_weights.unsqueeze(-1).to(x.dtype)).sum(dim=1)
     return y.to(hidden_states.dtype)
+
+
+def _routed_llama4(self: Any, hidden_states: Any) -> Any:
+    """Runs the forward pass of a `Llama4TextMoe`; the experts that a token does not choose add 0.
+
+    Its router gives every expert's score, 0 for those: the chosen ones are the largest.
+    """
+    experts, apply = self.experts, operators().expert_linear.default
+    x = hidden_states.reshape(-1, self.hidden_dim)
+    all_scores, logits = self.router(x)
+    scores, chosen = all_scores.topk(self.top_k, dim=1)
+    routed = x.unsqueeze(1) * scores.unsqueeze(-1)
+    gate, up = apply(routed, experts.gate_up_proj.transpose(1, 2), chosen).chunk(2, dim=-1)
+    y = apply(up * experts.act_fn(gate), experts.down_proj.transpose(1, 2), chosen)
+    return self.shared_expert(x) + y.sum(dim=1), logits
 
 
 def _selective_scan(

@@ -56,7 +56,8 @@ class Tensor:
 
     @property
     def differentiable(self) -> bool:
-        return self.dtype in FLOAT_DTYPES
+        """Whether it can have a gradient: its numbers are real or complex, not integers."""
+        return self.dtype in FLOAT_DTYPES or self.dtype.startswith("complex")
 
 
 @dataclass(frozen=True, slots=True)

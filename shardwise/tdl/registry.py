@@ -112,7 +112,7 @@ def _analyse(
         frozenset(
             argument
             for argument, name in zip(names, operator.inputs, strict=True)
-            if tensors[name].differentiable or tensors[name].dtype.startswith("complex")
+            if tensors[name].differentiable
         ),
     )
     forward, backward = entry.flops(call)
