@@ -26,6 +26,7 @@ from service.page.manual import ROOT, topics_of
 from service.page.session import has_session
 from service.store.keys import Principal
 from shardwise import __version__
+from shardwise.documents.common import not_searched_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,6 +58,7 @@ def environment() -> Environment:
     for name in units.FILTERS:
         templates.filters[name] = getattr(units, name)
     templates.filters["breakable"] = breakable
+    templates.filters["searched_text"] = not_searched_text
     templates.filters["profile_address"] = profile_address
     templates.globals.update(asset=address, version=__version__)
     return templates

@@ -8,11 +8,12 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
+from shardwise.advise.certificates import gap
 from shardwise.advise.frontier import confidence_of, heading
 from shardwise.advise.summary import Summaries
 from shardwise.cost.options import Progress, go_on
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit
-from shardwise.search.chosen import Chosen, lowest_peak, time_gap
+from shardwise.search.chosen import Chosen, lowest_peak
 from shardwise.search.search import Search
 
 
@@ -72,7 +73,7 @@ def feasible_point(chosen: Chosen, searches: Sequence[Search], gpus: int, nodes:
         compute_shares=shares.document(),
         confidence=confidence_of(search, shares),
         micro_batches=search.micro_batches,
-        gap=time_gap(searches, chosen),
+        gap=gap(searches, chosen),
         label=Summaries([search]).label(search, chosen.point),
     )
 

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from shardwise.advise.summary import HOST
 from shardwise.cost.shares import shares_text
-from shardwise.documents.common import Step
+from shardwise.documents.common import Step, not_searched_text
 from shardwise.documents.explanation import (
     ExplainedEdge,
     ExplainedGroup,
@@ -226,7 +226,9 @@ def _text(
     plan: Plan, groups: Sequence[ExplainedGroup], edges: Sequence[ExplainedEdge], totals: Totals
 ) -> list[str]:
     predicted = plan.predicted
+    searched = not_searched_text(plan.not_searched)
     lines = [
+        *([f"Searched {searched}."] if searched else []),
         *_first_words(predicted),
         *(_of_replayed if plan.overlap else _of_sums)(plan, totals),
         f"Compute time: {shares_text(predicted.compute_shares)}.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Sequence
-from math import inf, isfinite
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
+from shardwise.advise.certificates import frontier_certificate, gap_within, not_searched
 from shardwise.advise.communication_basis import (
     MEASURED,
     MODELLED,
@@ -25,7 +25,6 @@ from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import SearchMesh
 from shardwise.documents.common import (
-    Certificate,
     Heading,
     MeshAxis,
     MeshDescription,
@@ -40,19 +39,10 @@ from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.policy.proposals import proposer
-from shardwise.search.chosen import (
-    Chosen,
-    axes,
-    fastest,
-    gap_at,
-    merge_frontiers,
-    time_gap,
-)
+from shardwise.search.chosen import Chosen, axes, merge_frontiers
 from shardwise.search.fitting import search_frontier
-from shardwise.search.gaps import Gaps
 from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.search import Search, Subject
-from shardwise.search.solution import STATUSES
 from shardwise.search.tofu import TofuSolution
 from shardwise.search.turning_point import turning_point
 from shardwise.sharding.precision import PRECISIONS
@@ -135,7 +125,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 replayed_time_s=point.replayed_time_s,
                 replayed_peak_bytes=round(point.peak_bytes),
                 feasible=point.fits,
-                gap=gap_at(searches, point),
+                gap=gap_within(searches, point),
                 host_s=float(point.search.replayed.host_s[point.point]),
                 memory=outline.memory,
                 time=outline.time,
@@ -203,6 +193,7 @@ def heading(search: Search) -> Heading:
         undescribed_operators=undescribed,
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
+        not_searched=not_searched(subject) or UNSET,
     )
 
 
@@ -272,69 +263,6 @@ def _compute_basis(hardware: Hardware) -> str:
     if hardware.devices[0].has_kernels:
         return "products and attention by measured kernels, the rest modelled"
     return "modelled: roofline with the profile's stated efficiency"
-
-
-def certificate(searches: Sequence[Search]) -> Certificate:
-    """Returns how far from the true frontier of the searched space the answer can be at most.
-
-    The union of frontiers is as good as the worst of them. Where replayed times were searched,
-    epsilon is the gap of the fastest strategy that fits, and the bound that of the replayed time.
-    """
-    if all(search.proof is not None for search in searches):
-        return _replayed_certificate(searches)
-    epsilon = max(float(search.solution.epsilon) for search in searches)
-    bounds = [
-        float(bound) + search.problem.fixed_time_s
-        for search in searches
-        if (bound := search.solution.time_lower_bound_s) is not None
-    ]
-    return Certificate(
-        exact=all(search.solution.exact for search in searches),
-        epsilon=epsilon if isfinite(epsilon) else None,
-        status=_worst_status(searches),
-        time_lower_bound_s=min(bounds) if len(bounds) == len(searches) else UNSET,
-    )
-
-
-def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -> Certificate:
-    """Returns how far the points are from the true frontier of the searched space at most.
-
-    Of replayed times: for every memory from the first point's on, some point has at most 1 +
-    epsilon times as much memory and time as any strategy within it.
-    """
-    said = certificate(searches)
-    proofs = [search.proof for search in searches if search.proof is not None]
-    if len(proofs) < len(searches):
-        return said
-    if not points:
-        return replace(said, epsilon=None)
-    epsilon = float(Gaps.between(proofs, *axes(points)).epsilon.max())
-    status = _status(searches, epsilon)
-    return replace(said, epsilon=epsilon if isfinite(epsilon) else None, status=status)
-
-
-def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
-    bound = min(s.proof.bound_s(s.limit_bytes) for s in searches if s.proof is not None)
-    best = fastest(searches)
-    gap = None if best is None else time_gap(searches, best)
-    return Certificate(
-        exact=False,
-        epsilon=gap,
-        status=_status(searches, gap),
-        time_lower_bound_s=bound if 0.0 < bound < inf else UNSET,
-    )
-
-
-def _status(searches: Sequence[Search], epsilon: float | None) -> str:
-    """Returns the worst way in which a search ended; `budget` where more is left than was asked."""
-    status = _worst_status(searches)
-    if status == "within_epsilon" and (epsilon or 0.0) > searches[0].options.epsilon:
-        return "budget"
-    return status
-
-
-def _worst_status(searches: Sequence[Search]) -> str:
-    return max((search.solution.status for search in searches), key=STATUSES.index)
 
 
 def search_report(searches: Sequence[Search]) -> SearchReport:

@@ -13,6 +13,7 @@ from time import monotonic
 import numpy as np
 from msgspec import UNSET
 
+from shardwise.advise.certificates import not_searched
 from shardwise.advise.label import Labels
 from shardwise.cost.options import Options, Progress
 from shardwise.documents.pipeline_point import PipelinePoint
@@ -139,6 +140,7 @@ def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
     a frontier within its peak."""
     kinds = pipeline.kinds
     labels, batch = StageLabels(pipeline), pipeline.search.subject.graph.batch_size
+    left_out = not_searched(pipeline.search.subject)
     return PipelinePoint(
         id=pipeline_id(pipeline),
         stages=pipeline.stages,
@@ -154,7 +156,7 @@ def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
         ],
         first_units=[pipeline.units.names[first] for first in pipeline.bounds[:-1]],
         stages_per_rank=pipeline.stages_per_rank if pipeline.stages_per_rank > 1 else UNSET,
-        gap=pipeline.step_s / least_s - 1.0 if least_s > 0 else None,
+        gap=pipeline.step_s / least_s - 1.0 if least_s > 0 and not left_out else None,
         groups=UNSET if kinds is None else [kinds.groups[number] for number in kinds.of_rank],
     )
 

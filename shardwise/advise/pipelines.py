@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as with_members
 
 from shardwise import documents
+from shardwise.advise.certificates import NOTHING, not_searched
 from shardwise.advise.frontier import mesh_description, search_report
 from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
@@ -185,6 +186,8 @@ def pipeline_document(
 
 
 def _certificate(pipeline: Pipeline, least_s: float) -> Certificate:
+    if not_searched(pipeline.search.subject):
+        return NOTHING
     gap = pipeline.step_s / least_s - 1.0 if least_s > 0 else None
     proven = gap is not None and gap <= pipeline.search.options.epsilon
     return Certificate(

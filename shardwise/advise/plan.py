@@ -16,7 +16,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from shardwise import documents, validation
-from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.certificates import certificate, gap
+from shardwise.advise.frontier import heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM, asked_order, ordered
@@ -45,7 +46,6 @@ from shardwise.search.chosen import (
     fastest,
     lowest_peak,
     merge_frontiers,
-    time_gap,
     too_large,
 )
 from shardwise.search.fitting import search_fitting, search_frontier
@@ -177,7 +177,7 @@ def plan_document(
         order=other.forward,
         schedule=other.document,
         # The bound is one of the program's order.
-        predicted=replace(document.predicted, gap=time_gap(searches, chosen)),
+        predicted=replace(document.predicted, gap=gap(searches, chosen)),
     )
 
 
@@ -233,7 +233,7 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         communication_s=max(chosen.time_s - compute, 0.0),
         fixed_time_s=search.problem_of(point).fixed_time_s,
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
-        gap=time_gap(searches, chosen),
+        gap=gap(searches, chosen),
         host_s=float(search.replayed.host_s[point]),
         **fields(Summaries(searches).of(chosen), advice=True),
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.advise.bundle_curve import bundle_point, does_not_fit, limit_of
+from shardwise.advise.certificates import not_searched
 from shardwise.advise.curve_points import point_progress
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.quote_rows import Terms, over_budget, price_of, rank_of, row_of
@@ -76,6 +78,7 @@ def profile_quote(
         overlap=terms.options.overlap,
         hardware=hardware.name,
         hardware_id=hardware.id,
+        not_searched=not_searched(subject) or UNSET,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from shardwise.advise.certificates import not_searched
 from shardwise.advise.combined_offers import Known, combined_rows
 from shardwise.advise.curve import curve_point, limit_bytes
 from shardwise.advise.curve_points import point_progress
@@ -114,6 +115,7 @@ def quote(
         stale=any(row.stale for row in rows),
         overlap=options.overlap,
         combinations=combinations,
+        not_searched=not_searched(subject) or UNSET,
     )
 
 

@@ -28,6 +28,7 @@ from shardwise.cli.output import (
     progress,
     proven,
     say,
+    say_searched,
     stop_if_cancelled,
     table,
     warn,
@@ -110,6 +111,7 @@ def frontier(
 
 
 def _frontier_table(document: Frontier) -> None:
+    say_searched(document.not_searched)
     points, knee = document.points, document.turning_point
     shown = _thin(len(points), knee)
     columns = _frontier_columns(document)
@@ -405,8 +407,9 @@ def _objective(search: Mapping[str, Any]) -> str:
 def _certificate(document: Frontier) -> None:
     proof, search = document.certificate, document.search
     about = "" if document.pipelines is UNSET else "without a pipeline "
+    said = "" if document.not_searched else f"{about}{proven(proof)}; "
     say(
-        f"{about}{proven(proof)}; {search.groups} groups of {search.operators} operators, up to "
+        f"{said}{search.groups} groups of {search.operators} operators, up to "
         f"{search.configurations_max} configurations, {search.seconds:.2f} s, "
         f"{search.peak_rss_bytes / 2**30:.2f} GiB"
     )

@@ -17,7 +17,7 @@ from shardwise.cli.arguments import (
     options_from,
     search_options,
 )
-from shardwise.cli.output import emit, note, progress, say, table, warn
+from shardwise.cli.output import emit, note, progress, say, say_searched, table, warn
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
 from shardwise.documents.comparison import (
     RECIPE,
@@ -118,6 +118,7 @@ def _comparer(
 
 
 def _tables(document: Comparison) -> None:
+    say_searched(document.not_searched)
     if document.overlap:
         _ranking(document)
     else:

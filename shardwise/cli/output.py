@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwise.cost.options import Progress as Listener
-from shardwise.documents.common import Certificate
+from shardwise.documents.common import Certificate, not_searched_text
 
 PIPE_COLUMNS = 100
 LEFT_ALIGNED = ("split", "strategy", "note", "instance", "region", "forward")
@@ -79,6 +79,13 @@ def warn(warnings: Iterable[str] | UnsetType) -> None:
     """Prints an answer's warnings about its own limits."""
     for warning in warnings or ():
         note(f"note: {warning}")
+
+
+def say_searched(not_searched: list[str] | UnsetType) -> None:
+    """Prints which strategies that the model is trained with were not searched, if any."""
+    text = not_searched_text(not_searched)
+    if text:
+        say(f"searched {text}")
 
 
 def proven(certificate: Certificate) -> str:

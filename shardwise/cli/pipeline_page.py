@@ -6,6 +6,7 @@ from msgspec import UNSET
 
 from shardwise.cli.output import note, say, table
 from shardwise.documents import Pipeline, PipelineExplanation
+from shardwise.documents.common import not_searched_text
 from shardwise.documents.pipeline import PlannedStage, shared_scope, units_text
 from shardwise.texts import counted, gib, seconds, utilisation
 
@@ -20,6 +21,9 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
     )
     gpus = pipeline.bundle or f"{pipeline.gpus} GPUs"
     say(f"{pipeline.graph_name} on {gpus} of {pipeline.hardware}{batch}")
+    searched = not_searched_text(pipeline.not_searched)
+    if searched:
+        say(f"searched   {searched}")
     say(
         f"pipeline   {_stages(pipeline)}, {pipeline.schedule}, "
         f"{pipeline.micro_batches} micro-batches"
@@ -35,7 +39,8 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
         f"memory     peak {gib(predicted.peak_bytes)} GiB per GPU, in stage "
         f"{predicted.peak_stage}, of {gib(pipeline.peak_limit_bytes)} GiB that a step may use"
     )
-    say(f"proven     {_proof(pipeline)}")
+    if not searched:
+        say(f"proven     {_proof(pipeline)}")
     say(f"compared   {_compared(pipeline)}")
     stages_table(pipeline)
     note("note: forward, backward and hop are those of one micro-batch")

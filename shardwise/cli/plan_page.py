@@ -12,6 +12,7 @@ from shardwise.advise.explain import bound_text, rate_texts
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
+from shardwise.documents.common import not_searched_text
 from shardwise.documents.parallelism import trainer_text
 from shardwise.texts import counted, gib, seconds, utilisation
 
@@ -45,13 +46,15 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
     """Prints a plan's strategy, figures and proof, what came close, and what to do with it."""
     width = console().width
     say(_heading(plan))
+    searched = not_searched_text(plan.not_searched)
     for name, text in (
+        ("searched", searched),
         ("strategy", plan.predicted.label or ""),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),
         ("memory", _memory(plan)),
         ("bound by", _bound(plan)),
-        ("proven", _proof(plan, asked.epsilon)),
+        ("proven", "" if searched else _proof(plan, asked.epsilon)),
         ("based on", f"compute times {shares_text(plan.predicted.compute_shares)}"),
     ):
         if text:

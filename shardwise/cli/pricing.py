@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from shardwise.cli.advisor import service
 from shardwise.cli.arguments import graph_of_question, load_graph, options_from
-from shardwise.cli.output import emit, note, progress, say, table, warn
+from shardwise.cli.output import emit, note, progress, say, say_searched, table, warn
 from shardwise.cli.pipeline_page import stages_table
 from shardwise.documents.parallelism import text_of
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
@@ -107,6 +107,7 @@ def pricing_page(document: Pricing) -> None:
     """Prints the strategy's step, whether it fits, and what to change for how much."""
     plan, given = document.plan, document.parallelism
     predicted = plan.predicted
+    say_searched(plan.not_searched)
     say(f"{document.trainer}: {text_of(given)}")
     fits = _stated(document)
     say(

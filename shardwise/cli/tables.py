@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardwise.cli.output import note, say, table
+from shardwise.cli.output import note, say, say_searched, table
 from shardwise.cost.options import NEVER
 from shardwise.cost.shares import SOURCES, shares_text
 from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
@@ -43,6 +43,7 @@ def curve_table(document: Curve, recompute: str) -> None:
 
     `recompute` says whether forward might run again in backward.
     """
+    say_searched(document.not_searched)
     fitting = [point for point in document.points if fits(point)]
     if document.bundles is not UNSET:
         _bundles_table(document, fitting, recompute)
@@ -212,6 +213,7 @@ def quote_table(document: Quote, recompute: str) -> None:
 
     `recompute` says whether forward might run again in backward.
     """
+    say_searched(document.not_searched)
     if document.minimum_gpus is not None:
         fewest = counted(document.minimum_gpus, "GPU")
         say(f"{document.graph_name}: fits on {fewest} at the fewest.")

@@ -68,9 +68,7 @@ class GroupWork:
         self.input_layouts: dict[str, LayoutRows] = {}
         for member in pattern.members:
             sem = member.semantics
-            splits = splits_of(
-                member.variables, assignment, on_parameters=member.on_parameters
-            )
+            splits = splits_of(member.variables, assignment, on_parameters=member.on_parameters)
             ins = [input_layouts(accesses, splits) for accesses in sem.inputs]
             outs = [output_layouts(sem, accesses, splits) for accesses in sem.outputs]
             self.inputs.append(ins)

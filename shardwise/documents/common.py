@@ -89,8 +89,27 @@ class SearchReport(msgspec.Struct, frozen=True):
     tofu: TofuReport | UnsetType = UNSET
 
 
-class Heading(msgspec.Struct, frozen=True):
-    """What an answer on one number of GPUs says first: the question, the mesh, the provenance."""
+EXPERT_PARALLELISM = "expert parallelism"
+"""Experts on devices of their own, to which tokens are sent by all-to-all."""
+
+
+def not_searched_text(not_searched: list[str] | UnsetType) -> str:
+    """Returns what an answer says first where strategies were not searched, else nothing."""
+    if not not_searched:
+        return ""
+    return (
+        f"without {', '.join(not_searched)} (tokens sent to experts by all-to-all), which mixtures "
+        "of experts are trained with: a faster strategy may exist, and nothing is proven"
+    )
+
+
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer on one number of GPUs says first: the question, the mesh, the provenance.
+
+    `not_searched` names strategies that such a model is trained with and that no search has
+    (`expert parallelism`, for mixtures of experts). Nothing is then proven: certificates and gaps
+    are null.
+    """
 
     graph: str
     graph_name: str
@@ -109,6 +128,7 @@ class Heading(msgspec.Struct, frozen=True):
     undescribed_operators: list[OperatorName]
     replicated_operators: list[OperatorName]
     warnings: list[str]
+    not_searched: list[str] | UnsetType = UNSET
 
 
 class PlacePeak(msgspec.Struct, frozen=True):

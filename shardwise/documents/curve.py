@@ -94,7 +94,7 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     `does_not_fit` are the points on which nothing fits, as ranges. `missing` are the counts or
     bundles that have no point, because a limit was reached or they are still being computed.
     `speedup_from` is the smallest count that fits, of those that are known. `space` is the trainer
-    whose strategies alone were searched.
+    whose strategies alone were searched. `not_searched` is as in a frontier.
     """
 
     graph: str | UnsetType = UNSET
@@ -120,6 +120,7 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     missing: list[MissingPoint] | UnsetType = UNSET
     speedup_from: int | UnsetType = UNSET
     space: str | UnsetType = UNSET
+    not_searched: list[str] | UnsetType = UNSET
 
 
 def counts_from(text: str, field: str = "counts") -> list[int]:

@@ -99,7 +99,7 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     `stages_per_rank` is there where devices have several stages: of p groups of devices the r-th
     has the stages r, r + p, r + 2p, …, or r and 2p - 1 - r under `zbv` and `dualpipev`. `bundle` is
     there where devices are of several kinds, and says how many of which group; device memory and
-    limit are then the least.
+    limit are then the least. `not_searched` is as in a frontier.
     """
 
     id: str
@@ -134,6 +134,7 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     kernels: str | UnsetType = UNSET
     stages_per_rank: int | UnsetType = UNSET
     bundle: str | UnsetType = UNSET
+    not_searched: list[str] | UnsetType = UNSET
 
     @property
     def ranks(self) -> int:

@@ -316,6 +316,7 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
     the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
     order, or backward not the reverse. `timeline` is the replayed step over time (docs/replay.md).
+    `not_searched` is as in a frontier.
     """
 
     id: str
@@ -352,3 +353,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     cluster: PlannedCluster | UnsetType = UNSET
     schedule: PlannedSchedule | UnsetType = UNSET
     timeline: Timeline | UnsetType = UNSET
+    not_searched: list[str] | UnsetType = UNSET

@@ -110,6 +110,7 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
 
     Prices and deadlines go by `replayed_time_s` with `overlap`, else by `time_s`. `combinations` is
     there where offers might be combined, `hardware` where parts of one profile were quoted.
+    `not_searched` is as in a frontier.
     """
 
     graph: str
@@ -126,6 +127,7 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
     combinations: Combinations | UnsetType = UNSET
     hardware: str | UnsetType = UNSET
     hardware_id: str | UnsetType = UNSET
+    not_searched: list[str] | UnsetType = UNSET
 
 
 def step_s(row: OfferRow, overlap: bool) -> float:

@@ -9,7 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import asdict as members
 from msgspec.structs import replace
 
-from shardwise.advise.frontier import certificate, heading
+from shardwise.advise.certificates import NOTHING, certificate
+from shardwise.advise.frontier import heading
 from shardwise.advise.mixed import bundle_of
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import (
@@ -51,14 +52,28 @@ def compare_document(search: Search, rounds: Sequence[Round]) -> Comparison:
 
         methods += [_method(answer, space, ours, limit) for answer in (*peers, own)]
     batch = next(a for _, peers, _ in rounds for a in peers if a.method == "data-parallel")
-    return Comparison(
-        **members(heading(search)),
-        micro_batches=search.problem.context.micro_batches,
-        methods=methods,
-        data_parallel_over_mini_time={
-            space: _ratio(batch.points, own.points, limit) for space, _, own in rounds
-        },
+    return _of_the_searched(
+        Comparison(
+            **members(heading(search)),
+            micro_batches=search.problem.context.micro_batches,
+            methods=methods,
+            data_parallel_over_mini_time={
+                space: _ratio(batch.points, own.points, limit) for space, _, own in rounds
+            },
+        )
     )
+
+
+def _of_the_searched(compared: Comparison) -> Comparison:
+    """Returns a comparison without proofs of our answers where strategies were not searched."""
+    if not compared.not_searched:
+        return compared
+    ours = (*OURS.values(), OUR_PIPELINES)
+    methods = [
+        replace(one, epsilon=None) if one.method in ours else one for one in compared.methods
+    ]
+    proof = UNSET if compared.certificate is UNSET else NOTHING
+    return replace(compared, methods=methods, certificate=proof)
 
 
 def replayed_document(
@@ -91,7 +106,7 @@ def replayed_document(
         bundle=bundle_of(searches[0]),
     )
     fitting = [method.method for method, point in ranked(compared) if point.feasible]
-    return replace(compared, ranking=fitting)
+    return _of_the_searched(replace(compared, ranking=fitting))
 
 
 def _method(

@@ -206,9 +206,7 @@ def _join_siblings(
         if semantics[op.name].category != "heavy":
             continue
         weights = {n for n in op.inputs if graph.tensors[n].role == "parameter" or n in made_of}
-        data = [
-            n for n in op.inputs if n not in weights and graph.tensors[n].role != "buffer"
-        ]
+        data = [n for n in op.inputs if n not in weights and graph.tensors[n].role != "buffer"]
         if len(data) != 1 or not weights:
             continue
         shape = graph.tensors[data[0]].shape

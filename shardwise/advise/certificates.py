@@ -1,0 +1,107 @@
+"""What is proven of an answer, and which strategies that people run it leaves out.
+
+A proof is about the searched space. Where that leaves out what a model of this kind is trained
+with, nothing is said to be proven: an answer names what was not searched instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from shardwise.documents.common import EXPERT_PARALLELISM, Certificate
+from shardwise.search.chosen import Chosen, axes, fastest, gap_at, time_gap
+from shardwise.search.gaps import Gaps
+from shardwise.search.search import Search, Subject
+from shardwise.search.solution import STATUSES
+from shardwise.sharding.experts import has_experts
+
+NOTHING = Certificate(exact=False, epsilon=None, status="heuristic")
+"""The certificate of an answer of which nothing is proven."""
+
+
+def not_searched(subject: Subject) -> list[str]:
+    """Returns the strategies that a model like this is trained with and that no search has."""
+    return [EXPERT_PARALLELISM] if has_experts(subject.coarsened) else []
+
+
+def gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
+    """Returns how much longer than the shortest possible time the chosen one is at most
+    (`time_gap`); None where nothing is proven."""
+    return None if not_searched(searches[0].subject) else time_gap(searches, chosen)
+
+
+def gap_within(searches: Sequence[Search], chosen: Chosen) -> float | None:
+    """Returns by how much any strategy of no higher peak may be faster (`gap_at`); None where
+    nothing is proven."""
+    return None if not_searched(searches[0].subject) else gap_at(searches, chosen)
+
+
+def certificate(searches: Sequence[Search]) -> Certificate:
+    """Returns how far from the true frontier of the searched space the answer can be at most.
+
+    The union of frontiers is as good as the worst of them. Where replayed times were searched,
+    epsilon is the gap of the fastest strategy that fits, and the bound that of the replayed time.
+    """
+    if not_searched(searches[0].subject):
+        return NOTHING
+    if all(search.proof is not None for search in searches):
+        return _replayed_certificate(searches)
+    epsilon = max(float(search.solution.epsilon) for search in searches)
+    bounds = [
+        float(bound) + search.problem.fixed_time_s
+        for search in searches
+        if (bound := search.solution.time_lower_bound_s) is not None
+    ]
+    return Certificate(
+        exact=all(search.solution.exact for search in searches),
+        epsilon=epsilon if isfinite(epsilon) else None,
+        status=_worst_status(searches),
+        time_lower_bound_s=min(bounds) if len(bounds) == len(searches) else UNSET,
+    )
+
+
+def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -> Certificate:
+    """Returns how far the points are from the true frontier of the searched space at most.
+
+    Of replayed times: for every memory from the first point's on, some point has at most 1 +
+    epsilon times as much memory and time as any strategy within it.
+    """
+    said = certificate(searches)
+    if not_searched(searches[0].subject):
+        return said
+    proofs = [search.proof for search in searches if search.proof is not None]
+    if len(proofs) < len(searches):
+        return said
+    if not points:
+        return replace(said, epsilon=None)
+    epsilon = float(Gaps.between(proofs, *axes(points)).epsilon.max())
+    status = _status(searches, epsilon)
+    return replace(said, epsilon=epsilon if isfinite(epsilon) else None, status=status)
+
+
+def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
+    bound = min(s.proof.bound_s(s.limit_bytes) for s in searches if s.proof is not None)
+    best = fastest(searches)
+    epsilon = None if best is None else time_gap(searches, best)
+    return Certificate(
+        exact=False,
+        epsilon=epsilon,
+        status=_status(searches, epsilon),
+        time_lower_bound_s=bound if 0.0 < bound < inf else UNSET,
+    )
+
+
+def _status(searches: Sequence[Search], epsilon: float | None) -> str:
+    """Returns the worst way in which a search ended; `budget` where more is left than was asked."""
+    status = _worst_status(searches)
+    if status == "within_epsilon" and (epsilon or 0.0) > searches[0].options.epsilon:
+        return "budget"
+    return status
+
+
+def _worst_status(searches: Sequence[Search]) -> str:
+    return max((search.solution.status for search in searches), key=STATUSES.index)
