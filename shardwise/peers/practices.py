@@ -29,6 +29,7 @@ from shardwise.peers.methods import (
 )
 from shardwise.peers.restrict import least_time
 from shardwise.peers.rows_by_split import RowsBySplit
+from shardwise.peers.unsharded import unsharded_text
 from shardwise.sharding.layout import shard_fits
 
 Choices = NDArray[np.uint32]
@@ -94,7 +95,19 @@ class Practices:
 
     def marked(self, allowed: Allowed) -> Iterator[Named]:
         """Yields the allowed strategies: every factorisation, stage, extent of shards and
-        recomputation; what tensor parallelism can split it does."""
+        recomputation; what tensor parallelism can split it does. Those are left out whose shards
+        the model cannot have (`unsharded.py`)."""
+        for named in self._marked(allowed):
+            if unsharded_text(self._problem, named.choices, named.parallelism.shards) is None:
+                yield named
+
+    def refusal(self, given: Parallelism) -> str | None:
+        """Returns why the model cannot have the shards of a strategy; None where it can."""
+        marked = self._marked(lambda one: one == given)
+        texts = (unsharded_text(self._problem, one.choices, given.shards) for one in marked)
+        return next(filter(None, texts), None)
+
+    def _marked(self, allowed: Allowed) -> Iterator[Named]:
         space = MegatronSpace(self._problem)
         for grid in space.grids():
             go_on(self._progress, STAGE, 0.0)

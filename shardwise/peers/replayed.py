@@ -41,6 +41,7 @@ from shardwise.peers.practices import is_offered
 from shardwise.peers.practitioners import Practised, best_of_counts
 from shardwise.peers.recipes import recipe_answers
 from shardwise.peers.restrict import solve
+from shardwise.peers.unsharded import unsharded_text
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen, fastest, lowest_peak, time_gap
@@ -153,8 +154,15 @@ def _method(name: str, practised: Sequence[Practised], reason: str) -> Answer:
     ]
     plain = name == "data-parallel"
     notes = data_parallel_rows(practised[0].problem).notes() if plain else ()
+    notes += tuple(dict.fromkeys(filter(None, map(_unsharded, practised))))
     found_by = f"{method.found_by}; each with its best number of micro-batches"
     return Answer(name, method.title, found_by, tuple(points), notes=notes)
+
+
+def _unsharded(one: Practised) -> str | None:
+    """Returns what a strategy leaves whole although its name says shards."""
+    practice = one.practice
+    return unsharded_text(one.problem, practice.choices, practice.parallelism.shards)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
+from shardwise.peers.practices import Practices
 from shardwise.peers.practitioners import Practised
 from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.search.solution import Solution
@@ -67,7 +68,7 @@ def price(
         progress,
     )
     if given not in known:
-        raise _not_priced(given, known)
+        raise _not_priced(given, known, replayables, progress)
     seconds, own = monotonic() - started, known[given]
     searches, chosen = searches_of(replayables, known.values(), own, seconds)
     limit_bytes = chosen.search.limit_bytes
@@ -214,8 +215,21 @@ def _replayables(
     return replayables
 
 
-def _not_priced(given: Parallelism, known: dict[Parallelism, Practised]) -> BadInput:
+def _not_priced(
+    given: Parallelism,
+    known: dict[Parallelism, Practised],
+    replayables: Sequence[Replayable],
+    progress: Progress,
+) -> BadInput:
     """Returns the error for a strategy that the model or the mesh does not have."""
+    for one in replayables:
+        refusal = Practices(one.replayer.problem, progress).refusal(given)
+        if refusal is not None:
+            return BadInput(
+                f"the model cannot be trained by {text_of(given)}: {refusal}",
+                field="parallelism.shards",
+                expected="a strategy without these shards, or a graph in which samples reach them",
+            )
     same = {one for one in known if one.micro_batches == given.micro_batches}
     tensor = sorted({one.tensor for one in same})
     if given.tensor not in tensor:

@@ -34,6 +34,20 @@ def _pointwise(inputs: int, width: int) -> OperatorSemantics:
     )
 
 
+def _scaled(o: int, i: int) -> OperatorSemantics:
+    access = {0: Access(0), 1: Access(1)}
+    return OperatorSemantics(
+        (IndexVariable("o", o), IndexVariable("i", i)),
+        (access,),
+        (access,),
+        (False,),
+        (False,),
+        float(o * i),
+        float(o * i),
+        "elementwise",
+    )
+
+
 def _build(operators: list[tuple[str, str, list[str], str, tuple[int, int]]]) -> Graph:
     tensors = {"x": Tensor("x", (8, 16), "float32", "input", 0)}
     ops = []
@@ -53,6 +67,8 @@ def _coarsen(graph: Graph) -> Coarsened:
         if op.kind == "linear":
             o, i = graph.tensors[op.outputs[0]].shape[1], graph.tensors[op.inputs[0]].shape[1]
             return _linear(o, i)
+        if op.kind == "scale":
+            return _scaled(16, 16)
         return _pointwise(len(op.inputs), graph.tensors[op.outputs[0]].shape[1])
 
     return coarsen(graph, analyse)
@@ -122,6 +138,40 @@ def test_a_shared_parameter_joins_time_steps_and_their_cells() -> None:
     # No tensor joins the cells, yet they share their variables.
     assert coarsened.groups[1].variables == ("batch", "h")
     assert [m.variables for m in coarsened.groups[1].members] == [(0, 1), (0, 1)]
+
+
+def test_an_operator_on_parameters_alone_belongs_to_its_reader() -> None:
+    graph = _build(
+        [
+            ("v", "scale", ["w1"], "m", (16, 16)),
+            ("r", "relu", ["x"], "m", (8, 16)),
+            ("a", "linear", ["r", "v"], "m.a", (8, 16)),
+            ("t", "tanh", ["a"], "m", (8, 16)),
+        ]
+    )
+    coarsened = _coarsen(graph)
+    assert _groups(coarsened) == [{"r"}, {"v", "a"}, {"t"}]
+    group = coarsened.groups[1]
+    assert group.name == "a"
+    assert [m.on_parameters for m in group.members] == [True, False]
+    # The weight's rows and columns are the product's.
+    assert [[group.variables[v] for v in m.variables] for m in group.members] == [
+        ["o", "i"],
+        ["batch", "o", "i"],
+    ]
+
+
+def test_readers_of_one_parameter_join_through_what_was_made_of_it() -> None:
+    graph = _build(
+        [
+            ("v", "scale", ["w1"], "m", (16, 16)),
+            ("a", "linear", ["x", "v"], "m.a", (8, 16)),
+            ("t", "tanh", ["a"], "m", (8, 16)),
+            ("u", "scale", ["w1"], "m", (16, 16)),
+            ("b", "linear", ["t", "u"], "m.b", (8, 16)),
+        ]
+    )
+    assert _groups(_coarsen(graph)) == [{"v", "a", "u", "b"}, {"t"}]
 
 
 def test_constants_are_in_no_group() -> None:

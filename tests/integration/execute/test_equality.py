@@ -28,8 +28,9 @@ ON_EIGHT = ("GPT-2", "Llama", "BERT", "ResNet", "LSTM", "DLRM", "MLP")
 
 CASES = [(4, family) for family in TOYS] + [(8, family) for family in ON_EIGHT]
 
-ALWAYS = ("GPT-2", "Mixtral", "Mamba-2", "T5", "ResNet", "LSTM", "DLRM")
-"""Families that `make test` runs, on four ranks: one of each kind of layers and of tied weights."""
+ALWAYS = ("GPT-2", "Mixtral", "gpt-oss", "Mamba-2", "T5", "ResNet", "LSTM", "DLRM")
+"""Families that `make test` runs, on four ranks: one of each kind of layers, of tied
+weights and of weights behind a transpose."""
 
 FAILED_ONCE = [(4, "Mamba-2", 11), (4, "Mixtral", 12), (8, "CLIP", 5)]
 """Ranks, family, seed. In the first two autograd saves a view of what is recomputed on some ranks

@@ -1,0 +1,132 @@
+"""Mixtures of experts: FSDP shards their weights, and answers name what was not searched."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from harness.models.shortened import shortened
+from shardwise.advise import curve, frontier, plan
+from shardwise.cost.options import Options
+from shardwise.documents.common import EXPERT_PARALLELISM
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import load_hardware
+from shardwise.peers import compare
+from shardwise.search.search import Subject
+from shardwise.sharding.experts import has_experts
+from shardwise.trainers.price import price
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.torch
+
+GPUS = 4
+_GROUPED, _EQUAL = "num_key_value_heads=2", "num_key_value_heads=4"
+_SIZES = f"hidden_size=64,num_hidden_layers=1,num_attention_heads=4,{_GROUPED},vocab_size=128"
+_MOE = f"{_SIZES},intermediate_size=64,moe_intermediate_size=64"
+FAMILIES = {
+    "gpt-oss": f"GptOssConfig:{_SIZES},intermediate_size=64,head_dim=16,num_local_experts=16,"
+    "num_experts_per_tok=2,pad_token_id=0",
+    "Llama 4": f"Llama4TextConfig:{_SIZES},intermediate_size=64,intermediate_size_mlp=64,"
+    "head_dim=16,num_local_experts=16,interleave_moe_layer_step=1,pad_token_id=0",
+    "Mixtral": f"MixtralConfig:{_SIZES},intermediate_size=64,num_local_experts=16",
+    "Qwen3-MoE": f"Qwen3MoeConfig:{_MOE},num_local_experts=16,num_experts_per_tok=2",
+    "DeepSeek": f"DeepseekV3Config:{_MOE.replace(_GROUPED, _EQUAL)},n_routed_experts=16,n_group=2,topk_group=1,"
+    "first_k_dense_replace=0,num_experts_per_tok=2,q_lora_rank=16,kv_lora_rank=16,"
+    "qk_rope_head_dim=16,qk_nope_head_dim=16,v_head_dim=16",
+}
+FEW = 4096
+"""Elements of a parameter that may stay whole on every device, such as a norm's."""
+
+
+@cache
+def _graph(family: str, form: str = "") -> Graph:
+    from shardwise.capture import capture
+
+    return capture(f"hf:{FAMILIES[family]}{form}", batch=8, seq=16, dtype="bf16")
+
+
+def _bytes(graph: Graph, strategy: Parallelism) -> float:
+    plan = price(graph, load_hardware("dgx-h100"), GPUS, strategy, _options()).plan
+    return sum(group.parameter_bytes for group in plan.groups)
+
+
+def _options() -> Options:
+    return Options(micro_batches=(1,))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fsdp_shards_every_large_parameter_of_a_mixture(family: str) -> None:
+    graph = _graph(family)
+    priced = price(
+        graph, load_hardware("dgx-h100"), GPUS, Parallelism(shards=GPUS, zero=3), _options()
+    )
+    tensors = graph.tensors
+    sharded = set()
+    for group in priced.plan.groups:
+        if group.zero == 3 and len(group.zero_axes) == len(priced.plan.mesh.axes):
+            sharded.update(name for op in group.operators for name in op.inputs)
+    large = {n for n, t in tensors.items() if t.role == "parameter" and t.elements > FEW}
+    assert any(tensors[name].elements >= 16 * 64 * 64 for name in large)
+    assert large <= sharded
+    held = sum(group.parameter_bytes for group in priced.plan.groups)
+    # Rounding and the small parameters: a hundredth.
+    assert held <= 1.01 * _bytes(graph, Parallelism(replicas=GPUS)) / GPUS
+
+
+def test_no_expert_of_llama_4_computes_for_tokens_that_chose_others() -> None:
+    kinds = [op.kind for op in _graph("Llama 4").operators]
+    assert kinds.count("shardwise.expert_linear.default") == 2
+    assert "aten.bmm.default" not in kinds
+
+
+def test_a_strategy_whose_shards_the_model_cannot_have_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from shardwise.peers import unsharded
+
+    monkeypatch.setattr(unsharded, "WHOLE_BYTES", 0)
+    own_form = _graph("Llama 4", ",experts_implementation=eager")
+    with pytest.raises(BadInput) as refused:
+        _bytes(own_form, Parallelism(shards=GPUS, zero=3))
+    assert "dp_shard 4" in str(refused.value)
+    assert "model.layers.0.feed_forward.experts.bmm" in str(refused.value)
+    compared = compare(own_form, load_hardware("dgx-h100"), GPUS, options=_options())
+    rows = {method.method: method.notes for method in compared.methods}
+    assert any("feed_forward.experts.bmm" in note for note in rows["fsdp"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_mixture_is_told_by_its_graph(family: str) -> None:
+    assert has_experts(Subject.of(_graph(family)).coarsened)
+
+
+def test_products_for_each_expert_make_a_mixture_without_an_operator_of_its_own() -> None:
+    own_form = _graph("Llama 4", ",experts_implementation=eager")
+    assert has_experts(Subject.of(own_form).coarsened)
+    assert not has_experts(Subject.of(shortened("gpt2", 1)).coarsened)
+
+
+def test_answers_on_mixtures_name_expert_parallelism_and_prove_nothing() -> None:
+    graph, hardware = _graph("Mixtral"), load_hardware("dgx-h100")
+    planned = plan(graph, hardware, 2, options=_options())
+    assert planned.not_searched == [EXPERT_PARALLELISM]
+    assert planned.predicted.gap is None
+    assert planned.certificate.epsilon is None
+    assert not planned.certificate.time_lower_bound_s
+    tracked = frontier(graph, hardware, 2, _options())
+    assert tracked.not_searched == [EXPERT_PARALLELISM]
+    assert tracked.certificate == planned.certificate
+    assert [point.gap for point in tracked.points] == [None] * len(tracked.points)
+    counted = curve(graph, hardware, 2, _options())
+    assert counted.not_searched == [EXPERT_PARALLELISM]
+    assert [point.gap for point in counted.points] == [None, None]
+
+
+def test_answers_on_dense_models_are_proven_as_before() -> None:
+    planned = plan(shortened("gpt2", 1), load_hardware("dgx-h100"), 2, options=_options())
+    assert not planned.not_searched
+    assert planned.predicted.gap is not None
