@@ -34,8 +34,8 @@ FAMILIES = {
     "head_dim=16,num_local_experts=16,interleave_moe_layer_step=1,pad_token_id=0",
     "Mixtral": f"MixtralConfig:{_SIZES},intermediate_size=64,num_local_experts=16",
     "Qwen3-MoE": f"Qwen3MoeConfig:{_MOE},num_local_experts=16,num_experts_per_tok=2",
-    "DeepSeek": f"DeepseekV3Config:{_MOE.replace(_GROUPED, _EQUAL)},n_routed_experts=16,n_group=2,topk_group=1,"
-    "first_k_dense_replace=0,num_experts_per_tok=2,q_lora_rank=16,kv_lora_rank=16,"
+    "DeepSeek": f"DeepseekV3Config:{_MOE.replace(_GROUPED, _EQUAL)},n_routed_experts=16,"
+    "n_group=2,topk_group=1,first_k_dense_replace=0,num_experts_per_tok=2,q_lora_rank=16,kv_lora_rank=16,"
     "qk_rope_head_dim=16,qk_nope_head_dim=16,v_head_dim=16",
 }
 FEW = 4096
