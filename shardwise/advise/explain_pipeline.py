@@ -7,6 +7,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from shardwise.advise.explain import explain, folded_edges, folded_groups
+from shardwise.documents.common import not_searched_text
 from shardwise.documents.explanation import ExplainedStage, Explanation, PipelineExplanation
 from shardwise.documents.pipeline import Pipeline, PlannedStage, shared_scope, units_text
 from shardwise.documents.plan import Plan
@@ -105,7 +106,9 @@ def _text(
     mean_s = sum(busy) / len(busy)
     each = pipeline.stages_per_rank or 1
     placed = f" on {counted(pipeline.ranks, 'rank')}" if each > 1 else ""
+    searched = not_searched_text(pipeline.not_searched)
     lines = [
+        *([f"Searched {searched}."] if searched else []),
         f"{pipeline.graph_name} on {pipeline.bundle or counted(pipeline.gpus, 'GPU')} of "
         f"{pipeline.hardware} in "
         f"{counted(len(stages), 'stage')}{placed}, {pipeline.schedule}, {pipeline.micro_batches} "
