@@ -17,7 +17,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "golden/*", "integration/models/test_labels_of_families.py",
         "unit/test_advice.py", "unit/test_advice_tables.py", "unit/test_allocation.py",
         "unit/test_calibrate.py",
-        "unit/test_answers.py", "unit/test_cluster.py", "unit/test_labels.py",
+        "unit/test_answers.py", "unit/test_cluster.py", "unit/test_experts.py",
+        "unit/test_labels.py",
         "unit/test_bundle_curve.py", "unit/test_bundle_pipelines.py", "unit/test_curve_parts.py",
         "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
@@ -137,7 +138,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_validation.py",
     ),
     "sharding": (
-        "integration/models/test_coarsening.py", "unit/test_coarsen.py",
+        "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_experts.py",
         "unit/test_layout.py", "unit/test_rerun.py", "unit/test_strides.py",
     ),
     "solver": (

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from harness.models.shortened import shortened
 from shardwise.advise import curve, frontier, plan
+from shardwise.advise.certificates import NOTHING
+from shardwise.cli.main import cli
 from shardwise.cost.options import Options
 from shardwise.documents.common import EXPERT_PARALLELISM
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
-from shardwise.graph import Graph
+from shardwise.graph import Graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers import compare
 from shardwise.search.search import Subject
@@ -46,7 +51,7 @@ FEW = 4096
 def _graph(family: str, form: str = "") -> Graph:
     from shardwise.capture import capture
 
-    return capture(f"hf:{FAMILIES[family]}{form}", batch=8, seq=16, dtype="bf16")
+    return capture(f"hf:{FAMILIES[family]}{form}", batch=8, seq=16, dtype="bf16", name=family)
 
 
 def _bytes(graph: Graph, strategy: Parallelism) -> float:
@@ -94,9 +99,12 @@ def test_a_strategy_whose_shards_the_model_cannot_have_is_refused_by_name(
         _bytes(own_form, Parallelism(shards=GPUS, zero=3))
     assert "dp_shard 4" in str(refused.value)
     assert "model.layers.0.feed_forward.experts.bmm" in str(refused.value)
-    compared = compare(own_form, load_hardware("dgx-h100"), GPUS, options=_options())
+    compared = compare(own_form, load_hardware("dgx-h100"), GPUS, _options(), proposals=10)
     rows = {method.method: method.notes for method in compared.methods}
     assert any("feed_forward.experts.bmm" in note for note in rows["fsdp"])
+    assert compared.not_searched == [EXPERT_PARALLELISM]
+    assert compared.certificate == NOTHING
+    assert {m.method: m.epsilon for m in compared.methods}["shardwise"] is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -124,6 +132,37 @@ def test_answers_on_mixtures_name_expert_parallelism_and_prove_nothing() -> None
     counted = curve(graph, hardware, 2, _options())
     assert counted.not_searched == [EXPERT_PARALLELISM]
     assert [point.gap for point in counted.points] == [None, None]
+
+
+def test_texts_say_first_what_was_not_searched_and_never_that_something_is_proven(
+    tmp_path: Path,
+) -> None:
+    file = str(tmp_path / "graph.json")
+    write_graph(_graph("Mixtral"), file)
+    asked = [file, "--hardware", "dgx-h100", "--micro-batches", "1", "--quiet"]
+    for command in (
+        ["plan", *asked, "--gpus", "2"],
+        ["frontier", *asked, "--gpus", "2"],
+        ["curve", *asked, "--max-gpus", "2"],
+        ["quote", file, "--micro-batches", "1", "--quiet", "--max-instances", "1"],
+    ):
+        done = CliRunner().invoke(cli, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        text = " ".join(done.stdout.split())
+        assert "without expert parallelism" in text[:160], (command[0], text[:300])
+        said = text.replace("and nothing is proven", "")
+        for word in ("proven", "Proven", "certified", "exact;"):
+            assert word not in said, (command[0], word)
+
+
+def test_a_page_names_what_was_not_searched() -> None:
+    pytest.importorskip("jinja2")
+    from service.page.render import environment
+
+    macros: Any = environment().get_template("macros.html").module
+    said = str(macros.warnings({"warnings": [], "not_searched": [EXPERT_PARALLELISM]}))
+    assert "without expert parallelism" in said
+    assert not str(macros.warnings({"warnings": []})).strip()
 
 
 def test_answers_on_dense_models_are_proven_as_before() -> None:

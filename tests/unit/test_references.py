@@ -76,6 +76,8 @@ NO_MODULES = {
     "shardwise.operators",
     "shardwise.run",
     "shardwise.selective_scan.default",
+    "shardwise.sink_attention",
+    "shardwise.sink_attention.default",
 }
 """Groups of entry points, operators, an agent's entry point."""
 
