@@ -87,7 +87,8 @@ def test_parameters_and_flops_are_those_that_torch_counts(name: str) -> None:
     assert graph.parameter_count == counted.parameters > 0
     inspected = inspect_graph(graph, registry.analyse)
     kinds = {op["kind"] for op in inspected["undescribed_operators"]}
-    assert kinds <= {"shardwise.expert_linear.default", "shardwise.selective_scan.default"}
+    own = ("expert_linear", "selective_scan", "sink_attention")
+    assert kinds <= {f"shardwise.{name}.default" for name in own}
     if name not in COUNTED_IN_DESCRIPTIONS or not kinds:
         assert inspected["matrix_flops"] == pytest.approx(counted.forward_flops, rel=0.01)
     assert graph.batch_size == batch
