@@ -199,7 +199,7 @@ def _cells(row: Row) -> list[str]:
 def _frontier_cell(searched: Searched) -> str:
     if searched.problem is not None:
         return f"none after {searched.seconds:.0f} s: {searched.problem}"
-    certified = "∞" if searched.epsilon is None else f"{searched.epsilon:.2g}"
+    certified = "no proof" if searched.epsilon is None else f"{searched.epsilon:.2g}"
     return f"{searched.points:,}, {certified}, {searched.seconds:.1f} s"
 
 
