@@ -28,6 +28,7 @@ from shardwise.documents.explanation import (
     Totals,
 )
 from shardwise.documents.parallelism import trainer_text
+from shardwise.documents.pipeline import PipelinePrediction
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
     Choice,
@@ -38,7 +39,7 @@ from shardwise.documents.plan import (
     PlannedGroup,
     Prediction,
 )
-from shardwise.texts import seconds, utilisation
+from shardwise.texts import counted, seconds, utilisation
 
 
 class Axis(Protocol):
@@ -80,7 +81,8 @@ def folded_groups(
     """Returns groups by what they split, one row for those that are split and cost alike."""
     rows: dict[tuple[object, ...], ExplainedGroup] = {}
     for group in groups:
-        kinds = tuple(op.kind for op in group.operators)
+        by_time = sorted(group.operators, key=lambda op: -op.compute_s)
+        kinds = tuple(op.kind for op in by_time)
         split = choice_text(group, axes)
         costs = (
             group.parameter_bytes,
@@ -107,6 +109,7 @@ def folded_groups(
                     if op.compute_from
                 ],
                 next_best=next_best(group.next_best),
+                slowest=group.slowest,
             )
         rows[kinds, split, costs] = replace(row, repeats=row.repeats + 1)
     return list(rows.values())
@@ -234,11 +237,12 @@ def _text(
     if plan.trainer is not UNSET:
         lines.append(f"{trainer_text(plan.trainer)}.")
     if groups:
-        slowest = max(groups, key=_time_s)
-        others = f" and {slowest.repeats - 1} groups like it" if slowest.repeats > 1 else ""
+        longest = max(groups, key=_time_s)
+        more = longest.repeats - 1
+        others = f" and {counted(more, 'group')} like it" if more else ""
         lines.append(
-            f"Most time goes to {slowest.name}{others} "
-            f"({_time_s(slowest) / max(totals.time_s, 1e-30):.0%}), split {slowest.split}."
+            f"Most time goes to {longest.slowest or longest.name}{others} "
+            f"({_time_s(longest) / max(totals.time_s, 1e-30):.0%}), split {longest.split}."
         )
     if edges:
         worst = edges[0]
@@ -346,7 +350,7 @@ def _first_words(predicted: Prediction) -> list[str]:
     words = [predicted.label] if predicted.label else []
     rates = []
     if predicted.model_flops_utilisation:
-        rates.append(utilisation(predicted.model_flops_utilisation, "model flops utilisation"))
+        rates.append(utilisation_text(predicted, "model flops utilisation"))
     rates += rate_texts(predicted)
     if predicted.bound_by:
         rates.append(f"bound by {bound_text(predicted)}")
@@ -355,6 +359,12 @@ def _first_words(predicted: Prediction) -> list[str]:
     if predicted.to_go_faster:
         words.append(predicted.to_go_faster)
     return words
+
+
+def utilisation_text(predicted: Prediction | PipelinePrediction, name: str = "MFU") -> str:
+    """Returns how much of the GPUs' peak a step uses, in both conventions (`utilisation.py`)."""
+    share, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
+    return utilisation(share or 0.0, None if causal is UNSET else causal, name)
 
 
 def rate_texts(predicted: Prediction) -> list[str]:

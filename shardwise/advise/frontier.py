@@ -137,6 +137,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 feasible=point.fits,
                 gap=gap_at(searches, point),
                 host_s=float(point.search.replayed.host_s[point.point]),
+                exposed_communication_s=float(point.search.replayed.exposed_s[point.point]),
                 memory=outline.memory,
                 time=outline.time,
                 splits=outline.splits,

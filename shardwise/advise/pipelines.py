@@ -197,12 +197,15 @@ def _certificate(pipeline: Pipeline, least_s: float) -> Certificate:
 
 def _prediction(pipeline: Pipeline) -> PipelinePrediction:
     subject, graph = pipeline.search.subject, pipeline.search.subject.graph
-    flops = model_flops(subject.coarsened, subject.patterns, graph)
-    # As much of a step as all devices at their peaks would take.
     ranks = range(0, pipeline.stages, pipeline.stages_per_rank)
     devices = [pipeline.search_of(rank).hardware.devices[0] for rank in ranks]
-    mean = len(devices) / sum(1.0 / ideal_s(flops, device) for device in devices)
-    ideal = mean / pipeline.mesh.gpus
+
+    def utilisation(computed: bool) -> float:
+        """Returns how much of the step all devices at their peaks would take."""
+        flops = model_flops(subject.coarsened, subject.patterns, graph, computed=computed)
+        mean = len(devices) / sum(1.0 / ideal_s(flops, device) for device in devices)
+        return mean / (pipeline.mesh.gpus * pipeline.step_s)
+
     of_tokens, batch = tokens(graph), graph.batch_size
     return PipelinePrediction(
         step_s=pipeline.step_s,
@@ -211,7 +214,8 @@ def _prediction(pipeline: Pipeline) -> PipelinePrediction:
         peak_stage=pipeline.peak_stage,
         samples_per_s=None if batch is None else batch / pipeline.step_s,
         tokens_per_s=of_tokens / pipeline.step_s if of_tokens else None,
-        model_flops_utilisation=ideal / pipeline.step_s,
+        model_flops_utilisation=utilisation(computed=False),
+        causal_flops_utilisation=utilisation(computed=True),
     )
 
 

@@ -20,11 +20,13 @@ from shardwise.cli.arguments import (
     graph_of_question,
     json_option,
     options_from,
+    output_option,
     search_options,
 )
 from shardwise.cli.output import (
     INTERRUPTED,
     emit,
+    keep,
     progress,
     proven,
     say,
@@ -62,6 +64,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @with_stages
 @search_options
 @question_options
+@output_option
 @json_option
 def frontier(
     graph: str,
@@ -74,12 +77,14 @@ def frontier(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """Every strategy that no other beats in both memory and time."""
     from shardwise.hardware import devices_of, load_hardware
 
+    check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
@@ -99,6 +104,7 @@ def frontier(
             listener,
             **asked.arguments,
         )
+    keep(document, output, quiet=as_json)
     if plot:
         frontier_picture(document, scale).write(plot)
     if as_json:
@@ -223,6 +229,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 @with_stages
 @search_options
 @question_options
+@output_option
 @json_option
 def curve(
     graph: str,
@@ -242,6 +249,7 @@ def curve(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -251,6 +259,7 @@ def curve(
 
     if form not in FORMS and (efficiency or gpu_type):
         raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
+    check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
@@ -288,6 +297,7 @@ def curve(
             bundles=bundles,
             **asked.arguments,
         )
+    keep(document, output, quiet=quiet)
     if plot:
         curve_picture(document, scale).write(plot)
     if as_json or form == "json":
@@ -327,6 +337,7 @@ def curve(
 @with_stages
 @search_options
 @question_options
+@output_option
 @json_option
 def quote(
     graph: str,
@@ -343,6 +354,7 @@ def quote(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -350,6 +362,7 @@ def quote(
     from shardwise.advise.quote import require_steps
     from shardwise.hardware import load_hardware, read_offers
 
+    check_output(output)
     require_steps(steps, deadline, budget)
     asked = Stages.of(stages, schedules)
     asked.check(objective=_objective(search))
@@ -372,6 +385,7 @@ def quote(
             progress=listener,
             **asked.arguments,
         )
+    keep(document, output, quiet=as_json)
     if as_json:
         emit(document)
     else:

@@ -68,6 +68,11 @@ def json_option(command: Command) -> Command:
     )
 
 
+def output_option(command: Command) -> Command:
+    """Adds `--output`, of the answer's whole document."""
+    return click.option("-o", "--output", help="Write the answer's document here.")(command)
+
+
 def quiet_option(command: Command) -> Command:
     """Adds `--quiet`."""
     return click.option("--quiet", is_flag=True, help="No progress.")(command)

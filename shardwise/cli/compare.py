@@ -15,9 +15,10 @@ from shardwise.cli.arguments import (
     graph_of_question,
     json_option,
     options_from,
+    output_option,
     search_options,
 )
-from shardwise.cli.output import emit, note, progress, say, table, warn
+from shardwise.cli.output import emit, keep, note, progress, say, table, warn
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
 from shardwise.documents.comparison import (
     RECIPE,
@@ -55,6 +56,7 @@ MOST_PEAKS = 4
 @partial(schedules_option, text=f"Of our pipelines. {SCHEDULES}")
 @search_options
 @question_options
+@output_option
 @json_option
 def compare(
     graph: str,
@@ -68,12 +70,14 @@ def compare(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """Other systems' strategies and ours on one cost model."""
     from shardwise.hardware import devices_of, load_hardware
 
+    check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
@@ -94,6 +98,7 @@ def compare(
             seed=seed,
             **asked.arguments,
         )
+    keep(document, output, quiet=as_json)
     if plot:
         compare_picture(document).write(plot)
     if as_json:

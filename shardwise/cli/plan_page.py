@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from shardwise.advise.explain import bound_text, rate_texts
+from shardwise.advise.explain import bound_text, rate_texts, utilisation_text
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
 from shardwise.documents.parallelism import trainer_text
-from shardwise.texts import counted, gib, seconds, utilisation
+from shardwise.texts import counted, gib, percentages, seconds
 
 MOST_OTHERS = 4
 """Other strategies that a page names."""
@@ -99,7 +99,7 @@ def _step(plan: Plan) -> str:
     parts = [f"{seconds(predicted.replayed_time_s)}, {waiting} of it waiting for communication"]
     parts += rate_texts(predicted)
     if predicted.model_flops_utilisation:
-        parts.append(utilisation(predicted.model_flops_utilisation))
+        parts.append(utilisation_text(predicted))
     if plan.schedule is not UNSET:
         change = predicted.replayed_time_s / plan.schedule.program_time_s - 1.0
         parts.append(f"operators by upward rank ({change:+.1%} from the program's order)")
@@ -138,11 +138,15 @@ def _proof(plan: Plan, epsilon: float) -> str:
     if gap is None:
         return f"nothing: a faster strategy that fits may exist; {asked}"
     saved = 1.0 - 1.0 / (1.0 + gap)
+    saved_text, asked_text = percentages(saved, epsilon)
     order = "" if plan.schedule is UNSET else " in the program's order"
-    text = f"no strategy that fits saves more than {saved:.1%} of the step{order}; {asked}"
+    text = (
+        f"no strategy that fits saves more than {saved_text} of the step{order}; "
+        f"asked for {asked_text}"
+    )
     if certificate.status == "cancelled":
         return f"{text}. WARNING: the search was interrupted"
-    if gap <= epsilon:
+    if saved <= epsilon:
         return text
     if plan.trainer is not UNSET:
         return f"{text}. WARNING: further than asked; the bound is that of strategies of any kind"

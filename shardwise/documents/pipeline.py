@@ -36,6 +36,7 @@ class PipelinePrediction(msgspec.Struct, frozen=True):
     samples_per_s: float | None
     tokens_per_s: float | None
     model_flops_utilisation: float
+    causal_flops_utilisation: float | UnsetType = UNSET
 
 
 class PlannedStage(msgspec.Struct, frozen=True):

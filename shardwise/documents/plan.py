@@ -28,7 +28,8 @@ class Prediction(msgspec.Struct, frozen=True):
     `gap` is how much longer than the shortest possible the time may be, relative, null without a
     proof. `label` is the strategy in the words of parallel training (docs/strategies.md).
     `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
-    time that ranks; recomputation does not count. `tokens_per_s` is null where samples are not
+    time that ranks; recomputation does not count. Causal attention counts whole in it, and as its
+    kernels compute it in `causal_flops_utilisation`. `tokens_per_s` is null where samples are not
     sequences of tokens. `host_s` is how long the host launches the step's work, for which GPUs may
     wait. `bound_by` is `compute`, `links inside a node`, `links between nodes`, `memory limit` or
     `host`, and `to_go_faster` says in a sentence what would shorten the step.
@@ -48,6 +49,7 @@ class Prediction(msgspec.Struct, frozen=True):
     gap: float | None
     label: str | UnsetType = UNSET
     model_flops_utilisation: float | UnsetType = UNSET
+    causal_flops_utilisation: float | UnsetType = UNSET
     tokens_per_s: float | UnsetType | None = UNSET
     bound_by: str | UnsetType = UNSET
     to_go_faster: str | UnsetType = UNSET
@@ -158,6 +160,13 @@ class PlannedGroup(msgspec.Struct, frozen=True):
     proportion: int | UnsetType = UNSET
     gradient_sum: str | UnsetType = UNSET
     places: list[PlaceCost] | UnsetType = UNSET
+
+    @property
+    def slowest(self) -> str:
+        """The operator that computes longest, after which people call the group; the group's own
+        name, that of its first operator, where none takes time."""
+        longest = max(self.operators, key=lambda op: op.compute_s, default=None)
+        return longest.name if longest is not None and longest.compute_s else self.name
 
 
 class PlannedEdge(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.graph_builder import mlp
@@ -140,3 +141,35 @@ def test_nothing_fits_says_what_may_help(tmp_path: Path) -> None:
     assert done.exit_code == 1 and not done.stdout
     assert f"shardwise curve {file} --hardware l4 --max-gpus 4" in done.stderr
     assert not CliRunner().invoke(plan_command, [*arguments, "--json"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("gap", "epsilon", "texts"),
+    [
+        (0.01004, 0.0099, ("0.994%", "0.990%")),
+        (0.0201, 0.0196, ("1.97%", "1.96%")),
+        (0.5, 0.01, ("33.3%", "1.0%")),
+    ],
+)
+def test_a_warning_never_says_that_what_was_asked_for_was_proven(
+    gap: float,
+    epsilon: float,
+    texts: tuple[str, str],
+    tight: Plan,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proven = replace(tight, predicted=replace(tight.predicted, gap=gap))
+    row = row_of(page_of(proven, capsys, Asked("g", "h", "8", epsilon)), "proven")
+    assert f"more than {texts[0]} of the step; asked for {texts[1]}. WARNING" in row
+
+
+def test_utilisation_is_named_in_both_conventions(
+    tight: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predicted = tight.predicted
+    whole, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
+    assert whole is not UNSET and causal is not UNSET and 0.5 < causal / whole < 1
+    said = f"MFU {whole:.1%} ({causal:.1%} as causal attention is computed)"
+    assert said in row_of(page_of(tight, capsys), "step")
+    alike = replace(tight, predicted=replace(predicted, causal_flops_utilisation=whole))
+    assert row_of(page_of(alike, capsys), "step").endswith(f"MFU {whole:.1%}")
