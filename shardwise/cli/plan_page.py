@@ -13,6 +13,7 @@ from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
 from shardwise.documents.parallelism import trainer_text
+from shardwise.documents.plan import MORE_ROOM
 from shardwise.texts import counted, gib, percentages, seconds
 
 MOST_OTHERS = 4
@@ -52,6 +53,7 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
         ("memory", _memory(plan)),
         ("bound by", _bound(plan)),
         ("proven", _proof(plan, asked.epsilon)),
+        ("room", next((one.text for one in why.neighbours or () if one.name == MORE_ROOM), "")),
         ("based on", f"compute times {shares_text(plan.predicted.compute_shares)}"),
     ):
         if text:
@@ -159,7 +161,8 @@ def _proof(plan: Plan, epsilon: float) -> str:
 def _others(why: Explanation) -> Iterator[str]:
     """Yields other strategies, each with why it was not taken."""
     for one in sorted(why.neighbours or [], key=lambda n: (not n.fits, n.replayed_time_s)):
-        yield one.text
+        if one.name != MORE_ROOM:
+            yield one.text
 
 
 def _commands(plan: Plan, asked: Asked) -> Iterator[tuple[str, str]]:

@@ -289,11 +289,16 @@ class PlannedSchedule(msgspec.Struct, frozen=True):
     program_peak_bytes: int
 
 
+MORE_ROOM = "more room"
+"""What plans call the fastest strategy known that leaves a part of the memory free."""
+
+
 class Neighbour(msgspec.Struct, frozen=True):
     """The fastest strategy found that has a property which a plan lacks, replayed.
 
-    `name` is the property: `pure FSDP`, `TP 4` (or another degree), `no recomputation` or
-    `recomputation`. One that does not fit is the one of the least peak that was found.
+    `name` is the property: `pure FSDP`, `TP 4` (or another degree), `no recomputation`,
+    `recomputation`, or `more room` (a lower peak). One that does not fit is the one of the least
+    peak that was found.
     """
 
     name: str
