@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
@@ -16,7 +17,8 @@ from shardwise.advise.frontier import mesh_description, search_report
 from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
 from shardwise.advise.pipeline_timeline import pipeline_timeline
-from shardwise.advise.plan import plan, plan_or_pipeline, read_plan_or_pipeline
+from shardwise.advise.plan import plan_only, plan_or_pipeline, read_plan_or_pipeline
+from shardwise.advise.remedies import answered
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
 from shardwise.cost.options import Options, Progress, quiet
@@ -49,15 +51,28 @@ def pipeline_or_plan(
     `gpus` is a number of devices, or of a profile with groups a bundle such as `h100=8,a100=8`:
     then each stage has devices of one group, and every order of the groups is tried. Of one stage,
     or with `stages` left out, the strategy without a pipeline is searched too, and returned where
-    it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits,
-    `BadInput` for numbers of stages that the model, the devices or pins do not allow and for
-    options that pipelines do not have.
+    it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits, with
+    what would (`remedies.py`), `BadInput` for numbers of stages that the model, the devices or pins
+    do not allow and for options that pipelines do not have.
     """
-    options = options or Options()
-    progress = progress or quiet
+    options, progress = options or Options(), progress or quiet
     check_pipelines(options)
+    ask = partial(_fastest, graph, hardware, stages, schedules)
+    return answered(ask, graph, options, devices_of(gpus, hardware), progress)
+
+
+def _fastest(
+    graph: Graph,
+    hardware: Hardware,
+    stages: Sequence[int] | None,
+    schedules: Sequence[str],
+    options: Options,
+    devices: int | Bundle,
+    progress: Progress,
+) -> documents.Pipeline | Plan:
+    """Returns the pipeline or plan as `pipeline_or_plan`; where nothing fits, what would is not
+    tried."""
     started = monotonic()
-    devices = devices_of(gpus, hardware)
     search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     ruled = bool(divided(options.pins)[0])
@@ -78,7 +93,7 @@ def pipeline_or_plan(
             )
         return pipeline_document(best, seconds, fastest.least_s)
     try:
-        single = plan(graph, hardware, devices, options=options, progress=progress)
+        single = plan_only(graph, hardware, options, devices, progress)
     except Infeasible:
         if best is None:
             raise

@@ -66,13 +66,12 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
 
 
 def how_to_fit(asked: Asked) -> None:
-    """Prints what may help where nothing fits, before the error that says by how much."""
+    """Prints what else may help where nothing fits, before the error that says by how much and
+    with which options it would."""
     if asked.gpus.isdecimal():
         more = asked.command("curve", f"--max-gpus {2 * int(asked.gpus)}")
-        note(f"note: more GPUs may help, and {more} says how many are enough")
-    note("note: GPUs with more memory may help (shardwise hardware list), a smaller batch or")
-    note("note: shorter sequences (shardwise capture … --batch B --seq S), an optimizer with less")
-    note("note: state (--optimizer sgd), or 16 bits (--precision bf16) for a float32 model")
+        note(f"note: {more} says how many GPUs are enough")
+    note("note: GPUs with more memory may help too (shardwise hardware list)")
 
 
 def _row(name: str, text: str, width: int) -> None:
