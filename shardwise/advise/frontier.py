@@ -22,6 +22,7 @@ from shardwise.advise.precision_note import float32_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.program import program_text
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import SearchMesh
 from shardwise.documents.common import (
@@ -204,6 +205,7 @@ def heading(search: Search) -> Heading:
         undescribed_operators=undescribed,
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
+        program=program_text(search.options, hardware),
     )
 
 

@@ -36,7 +36,14 @@ from shardwise.cli.output import (
 )
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import Stages, with_stages
-from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
+from shardwise.cli.tables import (
+    compute_basis,
+    curve_csv,
+    curve_table,
+    gap_text,
+    program_line,
+    quote_table,
+)
 from shardwise.documents import Curve, Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
 from shardwise.documents.curve import counts_from, fits
@@ -132,6 +139,7 @@ def _frontier_table(document: Frontier) -> None:
         ],
     )
     _pipelines_table(document)
+    program_line(document.program)
     say(compute_basis(points))
     _certificate(document)
 

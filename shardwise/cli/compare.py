@@ -20,6 +20,7 @@ from shardwise.cli.arguments import (
 )
 from shardwise.cli.output import emit, keep, note, progress, say, table, warn
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
+from shardwise.cli.tables import program_line
 from shardwise.documents.comparison import (
     RECIPE,
     ComparedMethod,
@@ -135,6 +136,7 @@ def _tables(document: Comparison) -> None:
             continue
         for text in method.notes:
             note(f"note: {method.title}: {text}")
+    program_line(document.program)
     ratio = document.data_parallel_over_mini_time
     known = ratio.get("all" if document.overlap else "splits")
     if known is not None:

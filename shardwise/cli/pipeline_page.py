@@ -25,6 +25,8 @@ def pipeline_page(pipeline: Pipeline) -> None:
         f"pipeline   {_stages(pipeline)}, {pipeline.schedule}, "
         f"{pipeline.micro_batches} micro-batches"
     )
+    if pipeline.program:
+        say(f"program    {pipeline.program}")
     rates = [utilisation_text(predicted)]
     if predicted.tokens_per_s:
         rates.insert(0, f"{predicted.tokens_per_s:,.0f} tokens/s")

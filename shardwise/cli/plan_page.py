@@ -48,6 +48,7 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
     say(_heading(plan))
     for name, text in (
         ("strategy", plan.predicted.label or ""),
+        ("program", plan.program or ""),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),
         ("memory", _memory(plan)),

@@ -89,8 +89,12 @@ class SearchReport(msgspec.Struct, frozen=True):
     tofu: TofuReport | UnsetType = UNSET
 
 
-class Heading(msgspec.Struct, frozen=True):
-    """What an answer on one number of GPUs says first: the question, the mesh, the provenance."""
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer on one number of GPUs says first: the question, the mesh, the provenance.
+
+    `program` says in words what launches a step and how it runs; documents of earlier versions
+    have none.
+    """
 
     graph: str
     graph_name: str
@@ -109,6 +113,7 @@ class Heading(msgspec.Struct, frozen=True):
     undescribed_operators: list[OperatorName]
     replicated_operators: list[OperatorName]
     warnings: list[str]
+    program: str | UnsetType = UNSET
 
 
 class PlacePeak(msgspec.Struct, frozen=True):

@@ -135,6 +135,7 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     kernels: str | UnsetType = UNSET
     stages_per_rank: int | UnsetType = UNSET
     bundle: str | UnsetType = UNSET
+    program: str | UnsetType = UNSET
 
     @property
     def ranks(self) -> int:

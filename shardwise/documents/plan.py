@@ -329,7 +329,8 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     trainer can run as it is (`--space`). `cluster` is there for devices of
     several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
     the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
-    order, or backward not the reverse. `timeline` is the replayed step over time (docs/replay.md).
+    order, or backward not the reverse. `program` says in words what runs the step. `timeline` is
+    the replayed step over time (docs/replay.md).
     """
 
     id: str
@@ -366,3 +367,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     cluster: PlannedCluster | UnsetType = UNSET
     schedule: PlannedSchedule | UnsetType = UNSET
     timeline: Timeline | UnsetType = UNSET
+    program: str | UnsetType = UNSET

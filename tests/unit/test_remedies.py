@@ -117,5 +117,5 @@ def test_an_end_of_the_search_ends_the_tries() -> None:
         assert progress("searching", 0.0) is False
         raise Infeasible("too large")
 
-    with pytest.raises(Infeasible, match="^too large$"):
+    with pytest.raises(Infeasible, match=r"^too large$"):
         answered(ask, mlp(), FEW, 1, lambda stage, fraction: False)
