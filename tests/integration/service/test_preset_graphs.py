@@ -85,7 +85,7 @@ def test_the_operators_own_names_and_every_kind_of_question(service: Service) ->
 @pytest.mark.parametrize(
     ("name", "status", "said"),
     [
-        ("preset:gpt2", 404, "run `shardwise capture gpt2 -o graph.json.gz` and upload that"),
+        ("preset:gpt2:n_layer=2", 404, "run `shardwise capture gpt2:n_layer=2 -o graph.json.gz`"),
         ("llama3-8b:hidden_act=relu", 404, "there is no graph"),
         ("preset:bert-large:num_hidden_layers=2", 404, "bert-large:num_hidden_layers=2 -o"),
         ("preset:lama3-8b", 422, "llama3-8b"),
