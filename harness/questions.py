@@ -158,6 +158,7 @@ FIELDS: dict[str, Any] = {
     "epsilon": st.floats(0, 10),
     "memory_limit_bytes": st.none() | st.floats(1, 1e15, **FINITE) | st.integers(1, 2**50),
     "memory_headroom": st.floats(0.01, 100),
+    "memory_room_bytes": st.just(0.0) | st.floats(1, 1e15, **FINITE),
     "optimizer": st.sampled_from(tuple(MOMENTS)),
     "time_limit_s": st.none() | st.floats(1e-6, 1e6, **FINITE),
     "search_memory_bytes": st.none() | st.integers(2**24, 2**45),

@@ -34,13 +34,27 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def utilisation(share: float, name: str = "MFU") -> str:
+def percentages(one: float, other: float) -> tuple[str, str]:
+    """Returns two shares as percentages, with as many decimals as tell them apart, up to four."""
+    for decimals in range(1, 5):
+        texts = f"{one:.{decimals}%}", f"{other:.{decimals}%}"
+        if texts[0] != texts[1] or one == other:
+            break
+    return texts
+
+
+def utilisation(share: float, causal: float | None = None, name: str = "MFU") -> str:
     """Returns a share of the peak as `MFU 41.0%`; above 100 % it says how that can be.
+
+    `causal` is the share with causal attention as it is computed, which is named where it differs:
+    `MFU 59.7% (36.0% as causal attention is computed)`.
 
     The model's flops are those of its products as they are written; a 3×3 convolution by Winograd's
     algorithm computes 2.25 times fewer (Lavin and Gray 2016).
     """
     text = f"{name} {share:.1%}"
+    if causal is not None and f"{causal:.1%}" != f"{share:.1%}":
+        text += f" ({causal:.1%} as causal attention is computed)"
     return f"{text} (fast convolutions compute fewer than the model's flops)" if share > 1 else text
 
 

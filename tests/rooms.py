@@ -22,7 +22,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_bundle_curve.py", "unit/test_bundle_pipelines.py", "unit/test_curve_parts.py",
         "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
-        "unit/test_plan_order.py", "unit/test_ranges.py",
+        "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_remedies.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (
@@ -38,13 +38,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "capture": (
         "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
-        "integration/models/test_capture_*", "unit/test_capture_*",
+        "integration/models/test_capture_*", "unit/test_capture_*", "unit/test_shipped_presets.py",
     ),
     "cli": (
         "end_to_end/test_cli.py", "property/test_question_codecs.py",
         "unit/test_advice_tables.py", "unit/test_imports.py", "unit/test_internal_errors.py",
         "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_output.py",
-        "unit/test_plan_page.py",
+        "unit/test_output_option.py", "unit/test_plan_page.py",
         "unit/test_policy*",
         "unit/test_sizes.py",
     ),
@@ -57,7 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_fast_convolution.py", "unit/test_fused_memory.py", "unit/test_kernels.py",
         "unit/test_mixed_costs.py",
         "unit/test_never.py",
-        "unit/test_operator_times.py",
+        "unit/test_operator_times.py", "unit/test_program.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
         "unit/test_step_settings.py",

@@ -131,7 +131,7 @@ def wrong_graphs() -> Iterator[Upload]:
         ("batch beyond the shape", ("tensors", 0, "batch_dim"), 2),
         ("batch below 0", ("tensors", 0, "batch_dim"), -1),
         ("another schema", ("schema",), "shardwise.plan/1"),
-        ("another version", ("schema",), "shardwise.graph/2"),
+        ("another version", ("schema",), "shardwise.graph/3"),
         ("an empty name", ("tensors", 0, "name"), ""),
         ("a long name", ("tensors", 0, "name"), "x" * 100_000),
     ):

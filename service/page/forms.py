@@ -208,6 +208,7 @@ def lines(text: str, field: str) -> list[str]:
 OPTION_FIELDS = {
     "epsilon": number,
     "memory_limit_bytes": size,
+    "memory_room_bytes": size,
     "time_limit_s": number,
     "optimizer": _word,
     "method": _word,

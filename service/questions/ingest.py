@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from service.base.json_body import read_json
 from service.base.pools import LARGE_BYTES
 from service.base.problems import Problem
 from service.base.settings import Settings
 from service.base.yaml_text import read_mapping
 from service.questions.ingest_process import Reading
 from service.questions.upload import Upload, read_json_upload, upload_of
+from shardwise.graph.document import is_folded
 
 __all__ = ["ONNX_TYPES", "Upload", "read_upload", "upload_of"]
 
@@ -46,7 +48,7 @@ def read_upload(
             f"the type {content_type[:80]!r} is not understood",
             expected=f"application/json or {ONNX_TYPES[0]}",
         )
-    if len(body) > LARGE_BYTES:
+    if len(body) > LARGE_BYTES or is_folded(read_json(body, settings.max_json_depth)):
         return _elsewhere(body, {"kind": "json"}, settings, reading)
     return read_json_upload(body, settings.max_json_depth, settings.max_operators)
 

@@ -31,7 +31,10 @@ NEAREST = 5
 EXACT = 1e-4
 """An epsilon below this counts as this."""
 
-PLACES = ("graph", "hardware", "memory_limit_bytes", "memory_headroom", "search_memory_bytes")
+PLACES = (
+    "graph", "hardware", "memory_limit_bytes", "memory_room_bytes", "memory_headroom",
+    "search_memory_bytes",
+)  # fmt: skip
 """Names that matter as much as `PLACE`."""
 
 _NUMBERS = ("max_configurations", "time_limit_s")

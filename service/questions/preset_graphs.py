@@ -1,7 +1,8 @@
-"""Graphs that a service's operator has put into a folder, by name: `preset:llama3-8b`.
+"""Graphs by name, `preset:llama3-8b`: those shipped with Shardwise, and those of a folder.
 
-A service needs no torch: `shardwise capture llama3-8b -o FOLDER/llama3-8b.json.gz` is done once, on
-any machine, and the file is read when a question first names it.
+A service needs no torch. What is not shipped, such as a preset with options, its operator captures
+once, on any machine: `shardwise capture llama3-8b:… -o FOLDER/NAME.json.gz`. A file is read when a
+question first names it; one of the folder goes before one that is shipped.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from service.base.problems import Problem
 from service.questions.upload import Upload, require_operators, upload_of
 from shardwise.capture.presets import find_preset, near_presets
+from shardwise.capture.shipped import shipped_presets
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
 
@@ -27,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class PresetGraphs:
-    """The folder's graphs; without a folder there are none."""
+    """The graphs of presets that are shipped, and those of the folder if there is one."""
 
     def __init__(self, folder: str, max_operators: int) -> None:
         self._folder = Path(folder).expanduser() if folder else None
@@ -50,13 +52,16 @@ class PresetGraphs:
         known = name if name in files else find_preset(name)
         if known in files:
             return self._graph(files[known])
-        raise _lacking(name, sorted(files))
+        raise _lacking(name, sorted(files), sorted(self._own_files()))
 
     def has(self, spec: str) -> bool:
         """Returns whether a question's graph is named as a preset, there or not."""
         return spec.startswith(PRESET) or find_preset(spec[:200]) is not None
 
     def _files(self) -> dict[str, Path]:
+        return {**shipped_presets(), **self._own_files()}
+
+    def _own_files(self) -> dict[str, Path]:
         if self._folder is None:
             return {}
         try:
@@ -85,12 +90,12 @@ class PresetGraphs:
             return self._read[key]
 
 
-def _lacking(name: str, there: list[str]) -> Exception:
-    """Returns the error for a name that the folder lacks: what to capture, or what is near."""
+def _lacking(name: str, there: list[str], own: list[str]) -> Exception:
+    """Returns the error for a name that there is not: what to capture, or what is near."""
     base, _, options = name.partition(":")
     known = find_preset(base)
     if known is None:
-        near = ", ".join(dict.fromkeys([*near_presets(base), *there[:20]]))
+        near = ", ".join(dict.fromkeys([*near_presets(base), *own[:20]]))
         return BadInput(
             f"there is no preset {base[:80]!r}",
             field="graph",
@@ -102,5 +107,5 @@ def _lacking(name: str, there: list[str]) -> Exception:
         f"this service has no graph of the preset {asked[:200]}: run `shardwise capture "
         f"{asked[:200]} -o graph.json.gz` and upload that (POST /v1/graphs)",
         field="graph",
-        expected=", ".join(f"{PRESET}{one}" for one in there[:20]) or "an id, or shipped:NAME",
+        expected=", ".join(f"{PRESET}{one}" for one in [*own, *there][:20]) or "an id",
     )

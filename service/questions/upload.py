@@ -9,6 +9,7 @@ from service.base.json_body import read_json
 from service.questions.cost_model import MOST_DIMS
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
+from shardwise.graph.folding import unfolded_count
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ def read_json_upload(body: bytes, max_depth: int, max_operators: int) -> Upload:
     document = read_json(body, max_depth)
     operators = document.get("operators") if isinstance(document, dict) else None
     if isinstance(operators, list):
-        require_operators(len(operators), max_operators)
+        require_operators(unfolded_count(operators), max_operators)
     return upload_of(graph_from_document(document))
 
 

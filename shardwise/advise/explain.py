@@ -28,8 +28,10 @@ from shardwise.documents.explanation import (
     Totals,
 )
 from shardwise.documents.parallelism import trainer_text
+from shardwise.documents.pipeline import PipelinePrediction
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
+    MORE_ROOM,
     Choice,
     Neighbour,
     NextBest,
@@ -38,7 +40,7 @@ from shardwise.documents.plan import (
     PlannedGroup,
     Prediction,
 )
-from shardwise.texts import seconds, utilisation
+from shardwise.texts import counted, seconds, utilisation
 
 
 class Axis(Protocol):
@@ -80,7 +82,8 @@ def folded_groups(
     """Returns groups by what they split, one row for those that are split and cost alike."""
     rows: dict[tuple[object, ...], ExplainedGroup] = {}
     for group in groups:
-        kinds = tuple(op.kind for op in group.operators)
+        by_time = sorted(group.operators, key=lambda op: -op.compute_s)
+        kinds = tuple(op.kind for op in by_time)
         split = choice_text(group, axes)
         costs = (
             group.parameter_bytes,
@@ -107,6 +110,7 @@ def folded_groups(
                     if op.compute_from
                 ],
                 next_best=next_best(group.next_best),
+                slowest=group.slowest,
             )
         rows[kinds, split, costs] = replace(row, repeats=row.repeats + 1)
     return list(rows.values())
@@ -236,11 +240,12 @@ def _text(
     if plan.trainer is not UNSET:
         lines.append(f"{trainer_text(plan.trainer)}.")
     if groups:
-        slowest = max(groups, key=_time_s)
-        others = f" and {slowest.repeats - 1} groups like it" if slowest.repeats > 1 else ""
+        longest = max(groups, key=_time_s)
+        more = longest.repeats - 1
+        others = f" and {counted(more, 'group')} like it" if more else ""
         lines.append(
-            f"Most time goes to {slowest.name}{others} "
-            f"({_time_s(slowest) / max(totals.time_s, 1e-30):.0%}), split {slowest.split}."
+            f"Most time goes to {longest.slowest or longest.name}{others} "
+            f"({_time_s(longest) / max(totals.time_s, 1e-30):.0%}), split {longest.split}."
         )
     if edges:
         worst = edges[0]
@@ -318,14 +323,20 @@ def _neighbours(plan: Plan) -> list[ExplainedNeighbour] | UnsetType:
     explained = []
     for neighbour in plan.neighbours:
         slower = neighbour.replayed_time_s / step_s - 1.0 if step_s else 0.0
-        text = _neighbour_text(neighbour, slower, plan.memory_limit_bytes)
+        peak_bytes, limit_bytes = plan.predicted.peak_bytes, plan.memory_limit_bytes
+        text = _neighbour_text(neighbour, slower, peak_bytes, limit_bytes)
         explained.append(ExplainedNeighbour(**asdict(neighbour), slower=slower, text=text))
     return explained
 
 
-def _neighbour_text(neighbour: Neighbour, slower: float, limit_bytes: float) -> str:
-    """Returns text such as `Pure FSDP: slower by 4.9% (0.4973 s, 31.2 GiB): FSDP 64`."""
+def _neighbour_text(
+    neighbour: Neighbour, slower: float, peak_bytes: float, limit_bytes: float
+) -> str:
+    """Returns text such as `Pure FSDP: slower by 4.9% (0.4973 s, 31.2 GiB): FSDP 64`, or of more
+    room `5.1 GiB more room: slower by 0.8% (0.478 s, 63.1 GiB): FSDP 64`."""
     name = neighbour.name
+    if name == MORE_ROOM:
+        name = f"{(peak_bytes - neighbour.peak_bytes) / 2**30:.1f} GiB more room"
     if not name.startswith("tp "):
         name = f"{name[0].upper()}{name[1:]}"
     peak = f"{neighbour.peak_bytes / 2**30:.1f}"
@@ -348,7 +359,7 @@ def _first_words(predicted: Prediction) -> list[str]:
     words = [predicted.label] if predicted.label else []
     rates = []
     if predicted.model_flops_utilisation:
-        rates.append(utilisation(predicted.model_flops_utilisation, "model flops utilisation"))
+        rates.append(utilisation_text(predicted, "model flops utilisation"))
     rates += rate_texts(predicted)
     if predicted.bound_by:
         rates.append(f"bound by {bound_text(predicted)}")
@@ -357,6 +368,12 @@ def _first_words(predicted: Prediction) -> list[str]:
     if predicted.to_go_faster:
         words.append(predicted.to_go_faster)
     return words
+
+
+def utilisation_text(predicted: Prediction | PipelinePrediction, name: str = "MFU") -> str:
+    """Returns how much of the GPUs' peak a step uses, in both conventions (`utilisation.py`)."""
+    share, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
+    return utilisation(share or 0.0, None if causal is UNSET else causal, name)
 
 
 def rate_texts(predicted: Prediction) -> list[str]:

@@ -22,6 +22,7 @@ from shardwise.advise.precision_note import float32_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.program import program_text
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import SearchMesh
 from shardwise.documents.common import (
@@ -127,6 +128,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 feasible=point.fits,
                 gap=gap_within(searches, point),
                 host_s=float(point.search.replayed.host_s[point.point]),
+                exposed_communication_s=float(point.search.replayed.exposed_s[point.point]),
                 memory=outline.memory,
                 time=outline.time,
                 splits=outline.splits,
@@ -194,6 +196,7 @@ def heading(search: Search) -> Heading:
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
         not_searched=not_searched(subject) or UNSET,
+        program=program_text(search.options, hardware),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
@@ -17,7 +18,8 @@ from shardwise.advise.frontier import mesh_description, search_report
 from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
 from shardwise.advise.pipeline_timeline import pipeline_timeline
-from shardwise.advise.plan import plan, plan_or_pipeline, read_plan_or_pipeline
+from shardwise.advise.plan import plan_only, plan_or_pipeline, read_plan_or_pipeline
+from shardwise.advise.remedies import answered
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
 from shardwise.cost.options import Options, Progress, quiet
@@ -50,15 +52,28 @@ def pipeline_or_plan(
     `gpus` is a number of devices, or of a profile with groups a bundle such as `h100=8,a100=8`:
     then each stage has devices of one group, and every order of the groups is tried. Of one stage,
     or with `stages` left out, the strategy without a pipeline is searched too, and returned where
-    it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits,
-    `BadInput` for numbers of stages that the model, the devices or pins do not allow and for
-    options that pipelines do not have.
+    it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits, with
+    what would (`remedies.py`), `BadInput` for numbers of stages that the model, the devices or pins
+    do not allow and for options that pipelines do not have.
     """
-    options = options or Options()
-    progress = progress or quiet
+    options, progress = options or Options(), progress or quiet
     check_pipelines(options)
+    ask = partial(_fastest, graph, hardware, stages, schedules)
+    return answered(ask, graph, options, devices_of(gpus, hardware), progress)
+
+
+def _fastest(
+    graph: Graph,
+    hardware: Hardware,
+    stages: Sequence[int] | None,
+    schedules: Sequence[str],
+    options: Options,
+    devices: int | Bundle,
+    progress: Progress,
+) -> documents.Pipeline | Plan:
+    """Returns the pipeline or plan as `pipeline_or_plan`; where nothing fits, what would is not
+    tried."""
     started = monotonic()
-    devices = devices_of(gpus, hardware)
     search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     ruled = bool(divided(options.pins)[0])
@@ -79,7 +94,7 @@ def pipeline_or_plan(
             )
         return pipeline_document(best, seconds, fastest.least_s)
     try:
-        single = plan(graph, hardware, devices, options=options, progress=progress)
+        single = plan_only(graph, hardware, options, devices, progress)
     except Infeasible:
         if best is None:
             raise
@@ -200,12 +215,15 @@ def _certificate(pipeline: Pipeline, least_s: float) -> Certificate:
 
 def _prediction(pipeline: Pipeline) -> PipelinePrediction:
     subject, graph = pipeline.search.subject, pipeline.search.subject.graph
-    flops = model_flops(subject.coarsened, subject.patterns, graph)
-    # As much of a step as all devices at their peaks would take.
     ranks = range(0, pipeline.stages, pipeline.stages_per_rank)
     devices = [pipeline.search_of(rank).hardware.devices[0] for rank in ranks]
-    mean = len(devices) / sum(1.0 / ideal_s(flops, device) for device in devices)
-    ideal = mean / pipeline.mesh.gpus
+
+    def utilisation(computed: bool) -> float:
+        """Returns how much of the step all devices at their peaks would take."""
+        flops = model_flops(subject.coarsened, subject.patterns, graph, computed=computed)
+        mean = len(devices) / sum(1.0 / ideal_s(flops, device) for device in devices)
+        return mean / (pipeline.mesh.gpus * pipeline.step_s)
+
     of_tokens, batch = tokens(graph), graph.batch_size
     return PipelinePrediction(
         step_s=pipeline.step_s,
@@ -214,7 +232,8 @@ def _prediction(pipeline: Pipeline) -> PipelinePrediction:
         peak_stage=pipeline.peak_stage,
         samples_per_s=None if batch is None else batch / pipeline.step_s,
         tokens_per_s=of_tokens / pipeline.step_s if of_tokens else None,
-        model_flops_utilisation=ideal / pipeline.step_s,
+        model_flops_utilisation=utilisation(computed=False),
+        causal_flops_utilisation=utilisation(computed=True),
     )
 
 

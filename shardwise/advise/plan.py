@@ -21,6 +21,7 @@ from shardwise.advise.frontier import heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM, asked_order, ordered
+from shardwise.advise.remedies import answered
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.timeline import timeline
@@ -82,30 +83,52 @@ def plan(
     whatever the objective, and whether or not it fits. `order` is that in which operators run
     (`program`, `rank` or the better one, `auto`): by default the program's on devices of one kind
     and the better one on several kinds (docs/replay.md). Raises `Infeasible` when nothing fits,
-    `NotFound` when the frontier of these options has no such point, `BadInput` for an unknown
-    objective or order.
+    with what would (`remedies.py`), `NotFound` when the frontier of these options has no such
+    point, `BadInput` for an unknown objective or order.
     """
     if objective not in OBJECTIVES:
         raise BadInput(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
-    devices = devices_of(gpus, hardware)
+    options, progress, devices = options or Options(), progress or quiet, devices_of(gpus, hardware)
+    ask = partial(plan_only, graph, hardware, objective=objective, point=point, order=order)
+    if not options.replays or point is not None:
+        return ask(options, devices, progress)
+    again = partial(ask, neighbours=False)
+    return answered(ask, graph, options, devices, progress, again=again)
+
+
+def plan_only(
+    graph: Graph,
+    hardware: Hardware,
+    options: Options,
+    devices: int | Bundle,
+    progress: Progress,
+    *,
+    objective: str = "mini-time",
+    point: str | None = None,
+    order: str | None = None,
+    neighbours: bool = True,
+) -> Plan:
+    """Returns the plan as `plan` does; where nothing fits, what would is not tried.
+
+    Without `neighbours` it is the answer before they were looked at.
+    """
     order = asked_order(order, devices)
     near_limit = objective in ("mini-time", "mini-cost") and point is None
     search = search_fitting if near_limit else search_frontier
-    options = options or Options()
     propose = proposer(options, devices)
     if near_limit and isinstance(devices, Bundle):
         return _of_several_kinds(
-            graph, hardware, devices, objective, order, options, progress or quiet, propose
+            graph, hardware, devices, objective, order, options, progress, propose
         )
-    searches = search(Subject.of(graph), hardware, devices, options, progress or quiet, propose)
+    searches = search(Subject.of(graph), hardware, devices, options, progress, propose)
     if point is not None:
         return plan_document(searches, _of_id(searches, point), POINT, order=order)
-    if near_limit and all(search.proof is not None for search in searches):
-        searches, neighbours = with_neighbours(searches, progress or quiet)
+    if near_limit and neighbours and all(search.proof is not None for search in searches):
+        searches, near = with_neighbours(searches, progress)
         best = choose(searches, objective)
-        return plan_document(searches, best, objective, neighbours, order=order)
+        return plan_document(searches, best, objective, near, order=order)
     return plan_document(searches, choose(searches, objective), objective, order=order)
 
 

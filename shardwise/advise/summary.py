@@ -41,6 +41,7 @@ class Summary:
 
     label: str
     model_flops_utilisation: float
+    causal_flops_utilisation: float
     tokens_per_s: float | None
     bound_by: str
     to_go_faster: str
@@ -93,7 +94,8 @@ class Summaries:
         launching = self._launching(chosen)
         return Summary(
             label=self.label(search, point),
-            model_flops_utilisation=self._ideal_s / (step_s * search.mesh.gpus) if step_s else 0.0,
+            model_flops_utilisation=self._utilisation(self._ideal_s, chosen),
+            causal_flops_utilisation=self._utilisation(self._ideal_causal_s, chosen),
             tokens_per_s=self._tokens / step_s if self._tokens and step_s else None,
             bound_by=_bound(exposed, launching, level, faster),
             to_go_faster=_advice(exposed, launching, level, faster),
@@ -114,13 +116,24 @@ class Summaries:
     def _tokens(self) -> int | None:
         return tokens(self._searches[0].subject.graph)
 
+    def _utilisation(self, ideal_s: float, chosen: Chosen) -> float:
+        step_s = chosen.ranking_s
+        return ideal_s / (step_s * chosen.search.mesh.gpus) if step_s else 0.0
+
     @cached_property
     def _ideal_s(self) -> float:
-        """Seconds of the model's flops on one device at its peak; of several kinds on one as fast
-        as their mean."""
+        return self._ideal(computed=False)
+
+    @cached_property
+    def _ideal_causal_s(self) -> float:
+        return self._ideal(computed=True)
+
+    def _ideal(self, *, computed: bool) -> float:
+        """Returns the seconds of the model's flops on one device at its peak; of several kinds on
+        one as fast as their mean."""
         search = self._searches[0]
-        context = search.problem.context
-        flops = model_flops(search.subject.coarsened, search.subject.patterns, context.graph)
+        subject, graph = search.subject, search.problem.context.graph
+        flops = model_flops(subject.coarsened, subject.patterns, graph, computed=computed)
         if isinstance(search, MixedSearch):
             return mixed_ideal_s(flops, search)
         return ideal_s(flops, search.hardware.devices[0])

@@ -3,8 +3,10 @@
     utilisation = Σ flops / peak(dtype) / (time of a step · GPUs)
 
 Flops are those of products, convolutions and attention, forward and, where anything needs their
-gradients, twice as many in backward; causal attention counts whole. What is run again in backward
-does not count, nor does anything else (Chowdhery et al. 2022, appendix B; Narayanan et al. 2021).
+gradients, twice as many in backward. What is run again in backward does not count, nor does
+anything else (Chowdhery et al. 2022, appendix B; Narayanan et al. 2021). There are two conventions
+for causal attention: it counts whole (the sources above), or as kernels compute it, half the scores
+(Dao et al. 2023). At long sequences they differ by up to a factor of two, so answers name both.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ PASSES = 3
 """Forward, and a backward of two products of the same size for each."""
 
 
-def model_flops(coarsened: Coarsened, patterns: Patterns, graph: Graph) -> Mapping[str, float]:
+def model_flops(
+    coarsened: Coarsened, patterns: Patterns, graph: Graph, *, computed: bool = False
+) -> Mapping[str, float]:
     """Returns the flops of a step by dtype.
 
-    `coarsened` has the whole batch, `graph` the dtypes in which operators run.
+    `coarsened` has the whole batch, `graph` the dtypes in which operators run. With `computed`
+    causal attention counts as its kernels compute it.
     """
     flops: dict[str, float] = {}
     for group in coarsened.groups:
         for member in group.members:
             op = member.operator
-            forward = matrix_flops(op, member.semantics)
+            forward = matrix_flops(op, member.semantics, computed=computed)
             if forward:
                 backward = any(patterns.carries_gradient(name) for name in op.outputs)
                 dtype = _dtype(op, graph)

@@ -14,6 +14,8 @@ from shardwise.files import DATA
 from shardwise.graph import Graph, read_graph
 
 FOLDER = DATA / "graphs"
+PRESETS_FOLDER = DATA / "presets"
+"""Graphs of presets with their defaults, so that these need no torch (`tools/ship_graphs.py`)."""
 SHIPPED = "shipped:"
 
 
@@ -55,17 +57,33 @@ def shipped_graph(name: str) -> Path:
     return path
 
 
-def load_graph(spec: str | Path, progress: Progress = quiet) -> Graph:
-    """Reads a graph file or the graph of `shipped:NAME`, or captures a preset by its name.
+def preset_graph(name: str) -> Path | None:
+    """Returns the file of a preset's graph with its defaults; None where it is not shipped."""
+    path = PRESETS_FOLDER / f"{name}.json.gz"
+    return path if path.is_file() else None
 
-    A file of that name goes before the preset. `progress` is told each stage of a capture.
-    Raises BadInput where there is neither.
+
+def shipped_presets() -> dict[str, Path]:
+    """Returns the files of the presets whose graphs are shipped, by name."""
+    return {path.name.removesuffix(".json.gz"): path for path in PRESETS_FOLDER.glob("*.json.gz")}
+
+
+def load_graph(spec: str | Path, progress: Progress = quiet) -> Graph:
+    """Reads a graph file or the graph of `shipped:NAME`, or returns that of a preset by its name.
+
+    A file of that name goes before the preset. With options of its own, or where its graph is not
+    shipped, a preset is captured, and `progress` is told each stage. Raises BadInput where there is
+    neither.
     """
     text = str(spec)
     if text.startswith(SHIPPED):
         return read_graph(shipped_graph(text.removeprefix(SHIPPED)))
     if not Path(spec).exists():
-        if parse_preset(text) is not None:
+        preset = parse_preset(text)
+        if preset is not None:
+            shipped = None if preset.options else preset_graph(preset.target)
+            if shipped is not None:
+                return read_graph(shipped)
             from shardwise.capture.capture import capture
 
             return capture(text, progress=progress)

@@ -20,11 +20,13 @@ from shardwise.cli.arguments import (
     graph_of_question,
     json_option,
     options_from,
+    output_option,
     search_options,
 )
 from shardwise.cli.output import (
     INTERRUPTED,
     emit,
+    keep,
     progress,
     proven,
     say,
@@ -35,7 +37,14 @@ from shardwise.cli.output import (
 )
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import Stages, with_stages
-from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
+from shardwise.cli.tables import (
+    compute_basis,
+    curve_csv,
+    curve_table,
+    gap_text,
+    program_line,
+    quote_table,
+)
 from shardwise.documents import Curve, Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
 from shardwise.documents.curve import counts_from, fits
@@ -63,6 +72,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @with_stages
 @search_options
 @question_options
+@output_option
 @json_option
 def frontier(
     graph: str,
@@ -75,12 +85,14 @@ def frontier(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """Every strategy that no other beats in both memory and time."""
     from shardwise.hardware import devices_of, load_hardware
 
+    check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
@@ -100,6 +112,7 @@ def frontier(
             listener,
             **asked.arguments,
         )
+    keep(document, output, quiet=as_json)
     if plot:
         frontier_picture(document, scale).write(plot)
     if as_json:
@@ -128,6 +141,7 @@ def _frontier_table(document: Frontier) -> None:
         ],
     )
     _pipelines_table(document)
+    program_line(document.program)
     say(compute_basis(points))
     _certificate(document)
 
@@ -225,6 +239,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 @with_stages
 @search_options
 @question_options
+@output_option
 @json_option
 def curve(
     graph: str,
@@ -244,6 +259,7 @@ def curve(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -253,6 +269,7 @@ def curve(
 
     if form not in FORMS and (efficiency or gpu_type):
         raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
+    check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
@@ -290,6 +307,7 @@ def curve(
             bundles=bundles,
             **asked.arguments,
         )
+    keep(document, output, quiet=quiet)
     if plot:
         curve_picture(document, scale).write(plot)
     if as_json or form == "json":
@@ -329,6 +347,7 @@ def curve(
 @with_stages
 @search_options
 @question_options
+@output_option
 @json_option
 def quote(
     graph: str,
@@ -345,6 +364,7 @@ def quote(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -352,6 +372,7 @@ def quote(
     from shardwise.advise.quote import require_steps
     from shardwise.hardware import load_hardware, read_offers
 
+    check_output(output)
     require_steps(steps, deadline, budget)
     asked = Stages.of(stages, schedules)
     asked.check(objective=_objective(search))
@@ -374,6 +395,7 @@ def quote(
             progress=listener,
             **asked.arguments,
         )
+    keep(document, output, quiet=as_json)
     if as_json:
         emit(document)
     else:

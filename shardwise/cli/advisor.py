@@ -104,6 +104,7 @@ OPTIONS = "options."
 FLAGS = {
     "pins": "pin",
     "memory_limit_bytes": "memory",
+    "memory_room_bytes": "room",
     "time_limit_s": "time-limit",
     "search_memory_bytes": "search-memory",
 }

@@ -68,6 +68,11 @@ def json_option(command: Command) -> Command:
     )
 
 
+def output_option(command: Command) -> Command:
+    """Adds `--output`, of the answer's whole document."""
+    return click.option("-o", "--output", help="Write the answer's document here.")(command)
+
+
 def quiet_option(command: Command) -> Command:
     """Adds `--quiet`."""
     return click.option("--quiet", is_flag=True, help="No progress.")(command)
@@ -212,6 +217,7 @@ def other_search_options(command: Command) -> Command:
             "(docs/policy.md).",
         ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
+        click.option("--room", help="What has to stay free of that, such as 5GB."),
         click.option(
             "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
         ),
@@ -232,10 +238,11 @@ def given_options(values: Collection[str]) -> frozenset[str]:
 
 def options_from(values: dict[str, Any]) -> Options:
     """Returns the options from the keywords that `search_options` gives."""
-    memory, search = values["memory"], values["search_memory"]
+    memory, room, search = values["memory"], values["room"], values["search_memory"]
     return Options(
         epsilon=values["epsilon"],
         memory_limit_bytes=None if memory is None else parse_option(memory, "memory"),
+        memory_room_bytes=0.0 if room is None else parse_option(room, "room"),
         optimizer=values["optimizer"],
         time_limit_s=values["time_limit"],
         search_memory_bytes=None if search is None else int(parse_option(search, "search-memory")),

@@ -15,10 +15,12 @@ from shardwise.cli.arguments import (
     graph_of_question,
     json_option,
     options_from,
+    output_option,
     search_options,
 )
-from shardwise.cli.output import emit, note, progress, say, say_searched, table, warn
+from shardwise.cli.output import emit, keep, note, progress, say, say_searched, table, warn
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
+from shardwise.cli.tables import program_line
 from shardwise.documents.comparison import (
     RECIPE,
     ComparedMethod,
@@ -55,6 +57,7 @@ MOST_PEAKS = 4
 @partial(schedules_option, text=f"Of our pipelines. {SCHEDULES}")
 @search_options
 @question_options
+@output_option
 @json_option
 def compare(
     graph: str,
@@ -68,12 +71,14 @@ def compare(
     priority: int,
     stages: str,
     schedules: str,
+    output: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """Other systems' strategies and ours on one cost model."""
     from shardwise.hardware import devices_of, load_hardware
 
+    check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
@@ -94,6 +99,7 @@ def compare(
             seed=seed,
             **asked.arguments,
         )
+    keep(document, output, quiet=as_json)
     if plot:
         compare_picture(document).write(plot)
     if as_json:
@@ -131,6 +137,7 @@ def _tables(document: Comparison) -> None:
             continue
         for text in method.notes:
             note(f"note: {method.title}: {text}")
+    program_line(document.program)
     ratio = document.data_parallel_over_mini_time
     known = ratio.get("all" if document.overlap else "splits")
     if known is not None:

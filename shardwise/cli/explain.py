@@ -107,7 +107,7 @@ def explanation_page(document: Explanation) -> None:
         ("group", "×", "split", "GiB", "compute", "from", "comm."),
         [
             (
-                g.name,
+                g.slowest or g.name,
                 g.repeats,
                 g.split,
                 gib(g.memory_bytes),
@@ -126,7 +126,7 @@ def explanation_page(document: Explanation) -> None:
             ("group", "split", "added time", "added GiB", "why not"),
             [
                 (
-                    g.name,
+                    g.slowest or g.name,
                     best.split,
                     seconds(best.added_time_s),
                     gib(best.added_memory_bytes),

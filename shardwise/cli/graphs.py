@@ -30,6 +30,9 @@ MOST_KINDS = 20
 )
 @click.option("--name", help="The graph's name. [default: the preset's, else SOURCE]")
 @click.option("-o", "--output", required=True, help="graph.json or graph.json.gz")
+@click.option(
+    "--unfolded", is_flag=True, help="Write every layer, as releases before 0.2 read graphs."
+)
 @quiet_option
 @json_option
 def capture(
@@ -39,6 +42,7 @@ def capture(
     dtype: str | None,
     name: str | None,
     output: str,
+    unfolded: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -56,7 +60,7 @@ def capture(
         warnings.simplefilter("always", CaptureWarning)
         graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name, progress=listener)
         listener("writing", 0.9)
-        write_graph(graph, output)
+        write_graph(graph, output, folded=not unfolded)
     notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
     step = step_of(graph)
     summary = {

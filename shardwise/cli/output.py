@@ -21,6 +21,7 @@ from rich.text import Text
 
 from shardwise.cost.options import Progress as Listener
 from shardwise.documents.common import Certificate, not_searched_text
+from shardwise.outfiles import write_json
 
 PIPE_COLUMNS = 100
 LEFT_ALIGNED = ("split", "strategy", "note", "instance", "region", "forward")
@@ -63,6 +64,14 @@ def emit(document: Any) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def keep(document: Any, output: str | None, *, quiet: bool) -> None:
+    """Writes an answer's document to the file of `--output`, if there is one, and says so."""
+    if output is not None:
+        write_json(document, output)
+        if not quiet:
+            note(f"wrote {output}")
 
 
 def say(text: str) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from shardwise.advise.explain import utilisation_text
 from shardwise.cli.output import note, say, table
 from shardwise.documents import Pipeline, PipelineExplanation
 from shardwise.documents.common import not_searched_text
 from shardwise.documents.pipeline import PlannedStage, shared_scope, units_text
-from shardwise.texts import counted, gib, seconds, utilisation
+from shardwise.texts import counted, gib, seconds
 
 MOST_ROWS = 24
 
 
-def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
+def pipeline_page(pipeline: Pipeline) -> None:
     """Prints a pipeline's figures, its stages, and how it compares to none."""
     predicted = pipeline.predicted
     batch = (
@@ -28,7 +29,9 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
         f"pipeline   {_stages(pipeline)}, {pipeline.schedule}, "
         f"{pipeline.micro_batches} micro-batches"
     )
-    rates = [utilisation(predicted.model_flops_utilisation)]
+    if pipeline.program:
+        say(f"program    {pipeline.program}")
+    rates = [utilisation_text(predicted)]
     if predicted.tokens_per_s:
         rates.insert(0, f"{predicted.tokens_per_s:,.0f} tokens/s")
     say(
@@ -44,8 +47,6 @@ def pipeline_page(pipeline: Pipeline, file: str | None) -> None:
     say(f"compared   {_compared(pipeline)}")
     stages_table(pipeline)
     note("note: forward, backward and hop are those of one micro-batch")
-    if file:
-        note(f"wrote {file}")
 
 
 def _stages(pipeline: Pipeline) -> str:
@@ -94,7 +95,7 @@ def explained_pipeline_page(document: PipelineExplanation) -> None:
         [
             (
                 number,
-                g.name,
+                g.slowest or g.name,
                 g.repeats,
                 g.split,
                 gib(g.memory_bytes),

@@ -18,7 +18,7 @@ from shardwise.cli.arguments import (
     options_from,
     other_search_options,
 )
-from shardwise.cli.output import emit, note, progress, stop_if_cancelled, warn
+from shardwise.cli.output import emit, keep, progress, stop_if_cancelled, warn
 from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
@@ -27,7 +27,7 @@ from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware
-from shardwise.outfiles import check_output, write_json
+from shardwise.outfiles import check_output
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.pipeline import pipeline_picture
@@ -144,8 +144,7 @@ def plan(
             if not as_json:
                 how_to_fit(asked)
             raise
-    if output:
-        write_json(document, output)
+    keep(document, output, quiet=as_json)
     if plot:
         picture = (
             plan_picture(document, why(document))
@@ -157,12 +156,10 @@ def plan(
         emit(document)
     elif isinstance(document, Pipeline):
         warn(document.warnings)
-        pipeline_page(document, output)
+        pipeline_page(document)
     else:
         warn(document.warnings)
         plan_page(document, why(document), asked)
-        if output:
-            note(f"wrote {output}")
     if not isinstance(document, Pipeline):
         stop_if_cancelled(document.certificate)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from shardwise.advise.explain import bound_text, rate_texts
+from shardwise.advise.explain import bound_text, rate_texts, utilisation_text
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
 from shardwise.documents.common import not_searched_text
 from shardwise.documents.parallelism import trainer_text
-from shardwise.texts import counted, gib, seconds, utilisation
+from shardwise.documents.plan import MORE_ROOM
+from shardwise.texts import counted, gib, percentages, seconds
 
 MOST_OTHERS = 4
 """Other strategies that a page names."""
@@ -50,11 +51,13 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
     for name, text in (
         ("searched", searched),
         ("strategy", plan.predicted.label or ""),
+        ("program", plan.program or ""),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),
         ("memory", _memory(plan)),
         ("bound by", _bound(plan)),
         ("proven", "" if searched else _proof(plan, asked.epsilon)),
+        ("room", next((one.text for one in why.neighbours or () if one.name == MORE_ROOM), "")),
         ("based on", f"compute times {shares_text(plan.predicted.compute_shares)}"),
     ):
         if text:
@@ -67,13 +70,12 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
 
 
 def how_to_fit(asked: Asked) -> None:
-    """Prints what may help where nothing fits, before the error that says by how much."""
+    """Prints what else may help where nothing fits, before the error that says by how much and
+    with which options it would."""
     if asked.gpus.isdecimal():
         more = asked.command("curve", f"--max-gpus {2 * int(asked.gpus)}")
-        note(f"note: more GPUs may help, and {more} says how many are enough")
-    note("note: GPUs with more memory may help (shardwise hardware list), a smaller batch or")
-    note("note: shorter sequences (shardwise capture … --batch B --seq S), an optimizer with less")
-    note("note: state (--optimizer sgd), or 16 bits (--precision bf16) for a float32 model")
+        note(f"note: {more} says how many GPUs are enough")
+    note("note: GPUs with more memory may help too (shardwise hardware list)")
 
 
 def _row(name: str, text: str, width: int) -> None:
@@ -102,7 +104,7 @@ def _step(plan: Plan) -> str:
     parts = [f"{seconds(predicted.replayed_time_s)}, {waiting} of it waiting for communication"]
     parts += rate_texts(predicted)
     if predicted.model_flops_utilisation:
-        parts.append(utilisation(predicted.model_flops_utilisation))
+        parts.append(utilisation_text(predicted))
     if plan.schedule is not UNSET:
         change = predicted.replayed_time_s / plan.schedule.program_time_s - 1.0
         parts.append(f"operators by upward rank ({change:+.1%} from the program's order)")
@@ -141,11 +143,15 @@ def _proof(plan: Plan, epsilon: float) -> str:
     if gap is None:
         return f"nothing: a faster strategy that fits may exist; {asked}"
     saved = 1.0 - 1.0 / (1.0 + gap)
+    saved_text, asked_text = percentages(saved, epsilon)
     order = "" if plan.schedule is UNSET else " in the program's order"
-    text = f"no strategy that fits saves more than {saved:.1%} of the step{order}; {asked}"
+    text = (
+        f"no strategy that fits saves more than {saved_text} of the step{order}; "
+        f"asked for {asked_text}"
+    )
     if certificate.status == "cancelled":
         return f"{text}. WARNING: the search was interrupted"
-    if gap <= epsilon:
+    if saved <= epsilon:
         return text
     if plan.trainer is not UNSET:
         return f"{text}. WARNING: further than asked; the bound is that of strategies of any kind"
@@ -158,7 +164,8 @@ def _proof(plan: Plan, epsilon: float) -> str:
 def _others(why: Explanation) -> Iterator[str]:
     """Yields other strategies, each with why it was not taken."""
     for one in sorted(why.neighbours or [], key=lambda n: (not n.fits, n.replayed_time_s)):
-        yield one.text
+        if one.name != MORE_ROOM:
+            yield one.text
 
 
 def _commands(plan: Plan, asked: Asked) -> Iterator[tuple[str, str]]:

@@ -69,6 +69,7 @@ def curve_table(document: Curve, recompute: str) -> None:
     ranges_table(document.does_not_fit, recompute)
     _missing_lines(document)
     if rows:
+        program_line(document.program)
         table(
             f"{document.graph_name} on {document.hardware}",
             (
@@ -172,6 +173,12 @@ def _compute_line(points: Sequence[CurvePoint | OfferRow]) -> None:
     """Prints the line of `compute_basis`, nothing where only pipelines are shown."""
     if points:
         say(compute_basis(points))
+
+
+def program_line(program: str | UnsetType) -> None:
+    """Prints what runs a step, where a document says it."""
+    if program:
+        say(f"Program: {program}.")
 
 
 def compute_basis(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:

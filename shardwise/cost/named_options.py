@@ -46,6 +46,7 @@ NUMBERS = tuple(name for name in SEVERAL if get_args(_HINTS[name])[0] is int)
 _FLAGS = {
     "pin": PINS,
     "memory": "memory_limit_bytes",
+    "room": "memory_room_bytes",
     "time-limit": "time_limit_s",
     "search-memory": "search_memory_bytes",
     **{item.name: f"step.{item.name}" for item in fields(StepSettings)},
@@ -152,6 +153,7 @@ _STEP_CHOICES: Mapping[str, tuple[str, ...]] = {
 _TEXTS: Mapping[str, str] = {
     "epsilon": "Relative error that the frontier may have, which its certificate states.",
     "memory_limit_bytes": "What one device may use; left out, its memory / memory_headroom.",
+    "memory_room_bytes": "What has to stay free of it: a step may take more than predicted.",
     "optimizer": "Whose state is kept, and whose update is part of the step.",
     "time_limit_s": "Seconds for each search.",
     "search_memory_bytes": "What the solver's tables may take.",

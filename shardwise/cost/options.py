@@ -51,7 +51,8 @@ class Options:
 
     `epsilon` is the relative error that the frontier may have at most in memory and in time, which
     its certificate states. `memory_limit_bytes` is what one device may use; the default is
-    the profile's device memory divided by `memory_headroom`. `max_configurations` bounds the
+    the profile's device memory divided by `memory_headroom`. `memory_room_bytes` of that have to
+    stay free: a step may take more than predicted. `max_configurations` bounds the
     strategies considered for one group: above it neighbouring mesh axes between nodes, then
     inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
     is what the solver's tables and partial strategies may take besides the problem itself.
@@ -79,6 +80,7 @@ class Options:
     epsilon: float = 0.01
     memory_limit_bytes: float | None = None
     memory_headroom: float = 1.1  # TensorOpt §5.2: 14.5 GB of 16 GB are safe
+    memory_room_bytes: float = 0.0
     optimizer: str = "adam"
     time_limit_s: float | None = None
     search_memory_bytes: int | None = None
@@ -134,6 +136,8 @@ class Options:
         limit = self.memory_limit_bytes
         if limit is not None and not limit > 0:
             raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
+        if not 0 <= self.memory_room_bytes < inf:
+            raise BadInput(f"got {self.memory_room_bytes}", field="room", expected="a size")
 
     def _check_choices(self) -> None:
         if not self.zero or not set(self.zero) <= set(ZERO_STAGES):
@@ -210,10 +214,21 @@ class Options:
         return tuple(sorted({*small, *(batch // count for count in small)}))
 
     def limit_for(self, device_memory_bytes: float) -> float:
-        """Returns what one device may use, in bytes."""
-        if self.memory_limit_bytes is not None:
-            return float(self.memory_limit_bytes)
-        return device_memory_bytes / self.memory_headroom
+        """Returns what a step may take of one device, in bytes.
+
+        Raises `BadInput` where the room that is to stay free leaves nothing.
+        """
+        limit = self.memory_limit_bytes
+        may_use = device_memory_bytes / self.memory_headroom if limit is None else float(limit)
+        left = may_use - self.memory_room_bytes
+        if left <= 0:
+            raise BadInput(
+                f"{self.memory_room_bytes / 2**30:.4g} GiB of the {may_use / 2**30:.4g} GiB that a "
+                "step may use are to stay free",
+                field="room",
+                expected="less",
+            )
+        return left
 
     def state_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns optimizer state (and master weight) of one parameter element, in bytes."""

@@ -108,7 +108,8 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 
     `not_searched` names strategies that such a model is trained with and that no search has
     (`expert parallelism`, for mixtures of experts). Nothing is then proven: certificates and gaps
-    are null.
+    are null. `program` says in words what launches a step and how it runs; documents of earlier
+    versions have none.
     """
 
     graph: str
@@ -129,6 +130,7 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
     replicated_operators: list[OperatorName]
     warnings: list[str]
     not_searched: list[str] | UnsetType = UNSET
+    program: str | UnsetType = UNSET
 
 
 class PlacePeak(msgspec.Struct, frozen=True):

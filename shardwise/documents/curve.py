@@ -111,6 +111,7 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     undescribed_operators: list[OperatorName] | UnsetType = UNSET
     replicated_operators: list[OperatorName] | UnsetType = UNSET
     warnings: list[str] | UnsetType = UNSET
+    program: str | UnsetType = UNSET
     max_gpus: int = 0
     points: list[CurvePoint] = []
     search: CurveSearch = CurveSearch(0.0)

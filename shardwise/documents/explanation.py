@@ -31,7 +31,12 @@ class ExplainedNextBest(msgspec.Struct, frozen=True):
 
 
 class ExplainedGroup(msgspec.Struct, frozen=True):
-    """Groups that are split alike and cost alike; `repeats` is how many."""
+    """Groups that are split alike and cost alike; `repeats` is how many.
+
+    `kind` are its kinds of operators, the slowest first; `slowest` is the name of the operator that
+    computes longest, after which people call it: a group has the name of its first, which may be a
+    view, or the table that a tied output layer shares.
+    """
 
     name: str
     kind: str
@@ -45,6 +50,7 @@ class ExplainedGroup(msgspec.Struct, frozen=True):
     communication_s: float
     operators: list[ExplainedOperator]
     next_best: ExplainedNextBest | None
+    slowest: str | UnsetType = UNSET
 
 
 class ExplainedEdge(msgspec.Struct, frozen=True):

@@ -71,16 +71,22 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     other_splits: int
     label: str | UnsetType = UNSET
     model_flops_utilisation: float | UnsetType = UNSET
+    causal_flops_utilisation: float | UnsetType = UNSET
     tokens_per_s: float | UnsetType | None = UNSET
     bound_by: str | UnsetType = UNSET
     gap: float | UnsetType | None = UNSET
     host_s: float | UnsetType = UNSET
     places: list[PlacePeak] | UnsetType = UNSET
+    exposed_communication_s: float | UnsetType = UNSET
 
 
 def exposed_s(point: FrontierPoint) -> float:
-    """Returns how long the replayed step waits for communication or for the host, in seconds."""
-    return max(point.replayed_time_s - point.compute_s, 0.0)
+    """Returns how long the devices of a replayed step wait for communication, in seconds.
+
+    Of a document of an earlier version it is what they wait for anything, their host too.
+    """
+    exposed = point.exposed_communication_s
+    return max(point.replayed_time_s - point.compute_s, 0.0) if exposed is UNSET else exposed
 
 
 class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier/1"):

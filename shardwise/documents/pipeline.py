@@ -36,6 +36,7 @@ class PipelinePrediction(msgspec.Struct, frozen=True):
     samples_per_s: float | None
     tokens_per_s: float | None
     model_flops_utilisation: float
+    causal_flops_utilisation: float | UnsetType = UNSET
 
 
 class PlannedStage(msgspec.Struct, frozen=True):
@@ -135,6 +136,7 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     stages_per_rank: int | UnsetType = UNSET
     bundle: str | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
+    program: str | UnsetType = UNSET
 
     @property
     def ranks(self) -> int:

@@ -28,7 +28,8 @@ class Prediction(msgspec.Struct, frozen=True):
     `gap` is how much longer than the shortest possible the time may be, relative, null without a
     proof. `label` is the strategy in the words of parallel training (docs/strategies.md).
     `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
-    time that ranks; recomputation does not count. `tokens_per_s` is null where samples are not
+    time that ranks; recomputation does not count. Causal attention counts whole in it, and as its
+    kernels compute it in `causal_flops_utilisation`. `tokens_per_s` is null where samples are not
     sequences of tokens. `host_s` is how long the host launches the step's work, for which GPUs may
     wait. `bound_by` is `compute`, `links inside a node`, `links between nodes`, `memory limit` or
     `host`, and `to_go_faster` says in a sentence what would shorten the step.
@@ -48,6 +49,7 @@ class Prediction(msgspec.Struct, frozen=True):
     gap: float | None
     label: str | UnsetType = UNSET
     model_flops_utilisation: float | UnsetType = UNSET
+    causal_flops_utilisation: float | UnsetType = UNSET
     tokens_per_s: float | UnsetType | None = UNSET
     bound_by: str | UnsetType = UNSET
     to_go_faster: str | UnsetType = UNSET
@@ -158,6 +160,13 @@ class PlannedGroup(msgspec.Struct, frozen=True):
     proportion: int | UnsetType = UNSET
     gradient_sum: str | UnsetType = UNSET
     places: list[PlaceCost] | UnsetType = UNSET
+
+    @property
+    def slowest(self) -> str:
+        """The operator that computes longest, after which people call the group; the group's own
+        name, that of its first operator, where none takes time."""
+        longest = max(self.operators, key=lambda op: op.compute_s, default=None)
+        return longest.name if longest is not None and longest.compute_s else self.name
 
 
 class PlannedEdge(msgspec.Struct, frozen=True):
@@ -280,11 +289,16 @@ class PlannedSchedule(msgspec.Struct, frozen=True):
     program_peak_bytes: int
 
 
+MORE_ROOM = "more room"
+"""What plans call the fastest strategy known that leaves a part of the memory free."""
+
+
 class Neighbour(msgspec.Struct, frozen=True):
     """The fastest strategy found that has a property which a plan lacks, replayed.
 
-    `name` is the property: `pure FSDP`, `TP 4` (or another degree), `no recomputation` or
-    `recomputation`. One that does not fit is the one of the least peak that was found.
+    `name` is the property: `pure FSDP`, `TP 4` (or another degree), `no recomputation`,
+    `recomputation`, or `more room` (a lower peak). One that does not fit is the one of the least
+    peak that was found.
     """
 
     name: str
@@ -315,8 +329,8 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     trainer can run as it is (`--space`). `cluster` is there for devices of
     several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
     the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
-    order, or backward not the reverse. `timeline` is the replayed step over time (docs/replay.md).
-    `not_searched` is as in a frontier.
+    order, or backward not the reverse. `program` says in words what runs the step. `timeline` is
+    the replayed step over time (docs/replay.md). `not_searched` is as in a frontier.
     """
 
     id: str
@@ -354,3 +368,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     schedule: PlannedSchedule | UnsetType = UNSET
     timeline: Timeline | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
+    program: str | UnsetType = UNSET

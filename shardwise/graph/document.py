@@ -1,8 +1,11 @@
-"""Graphs as `shardwise.graph/1` documents, and the content id of a graph.
+"""Graphs as `shardwise.graph/1` and `/2` documents, and the content id of a graph.
 
 The canonical form is the document as JSON with sorted keys, no spaces and UTF-8 text; its
 SHA-256 is the graph's content id. A document says nothing twice: order of tensors and operators
 is the graph's own, every field of `graph.py` is written, an unknown batch dimension is left out.
+
+Version 2 has the rows of tensors and of operators folded (`folding.py`): the layers of a model are
+written once. It is another way to write the same graph, whose id stays that of version 1.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import msgspec
 
 from shardwise import validation
 from shardwise.errors import BadInput
+from shardwise.graph.folding import fold_rows, unfold_rows
 from shardwise.graph.graph import Graph, Operator, Tensor
 from shardwise.graph.validate import validate_graph
 
 SCHEMA = "shardwise.graph/1"
+FOLDED_SCHEMA = "shardwise.graph/2"
 MAX_ATTRIBUTE_DEPTH = 16
 MAX_OPERATORS = 1_000_000
 _MAX_TENSORS = 4 * MAX_OPERATORS
@@ -49,8 +54,19 @@ class _GraphDocument(msgspec.Struct):
     operators: list[_OperatorDocument]
 
 
+class _FoldedDocument(msgspec.Struct):
+    name: str
+    tensors: list[Any]
+    operators: list[Any]
+
+
 class _Header(msgspec.Struct):
     schema: str
+
+
+def is_folded(document: object) -> bool:
+    """Returns whether a decoded document is of version 2, which may be long once it is unfolded."""
+    return isinstance(document, Mapping) and document.get("schema") == FOLDED_SCHEMA
 
 
 def graph_document(graph: Graph) -> dict[str, Any]:
@@ -73,10 +89,26 @@ def graph_document(graph: Graph) -> dict[str, Any]:
     }
 
 
+def folded_document(graph: Graph) -> dict[str, Any]:
+    """Returns the graph as plain JSON values with its repeated rows folded."""
+    document = graph_document(graph)
+    rows = {name: fold_rows(document[name]) for name in ("tensors", "operators")}
+    return {**document, "schema": FOLDED_SCHEMA, **rows}
+
+
 def canonical_json(graph: Graph) -> bytes:
     """Returns the canonical form: UTF-8 JSON, sorted keys, no spaces."""
+    return _json(graph_document(graph))
+
+
+def folded_json(graph: Graph) -> bytes:
+    """Returns version 2 of the document, written as the canonical form is."""
+    return _json(folded_document(graph))
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
     text = json.dumps(
-        graph_document(graph),
+        document,
         sort_keys=True,
         separators=(",", ":"),
         ensure_ascii=False,
@@ -95,6 +127,8 @@ def graph_from_document(document: object, file: str | None = None) -> Graph:
     try:
         header = validation.convert(document, _Header)
         _check_schema(header.schema)
+        if header.schema == FOLDED_SCHEMA:
+            return _build(_unfolded(validation.convert(document, _FoldedDocument)))
         return _build(validation.convert(document, _GraphDocument))
     except BadInput as error:
         raise _placed(error, file) from None
@@ -108,11 +142,21 @@ def graph_from_json(data: bytes, file: str | None = None) -> Graph:
     try:
         header = validation.decode(data, _Header)
         _check_schema(header.schema)
+        if header.schema == FOLDED_SCHEMA:
+            return _build(_unfolded(validation.decode(data, _FoldedDocument)))
         return _build(validation.decode(data, _GraphDocument))
     except validation.NotJson as error:
         raise BadInput(error.problem, file=file, expected=f"a {SCHEMA} file") from None
     except BadInput as error:
         raise _placed(error, file) from None
+
+
+def _unfolded(document: _FoldedDocument) -> _GraphDocument:
+    rows = {
+        "tensors": unfold_rows(document.tensors, _MAX_TENSORS, "tensors"),
+        "operators": unfold_rows(document.operators, MAX_OPERATORS, "operators"),
+    }
+    return validation.convert({"name": document.name, **rows}, _GraphDocument)
 
 
 def _tensor_document(tensor: Tensor) -> dict[str, Any]:
@@ -128,7 +172,7 @@ def _tensor_document(tensor: Tensor) -> dict[str, Any]:
 
 
 def _check_schema(schema: str) -> None:
-    if schema == SCHEMA:
+    if schema in (SCHEMA, FOLDED_SCHEMA):
         return
     kind, _, version = schema.partition("/")
     problem = (

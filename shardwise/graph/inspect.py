@@ -100,12 +100,16 @@ def is_product(op: Operator) -> bool:
     return op.kind.partition(".")[2].partition(".")[0] in _MATRIX
 
 
-def matrix_flops(op: Operator, sem: OperatorSemantics) -> float:
-    """Returns the forward flops of a product, a convolution or attention; of all others 0."""
+def matrix_flops(op: Operator, sem: OperatorSemantics, *, computed: bool = False) -> float:
+    """Returns the forward flops of a product, a convolution or attention; of all others 0.
+
+    Causal attention counts whole, or with `computed` the half of its scores that kernels compute.
+    """
     if not is_product(op):
         return 0.0
-    # Descriptions count the half of causal scores that attention kernels compute.
-    return sem.forward_flops * (2 if op.attributes.get("is_causal") else 1)
+    # Descriptions count the half.
+    whole = op.attributes.get("is_causal") and not computed
+    return sem.forward_flops * (2 if whole else 1)
 
 
 def kept_tensors(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> frozenset[str]:

@@ -53,7 +53,9 @@ def _draw_groups(picture: Picture, axes: Any, explanation: Explanation) -> None:
     places = range(len(groups))
     axes.barh(places, compute, color=GREEN, label="compute")
     axes.barh(places, communication, left=compute, color=ORANGE, label="communication")
-    axes.set_yticks(list(places), [_short(f"{g.repeats} × {g.name}") for g in groups], fontsize=8)
+    axes.set_yticks(
+        list(places), [_short(f"{g.repeats} × {g.slowest or g.name}") for g in groups], fontsize=8
+    )
     axes.set_xlabel("milliseconds of a step, before anything overlaps")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3, axis="x")

@@ -13,6 +13,7 @@ space too, so what it proves of all strategies that fit bounds the trainer's as 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from time import monotonic
 
 from msgspec import UNSET
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM
 from shardwise.advise.plan import plan_document
+from shardwise.advise.remedies import answered
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import PlannedTrainer, text_of
@@ -61,8 +63,9 @@ def plan_for(
     The step is that of the program which the trainer runs (`TrainerSpace.implies`), except for
     options `given` by name and those that differ from their default. A time limit of the options is
     for the unrestricted search; the trainer's strategies come on top. Raises `Infeasible` where
-    none of them fits, and `BadInput` for an unknown trainer and for what trainers do not take:
-    devices of several kinds, rules, sums, other objectives and orders.
+    none of them fits, with what would (`advise/remedies.py`), and `BadInput` for an unknown trainer
+    and for what trainers do not take: devices of several kinds, rules, sums, other objectives and
+    orders.
     """
     asked, progress = options or Options(), progress or quiet
     space = space_of(trainer)
@@ -70,6 +73,23 @@ def plan_for(
     devices = check_question(gpus, hardware, trainer, objective, options)
     if order not in (None, PROGRAM):
         raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)
+    ask = partial(_fastest_plan, graph, hardware, trainer, objective, asked)
+    return answered(ask, graph, options, devices, progress, own_program=False)
+
+
+def _fastest_plan(
+    graph: Graph,
+    hardware: Hardware,
+    trainer: str,
+    objective: str,
+    asked: Options,
+    options: Options,
+    devices: int | Bundle,
+    progress: Progress,
+) -> Plan:
+    """Returns the plan as `plan_for`, of options of which `asked` are those without the trainer's
+    program; where nothing fits, what would is not tried."""
+    space = space_of(trainer)
     searches = search_fitting(Subject.of(graph), hardware, devices, options, progress)
     if all(search.proof is not None for search in searches):
         searches, _ = with_neighbours(searches, progress)

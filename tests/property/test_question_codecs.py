@@ -168,7 +168,7 @@ def test_tools_of_assistants_ask_the_same(
 
 
 FLAGS = {
-    "memory_limit_bytes": "memory", "time_limit_s": "time-limit",
+    "memory_limit_bytes": "memory", "memory_room_bytes": "room", "time_limit_s": "time-limit",
     "search_memory_bytes": "search-memory", "deadline_s": "deadline", "budget_usd": "budget",
     "accumulation": "accumulate", "trainer": "space",
 }  # fmt: skip
@@ -287,6 +287,7 @@ def with_fields(asked: Asked) -> Asked:
     kept: dict[str, Any] = {name: getattr(options, name) for name in shown}
     if kept["memory_limit_bytes"] is not None:
         kept["memory_limit_bytes"] = float(int(kept["memory_limit_bytes"]))
+    kept["memory_room_bytes"] = float(int(kept["memory_room_bytes"]))
     asked = asked.with_(options=Options(**kept))
     if asked.kind == "plan":
         return asked.with_(point=None)

@@ -12,7 +12,9 @@ import pytest
 from harness.answers import curve, explain, frontier, plan, quote
 from harness.graph_builder import mlp
 from shardwise.advise import Infeasible, Options
+from shardwise.advise.plan import plan_only
 from shardwise.capture import shipped_graph
+from shardwise.cost.options import quiet
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import DTYPE_BYTES, Graph, read_graph
 from shardwise.hardware import Mesh, load_hardware, read_offers
@@ -211,11 +213,12 @@ def test_objectives_order_as_they_should(
 
 def test_what_does_not_fit_says_why(llama: Graph) -> None:
     once = Options(recompute="never", micro_batches=(1,))
+    machine = load_hardware("dgx-h100")
     for options in (SUMS, once):
         with pytest.raises(Infeasible, match=r"needs .* GiB per GPU.* \(running forward again"):
-            plan(llama, load_hardware("dgx-h100"), 8, options=options)
+            plan_only(llama, machine, options, 8, quiet)
     with pytest.raises(Infeasible, match=r"needs .* GiB per GPU.* limit is \d+\.\d GiB$"):
-        plan(llama, load_hardware("dgx-h100"), 1, options=Options(micro_batches=(64,)))
+        plan_only(llama, machine, Options(micro_batches=(64,)), 1, quiet)
     with pytest.raises(Infeasible, match="has 8 devices"):
         plan(llama, load_hardware("dgx-h100*1"), 9)
 

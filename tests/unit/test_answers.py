@@ -73,7 +73,7 @@ def test_every_answer_has_a_picture(tmp_path: Path) -> None:
     plan.plot(tmp_path / "plan.svg")
     text = (tmp_path / "plan.svg").read_text()
     most = max(plan.explain().groups, key=lambda g: g.repeats * (g.compute_s + g.communication_s))
-    assert f"{most.name}: {most.split}" in text.replace("&#10;", " ")
+    assert f"{most.slowest}: {most.split}" in text.replace("&#10;", " ")
     shardwise.quote(SMALL, max_instances=1, overlap=False).plot(tmp_path / "quote.png")
     assert (tmp_path / "quote.png").read_bytes().startswith(b"\x89PNG")
 

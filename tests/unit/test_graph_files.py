@@ -140,7 +140,7 @@ def cycle(document: dict[str, Any]) -> None:
 
 
 MALFORMED = {
-    "version": (edit("schema", value="shardwise.graph/2"), "schema", "'2' is not known"),
+    "version": (edit("schema", value="shardwise.graph/3"), "schema", "'3' is not known"),
     "kind": (edit("schema", value="shardwise.plan/1"), "schema", "'shardwise.plan/1' is not"),
     "no schema": (delete("schema"), "schema", "missing"),
     "no tensors": (delete("tensors"), "tensors", "missing"),
@@ -240,7 +240,7 @@ def test_attributes_hold_finite_numbers_only(value: Any) -> None:
         (b"[]", "object"),
         (b"null", "object"),
         (b'{"schema": "shardwise.graph/1", "name": "\xff\xfe"}', "UTF-8"),
-        (b"\xff\xfe{\x00", "not JSON"),
+        (b"\xff\xfe{\x00", "not UTF-8"),
         (b'{"schema": "shardwise.graph/1", "name": 1e999, "tensors": []}', "name"),
         (b"[" * 100_000, "object"),
         (b'{"x":' * 100_000, "nested too deeply"),

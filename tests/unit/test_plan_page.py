@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.graph_builder import mlp
@@ -14,7 +15,8 @@ from shardwise.advise import Options, explain, plan, read_plan
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cli.plan_page import Asked, plan_page
 from shardwise.documents import Plan
-from shardwise.documents.plan import Neighbour, NextBest
+from shardwise.documents.plan import MORE_ROOM, Neighbour, NextBest
+from shardwise.errors import BadInput
 from shardwise.graph import Graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.trainers.plan import plan_for
@@ -72,9 +74,33 @@ def test_other_strategies_say_why_they_were_not_taken(
 ) -> None:
     page = page_of(tight, capsys)
     others = [line[11:] for line in page.splitlines() if re.search(": (slower|does not)", line)]
-    assert len(others) == len(tight.neighbours or ()) == 3
+    assert len(others) == len(tight.neighbours or ()) == 4
     assert others[-1].startswith("No recomputation: does not fit (needs ")
     assert all(len(line) < 100 for line in page.splitlines())
+
+
+def test_a_full_memory_says_what_room_costs(
+    tight: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [roomy] = [one for one in tight.neighbours or () if one.name == MORE_ROOM]
+    more = (tight.predicted.peak_bytes - roomy.peak_bytes) / 2**30
+    assert roomy.peak_bytes <= 0.9 * tight.memory_limit_bytes < tight.predicted.peak_bytes
+    assert row_of(page_of(tight, capsys), "room").startswith(f"{more:.1f} GiB more room: slower by")
+
+
+def test_room_that_is_asked_for_stays_free(gpt2: Graph) -> None:
+    options = Options(
+        micro_batches=(1,), memory_limit_bytes=5.6 * 2**30, memory_room_bytes=0.5 * 2**30
+    )
+    roomy = plan(gpt2, load_hardware("dgx-h100"), 8, options=options)
+    assert roomy.memory_limit_bytes == 5.1 * 2**30 >= roomy.predicted.peak_bytes
+    assert roomy.predicted.peak_bytes > 4.6 * 2**30
+
+
+def test_more_room_than_memory_is_refused(gpt2: Graph) -> None:
+    options = Options(memory_limit_bytes=2.0**30, memory_room_bytes=2.0**31)
+    with pytest.raises(BadInput, match="2 GiB of the 1 GiB that a step may use"):
+        plan(gpt2, load_hardware("dgx-h100"), 8, options=options)
 
 
 def test_one_that_is_faster_or_as_fast_says_so(
@@ -140,3 +166,35 @@ def test_nothing_fits_says_what_may_help(tmp_path: Path) -> None:
     assert done.exit_code == 1 and not done.stdout
     assert f"shardwise curve {file} --hardware l4 --max-gpus 4" in done.stderr
     assert not CliRunner().invoke(plan_command, [*arguments, "--json"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("gap", "epsilon", "texts"),
+    [
+        (0.01004, 0.0099, ("0.994%", "0.990%")),
+        (0.0201, 0.0196, ("1.97%", "1.96%")),
+        (0.5, 0.01, ("33.3%", "1.0%")),
+    ],
+)
+def test_a_warning_never_says_that_what_was_asked_for_was_proven(
+    gap: float,
+    epsilon: float,
+    texts: tuple[str, str],
+    tight: Plan,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proven = replace(tight, predicted=replace(tight.predicted, gap=gap))
+    row = row_of(page_of(proven, capsys, Asked("g", "h", "8", epsilon)), "proven")
+    assert f"more than {texts[0]} of the step; asked for {texts[1]}. WARNING" in row
+
+
+def test_utilisation_is_named_in_both_conventions(
+    tight: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predicted = tight.predicted
+    whole, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
+    assert whole is not UNSET and causal is not UNSET and 0.5 < causal / whole < 1
+    said = f"MFU {whole:.1%} ({causal:.1%} as causal attention is computed)"
+    assert said in row_of(page_of(tight, capsys), "step")
+    alike = replace(tight, predicted=replace(predicted, causal_flops_utilisation=whole))
+    assert row_of(page_of(alike, capsys), "step").endswith(f"MFU {whole:.1%}")

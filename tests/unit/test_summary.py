@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -11,15 +12,18 @@ import pytest
 from harness.answers import frontier, plan
 from harness.graph_builder import mlp
 from harness.models.comparison_models import hardware, residual_block, solved, splits
+from shardwise import advise
 from shardwise.advise import Options
 from shardwise.advise.levels import Levels
 from shardwise.advise.summary import Summaries
 from shardwise.advise.utilisation import ideal_s, model_flops
 from shardwise.capture import shipped_graph
 from shardwise.cost.pins import parse_pin
+from shardwise.documents.frontier import exposed_s
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Device, Hardware, load_hardware
 from shardwise.hardware.mesh import BETWEEN, INSIDE
+from shardwise.peers import compare
 from shardwise.peers.evaluate import evaluate
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
@@ -274,3 +278,19 @@ def test_a_search_near_the_limit_is_summarised_too(vgg16: Graph) -> None:
     chosen = fastest(searches)
     assert isinstance(chosen, Chosen)
     assert Summaries(searches).of(chosen).label
+
+
+def test_exposed_communication_is_one_figure_in_every_answer() -> None:
+    """The host's launches are no part of it, also where the step waits for them most."""
+    machine, options = load_hardware("dgx-v100-16gb"), Options(micro_batches=(1,), zero=(0,))
+    graph = residual_block()
+    planned = plan(graph, machine, 4, options=options)
+    points = advise.frontier(graph, machine, 4, options).points
+    [point] = [p for p in points if p.plan_id == planned["id"]]
+    compared = compare(graph, machine, 4, options, proposals=10)
+    [ours] = [m for m in compared.methods if m.method == "shardwise"]
+    best = min((p for p in ours.points if p.feasible), key=lambda p: p.replayed_time_s or inf)
+    predicted = planned["predicted"]
+    assert predicted["host_s"] > 10 * predicted["exposed_communication_s"]
+    assert exposed_s(point) == predicted["exposed_communication_s"]
+    assert best.exposed_communication_s == predicted["exposed_communication_s"]

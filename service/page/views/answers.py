@@ -35,6 +35,12 @@ TIME_PARTS = (
 )
 
 
+def _exposed_s(point: dict[str, Any], time: str) -> float:
+    """Returns what a point's devices wait for communication, of earlier documents for anything."""
+    waiting = point.get("exposed_communication_s")
+    return float(max(point[time] - point["compute_s"], 0.0) if waiting is None else waiting)
+
+
 def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the points in order, the data that scripts need, and the notable ones by name."""
     points, knee = result["points"], result.get("turning_point")
@@ -45,7 +51,7 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     axes = {"replayed": (ranking, time) == REPLAYED, "memory": memory, "time": time}
     axes["peak"] = memory == REPLAYED[0]
     if axes["replayed"]:
-        points = [{**p, "exposed_s": max(p[time] - p["compute_s"], 0.0)} for p in points]
+        points = [{**p, "exposed_s": _exposed_s(p, time)} for p in points]
     fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
     every = range(len(points))
     fastest = min(fitting, key=lambda i: float(points[i][time]), default=None)

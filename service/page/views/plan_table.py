@@ -117,7 +117,7 @@ def _rows(
         row = rows.setdefault(
             key,
             {
-                "name": group.name,
+                "name": group.slowest,
                 "kinds": _short(kinds),
                 "names": [],
                 "cells": _cells(group, axes, colours),

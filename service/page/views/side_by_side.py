@@ -172,7 +172,9 @@ def _of_point(point: dict[str, Any] | None, time: str, devices: object) -> Strat
     step_s = point.get(time) or point["time_s"]
     peak = point.get("replayed_peak_bytes", point.get("peak_bytes"))
     compute = None if point.get("pipeline") else point.get("compute_s")
-    exposed = max(step_s - compute, 0.0) if compute is not None else None
+    exposed = point.get("exposed_communication_s")
+    if exposed is None and compute is not None:
+        exposed = max(step_s - compute, 0.0)
     return {**point, "step_s": step_s, "peak_bytes": peak, "exposed_s": exposed, "gpus": devices}
 
 

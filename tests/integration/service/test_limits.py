@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from harness.graph_builder import layers
 from harness.service.service_harness import Service
 from harness.service.steps import HARDWARE, check, mlp
 from shardwise.graph import canonical_json
+from shardwise.graph.document import folded_json
 
 GRAPH = json.loads(canonical_json(mlp(32)))
 
@@ -32,6 +34,12 @@ def with_change(**changes: Any) -> bytes:
 
 BOMB = gzip.compress(b"[" * 20_000_000, 9)
 MANY = [{**GRAPH["operators"][0], "name": f"op{i}"} for i in range(51)]
+ROW = {"name": "x{0+1k}", "shape": [2], "dtype": "float32", "role": "input"}
+LONG = {"schema": "shardwise.graph/2", "tensors": [{"repeat": 10**9, "rows": [ROW]}]}
+DEEP = {
+    "schema": "shardwise.graph/2",
+    "operators": [{"repeat": 51, "rows": [GRAPH["operators"][0]]}],
+}
 BODIES: list[tuple[str, bytes, dict[str, str], int, str]] = [
     ("empty", b"", {}, 422, "invalid"),
     ("no JSON", b"{", {}, 422, "invalid-json"),
@@ -45,10 +53,12 @@ BODIES: list[tuple[str, bytes, dict[str, str], int, str]] = [
     ("character 0", b'{"schema": "\\u0000"}', {}, 422, "invalid-json"),
     ("deep", b"[" * 90_000, {}, 422, "invalid-json"),
     ("deep and closed", b"[" * 65 + b"]" * 65, {}, 422, "invalid-json"),
-    ("other schema", with_change(schema="shardwise.graph/2"), {}, 422, "invalid"),
+    ("other schema", with_change(schema="shardwise.graph/3"), {}, 422, "invalid"),
     ("no operators", with_change(operators=[]), {}, 422, "invalid"),
     ("wrong type", with_change(tensors={}), {}, 422, "invalid"),
     ("many operators", with_change(operators=MANY), {}, 422, "invalid"),
+    ("many tensors, folded", with_change(**LONG), {}, 422, "invalid"),
+    ("many operators, folded", with_change(**DEEP), {}, 422, "invalid"),
     ("large", b" " * 100_001, {}, 413, "too-large"),
     ("bomb", BOMB, {"Content-Encoding": "gzip"}, 413, "too-large"),
     ("bomb unannounced", BOMB, {}, 413, "too-large"),
@@ -73,6 +83,16 @@ def test_uploads(
     service: Service, body: bytes, headers: dict[str, str], status: int, slug: str
 ) -> None:
     check(service.client.post("/v1/graphs", content=body, headers=headers), status, slug)
+
+
+def test_a_folded_graph_is_the_same_graph(service: Service) -> None:
+    folded, whole = (
+        service.client.post("/v1/graphs", content=write(layers(12, 4, 8))).json()["id"]
+        for write in (folded_json, canonical_json)
+    )
+    assert folded == whole
+    stored = service.client.get(f"/v1/graphs/{folded}/document")
+    assert stored.content == canonical_json(layers(12, 4, 8))
 
 
 ASK = {"graph": "shipped:vgg16", "hardware": HARDWARE, "gpus": 1}

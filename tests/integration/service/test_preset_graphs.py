@@ -16,6 +16,7 @@ from harness.service.steps import HARDWARE, mlp
 from service.base.problems import Problem
 from service.questions.preset_graphs import PresetGraphs
 from shardwise.advise import Options
+from shardwise.capture import load_graph
 from shardwise.client import AsyncClient, Client, Missing, Refused
 from shardwise.client import preset as client_preset
 from shardwise.errors import BadInput
@@ -85,7 +86,7 @@ def test_the_operators_own_names_and_every_kind_of_question(service: Service) ->
 @pytest.mark.parametrize(
     ("name", "status", "said"),
     [
-        ("preset:gpt2", 404, "run `shardwise capture gpt2 -o graph.json.gz` and upload that"),
+        ("preset:gpt2:n_layer=2", 404, "run `shardwise capture gpt2:n_layer=2 -o graph.json.gz`"),
         ("llama3-8b:hidden_act=relu", 404, "there is no graph"),
         ("preset:bert-large:num_hidden_layers=2", 404, "bert-large:num_hidden_layers=2 -o"),
         ("preset:lama3-8b", 422, "llama3-8b"),
@@ -130,7 +131,7 @@ def test_a_client_without_torch_says_so(service: Service, monkeypatch: pytest.Mo
     with Client(service.url) as client:
         assert client.plan("bert-large", HARDWARE, 2, options=QUICK).graph == graph_id(THERE)
         with pytest.raises(BadInput, match="neither this service nor this machine"):
-            client.plan("gpt2", HARDWARE, 2)
+            client.plan("gpt2:n_layer=2", HARDWARE, 2)
         with pytest.raises(Refused, match="no preset"):
             client.plan("preset:nothing-like-it", HARDWARE, 2)
         with pytest.raises(Missing, match="there is no graph"):
@@ -139,8 +140,9 @@ def test_a_client_without_torch_says_so(service: Service, monkeypatch: pytest.Mo
 
 def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     graphs = PresetGraphs(str(tmp_path), max_operators=1000)
-    with pytest.raises(Problem, match="no graph of the preset gpt2"):
-        graphs.upload("gpt2")
+    with pytest.raises(Problem, match="no graph of the preset gpt2:n_layer=2"):
+        graphs.upload("gpt2:n_layer=2")
+    assert graphs.upload("gpt2").id == graph_id(load_graph("gpt2"))
     for hidden in (16, 48):
         write_graph(mlp(hidden), tmp_path / "gpt2.json")
         assert graphs.upload("gpt2").id == graph_id(mlp(hidden))

@@ -1,0 +1,200 @@
+"""What would make a question fit that does not: the tool's own options and more devices, tried.
+
+The question is asked again with each option that lowers its peak, those first that change least of
+what is trained: how a step runs, then what a strategy may choose, then the numbers that are kept.
+Where no option is enough alone, the fewest of them are named that are enough together. What is
+named was found to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, TypeVar
+
+from shardwise.cost.options import AUTO, MOMENTS, NEVER, ZERO_STAGES, Options, Progress
+from shardwise.cost.step_settings import CAPTURED, CUDA, EIGHT_BITS, FLOAT32, SHARDS
+from shardwise.documents import Pipeline, Plan
+from shardwise.errors import BadInput, Cancelled, SolverError
+from shardwise.graph import Graph
+from shardwise.hardware import Bundle, TooFewDevices
+from shardwise.search.search import Infeasible
+from shardwise.sharding.fusion import CHUNKED, CROSS_ENTROPY
+from shardwise.texts import counted, gib
+
+Answer = TypeVar("Answer", bound=Plan | Pipeline)
+Ask = Callable[[Options, int | Bundle, Progress], Answer]
+"""Answers a question with these options on these devices; raises `Infeasible`."""
+
+MOST_S = 60.0
+"""Seconds of trying; 15 of them were enough for Llama 3 8B on a GPU of 80 GB (two cores)."""
+MOST_NAMED = 2
+COUNTS = 2
+"""Numbers of micro-batches that a try has."""
+MOST_DOUBLINGS = 3
+COARSE = 10.0
+"""The epsilon of a try: whether something fits is all that it has to say."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Options other than those that were asked for: the words of the command line, the members."""
+
+    words: str
+    members: Mapping[str, Any]
+
+    def of(self, options: Options) -> Options:
+        """Returns the options with the change made."""
+        members = dict(self.members)
+        step = replace(options.step, **members.pop("step", {}))
+        return replace(options, step=step, **members)
+
+
+def answered(
+    ask: Ask[Answer],
+    graph: Graph,
+    options: Options,
+    devices: int | Bundle,
+    progress: Progress,
+    *,
+    again: Ask[Plan | Pipeline] | None = None,
+    own_program: bool = True,
+) -> Answer:
+    """Returns what `ask` answers; where nothing fits, the error also says what would.
+
+    `again` asks the same for less than an answer has, to try things. `own_program`: how a step runs
+    may be changed; a trainer decides that itself. Raises as `ask`.
+    """
+    try:
+        return ask(options, devices, progress)
+    except Infeasible as reason:
+        tries = _Trying(again or ask, graph.batch_size, options, devices, progress)
+        named = tries.remedies(list(_changes(graph, options, own_program=own_program)))
+        fits = f"; it fits {' or '.join(named)}" if named else ""
+        raise Infeasible(f"{reason}{fits}") from None
+
+
+def _changes(graph: Graph, options: Options, *, own_program: bool) -> Iterator[Change]:
+    """Yields the changes that may lower the peak, those first that change least."""
+    step = options.step
+    narrow = any(t.role == "parameter" and t.dtype == "float32" for t in graph.tensors.values())
+    if own_program:
+        if step.device == CUDA and step.update != "fused":
+            yield Change("--update fused", {"step": {"update": "fused"}})
+        crosses = any(op.kind == CROSS_ENTROPY for op in graph.operators)
+        if crosses and options.fusing.loss != CHUNKED:
+            yield Change("--loss chunked", {"loss": CHUNKED})
+        if step.accumulation != SHARDS:
+            yield Change(f"--accumulate {SHARDS}", {"step": {"accumulation": SHARDS}})
+    if set(options.zero) != set(ZERO_STAGES):
+        yield Change(f"--zero {','.join(map(str, ZERO_STAGES))}", {"zero": ZERO_STAGES})
+    if options.micro_batches:
+        yield Change("any number of micro-batches", {"micro_batches": ()})
+    if options.recomputation == NEVER:
+        yield Change(f"--recompute {AUTO}", {"recompute": AUTO})
+    if own_program:
+        if options.precision == "captured" and narrow:
+            yield Change("--precision bf16", {"precision": "bf16"})
+        if step.gradients == FLOAT32:
+            yield Change(f"--gradients {CAPTURED}", {"step": {"gradients": CAPTURED}})
+        if MOMENTS[options.optimizer] and step.state != EIGHT_BITS:
+            yield Change(f"--state {EIGHT_BITS}", {"step": {"state": EIGHT_BITS}})
+
+
+class _Trying:
+    """Asks a question in other ways, for some time."""
+
+    def __init__(
+        self,
+        ask: Ask[Any],
+        batch: int | None,
+        options: Options,
+        devices: int | Bundle,
+        progress: Progress,
+    ) -> None:
+        self._ask = ask
+        self._batch = batch
+        self._options = options
+        self._devices = devices
+        self._progress = progress
+        self._until = monotonic() + min(MOST_S, options.time_limit_s or MOST_S)
+
+    def remedies(self, changes: Sequence[Change]) -> list[str]:
+        """Returns what fits, in words with its peak, as far as it is found in time."""
+        named: list[str] = []
+        try:
+            named += self._by_options(changes)
+            named += self._by_devices()
+        except Cancelled:
+            pass
+        return named
+
+    def _by_options(self, changes: Sequence[Change]) -> list[str]:
+        if not changes or self._peak(changes) is None:
+            return []
+        alone: list[str] = []
+        for change in changes:
+            peak = self._peak([change])
+            if peak is not None:
+                alone.append(_text([change], peak))
+            if len(alone) == MOST_NAMED:
+                return alone
+        return alone or self._together(changes)
+
+    def _together(self, changes: Sequence[Change]) -> list[str]:
+        """Returns the fewest changes, from the first on, of which each is needed."""
+        needed = list(changes)
+        for change in reversed(changes):
+            fewer = [one for one in needed if one is not change]
+            if self._peak(fewer) is not None:
+                needed = fewer
+        peak = self._peak(needed)
+        return [] if peak is None else [_text(needed, peak)]
+
+    def _by_devices(self) -> list[str]:
+        if isinstance(self._devices, Bundle):
+            return []
+        for doubling in range(1, MOST_DOUBLINGS + 1):
+            devices = self._devices * 2**doubling
+            try:
+                peak = self._peak([], devices)
+            except (BadInput, TooFewDevices):
+                return []
+            if peak is not None:
+                return [f"on {counted(devices, 'GPU')} ({gib(peak)} GiB per GPU)"]
+        return []
+
+    def _peak(self, changes: Sequence[Change], devices: int | None = None) -> float | None:
+        """Returns the peak of an answer, None where nothing fits."""
+        options = replace(self._options, epsilon=max(COARSE, self._options.epsilon))
+        for change in changes:
+            options = change.of(options)
+        places = self._devices if devices is None else devices
+        number = places.gpus if isinstance(places, Bundle) else places
+        counts = _smallest(options.counts(self._batch), number, self._batch)
+        options = replace(options, micro_batches=counts)
+        try:
+            answer = self._ask(options, places, self._watched)
+        except (Infeasible, SolverError):
+            return None
+        return float(answer.predicted.peak_bytes)
+
+    def _watched(self, stage: str, fraction: float) -> bool:
+        return self._progress("what would fit", fraction) and monotonic() < self._until
+
+
+def _smallest(counts: Sequence[int], devices: int, batch: int | None) -> tuple[int, ...]:
+    """Returns the numbers of micro-batches to try: the largest that leave every device a sample,
+    and the next."""
+    if batch is None:
+        return tuple(counts)
+
+    def rank(count: int) -> tuple[bool, int]:
+        return count * devices > batch, abs(count * devices - batch)
+
+    return tuple(sorted(sorted(counts, key=rank)[:COUNTS]))
+
+
+def _text(changes: Sequence[Change], peak_bytes: float) -> str:
+    return f"with {' '.join(change.words for change in changes)} ({gib(peak_bytes)} GiB per GPU)"
