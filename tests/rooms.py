@@ -22,7 +22,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_bundle_curve.py", "unit/test_bundle_pipelines.py", "unit/test_curve_parts.py",
         "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
-        "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_remedies.py",
+        "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_published_steps.py",
+        "unit/test_remedies.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (

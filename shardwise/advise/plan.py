@@ -21,6 +21,7 @@ from shardwise.advise.frontier import heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM, asked_order, ordered
+from shardwise.advise.published import published_text
 from shardwise.advise.remedies import answered
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
@@ -221,6 +222,9 @@ def _document(
         search.solution.edge_choices[point],
         places,
     )
+    graph, published = search.subject.graph, ""
+    if not isinstance(search, MixedSearch):
+        published = published_text(graph, search.hardware, search.mesh.gpus, chosen.ranking_s)
     return Plan(
         id=search.plan_id(point),
         **asdict(heading(search)),
@@ -238,6 +242,7 @@ def _document(
         execution=Execution(**dataclasses.asdict(search.options.step)),
         cluster=cluster,
         timeline=timeline(search, point),
+        published=published or UNSET,
     )
 
 

@@ -54,6 +54,7 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
         ("program", plan.program or ""),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),
+        ("published", plan.published or ""),
         ("memory", _memory(plan)),
         ("bound by", _bound(plan)),
         ("proven", "" if searched else _proof(plan, asked.epsilon)),

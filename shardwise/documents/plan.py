@@ -331,6 +331,7 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
     order, or backward not the reverse. `program` says in words what runs the step. `timeline` is
     the replayed step over time (docs/replay.md). `not_searched` is as in a frontier.
+    `published` is what others measured of such a model on such GPUs, where that is known.
     """
 
     id: str
@@ -369,3 +370,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     timeline: Timeline | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    published: str | UnsetType = UNSET

@@ -1,0 +1,89 @@
+"""What others measured of such a model on such GPUs, beside what a plan predicts.
+
+The table is shardwise/data/published.csv, made of the runs that predictions are compared with
+(docs/accuracy.md) by tools/published_steps.py.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from math import log
+
+from shardwise.advise.roles import tokens
+from shardwise.files import DATA
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware
+
+TABLE = DATA / "published.csv"
+COLUMNS = ("project", "parameters", "gpu", "gpus", "seq", "tokens_per_s_per_gpu")
+
+SAME_PARAMETERS = 0.03
+"""Relative: models whose parameters differ by less are of one architecture and size."""
+MOST_SEQ, MOST_GPUS = 2.0, 8.0
+"""Factors between two steps that are near: of the sequence length, and of the number of GPUs."""
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    """A step that somebody measured; `rate` is in tokens a second of one GPU."""
+
+    project: str
+    parameters: int
+    gpu: str
+    gpus: int
+    seq: int
+    rate: float
+
+
+@cache
+def published_steps() -> tuple[PublishedStep, ...]:
+    """Returns the table."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return tuple(
+        PublishedStep(
+            row["project"],
+            int(row["parameters"]),
+            row["gpu"],
+            int(row["gpus"]),
+            int(row["seq"]),
+            float(row["tokens_per_s_per_gpu"]),
+        )
+        for row in rows
+    )
+
+
+def nearest_step(graph: Graph, hardware: Hardware, gpus: int) -> PublishedStep | None:
+    """Returns the published step that is nearest in GPUs and sequence length, the fastest of these;
+    None where no model of as many parameters was measured on such GPUs."""
+    of_batch, batch = tokens(graph), graph.batch_size
+    if not of_batch or not batch:
+        return None
+    seq = of_batch / batch
+
+    def distance(one: PublishedStep) -> float:
+        return abs(log(one.gpus / gpus)) + abs(log(one.seq / seq))
+
+    near = (
+        one
+        for one in published_steps()
+        if one.gpu == hardware.devices[0].kind
+        and abs(one.parameters / graph.parameter_count - 1.0) < SAME_PARAMETERS
+        and abs(log(one.gpus / gpus)) <= log(MOST_GPUS)
+        and abs(log(one.seq / seq)) <= log(MOST_SEQ)
+    )
+    return min(near, key=lambda one: (round(distance(one), 6), -one.rate), default=None)
+
+
+def published_text(graph: Graph, hardware: Hardware, gpus: int, step_s: float) -> str:
+    """Returns such a step in words, with what a step of `step_s` seconds is in the same unit; empty
+    where none is near."""
+    one, of_batch = nearest_step(graph, hardware, gpus), tokens(graph)
+    if one is None or not of_batch or not step_s:
+        return ""
+    return (
+        f"{one.rate:,.0f} tokens/s a GPU on {one.gpus:,} of these GPUs with sequences of "
+        f"{one.seq:,} ({one.project}); here {of_batch / (step_s * gpus):,.0f}"
+    )
