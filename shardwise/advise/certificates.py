@@ -17,7 +17,6 @@ from shardwise.search.chosen import Chosen, axes, fastest, gap_at, time_gap
 from shardwise.search.gaps import Gaps
 from shardwise.search.search import Search, Subject
 from shardwise.search.solution import STATUSES
-from shardwise.sharding.experts import has_experts
 
 NOTHING = Certificate(exact=False, epsilon=None, status="heuristic")
 """The certificate of an answer of which nothing is proven."""
@@ -25,7 +24,7 @@ NOTHING = Certificate(exact=False, epsilon=None, status="heuristic")
 
 def not_searched(subject: Subject) -> list[str]:
     """Returns the strategies that a model like this is trained with and that no search has."""
-    return [EXPERT_PARALLELISM] if has_experts(subject.coarsened) else []
+    return [EXPERT_PARALLELISM] if subject.has_experts else []
 
 
 def gap(searches: Sequence[Search], chosen: Chosen) -> float | None:

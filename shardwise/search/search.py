@@ -27,6 +27,7 @@ from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
+from shardwise.sharding.experts import has_experts
 from shardwise.sharding.fusion import Fusing
 from shardwise.sharding.micro_batches import split_batch
 from shardwise.sharding.pattern import Patterns
@@ -60,6 +61,11 @@ class Subject:
         """
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+
+    @cached_property
+    def has_experts(self) -> bool:
+        """Whether the model is a mixture of experts."""
+        return has_experts(self.coarsened)
 
     def variant(self, options: Options, micro_batches: int) -> Patterns:
         """Returns the groups as the options compute them: precision, and the batch of a

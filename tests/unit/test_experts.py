@@ -21,7 +21,6 @@ from shardwise.graph import Graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers import compare
 from shardwise.search.search import Subject
-from shardwise.sharding.experts import has_experts
 from shardwise.trainers.price import price
 
 pytest.importorskip("torch")
@@ -109,13 +108,13 @@ def test_a_strategy_whose_shards_the_model_cannot_have_is_refused_by_name(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_mixture_is_told_by_its_graph(family: str) -> None:
-    assert has_experts(Subject.of(_graph(family)).coarsened)
+    assert Subject.of(_graph(family)).has_experts
 
 
 def test_products_for_each_expert_make_a_mixture_without_an_operator_of_its_own() -> None:
     own_form = _graph("Llama 4", ",experts_implementation=eager")
-    assert has_experts(Subject.of(own_form).coarsened)
-    assert not has_experts(Subject.of(shortened("gpt2", 1)).coarsened)
+    assert Subject.of(own_form).has_experts
+    assert not Subject.of(shortened("gpt2", 1)).has_experts
 
 
 def test_answers_on_mixtures_name_expert_parallelism_and_prove_nothing() -> None:
