@@ -213,7 +213,7 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
         result = CliRunner().invoke(explain_command, [*asked, "--json"])
         assert result.exit_code == 0, result.output
         shown = CliRunner().invoke(explain_command, asked)
-        return documents.read(json.loads(result.stdout), Pricing), shown.stdout
+        return documents.read(json.loads(result.stdout), Pricing), " ".join(shown.stdout.split())
 
     stated, shown = run()
     assert stated.stated == ["optimizer sgd"] and "From the file: optimizer sgd." in shown
