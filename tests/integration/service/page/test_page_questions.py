@@ -224,7 +224,7 @@ def test_a_quote_from_offers_of_ones_own(page: Page, tmp_path: Path, service: Se
 @pytest.mark.full
 def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> None:
     job = ask(
-        page, "plan", gpus=4, recompute="always", pins="split=batch\nzero=3", micro_batches="1,2"
+        page, "plan", gpus=4, recompute="always", pins="inside=batch\nzero=3", micro_batches="1,2"
     )
     answered(page)
     result = service.client.get(f"/v1/plans/{job}").json()["result"]
@@ -236,7 +236,7 @@ def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> 
     expect(page.locator(".facts")).to_contain_text("zero=3")
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.get_by_label("Rules")).to_have_value(
-        re.compile(r"^\*:(split=batch|zero=3)\n\*:(split=batch|zero=3)$")
+        re.compile(r"^\*:(inside=batch|zero=3)\n\*:(inside=batch|zero=3)$")
     )
     expect(page.get_by_label("Micro-batches")).to_have_value("1,2")
     expect(page.get_by_label("Recompute")).to_have_value("always")
