@@ -11,7 +11,13 @@ from shardwise.cost.software import COMPILED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers import accelerate, deepspeed
-from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
+from shardwise.trainers.configuration import (
+    ON_GPU,
+    Configuration,
+    NamedModel,
+    Section,
+    divided,
+)
 from shardwise.trainers.stated import optimizer_of
 
 _OWN_PARAMETERS = (
@@ -45,7 +51,8 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
         left_out.append("gradient_checkpointing: priced with recomputed activations on the GPU")
     recompute = checkpointing not in (None, False, "false")
     length = top.maybe_count("sequence_len")
-    return _configuration(top, gpus, samples, length, recompute, left_out, "optimizer")
+    named = NamedModel(str(top.given("base_model")))
+    return _configuration(top, gpus, samples, length, recompute, left_out, "optimizer", named)
 
 
 def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
@@ -63,7 +70,8 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
     # LLaMA-Factory recomputes every block unless it is told not to.
     recompute = not top.flag("disable_gradient_checkpointing")
     length = top.count("cutoff_len", 2048)
-    return _configuration(top, gpus, samples, length, recompute, left_out, "optim")
+    named = NamedModel(str(top.given("model_name_or_path")))
+    return _configuration(top, gpus, samples, length, recompute, left_out, "optim", named)
 
 
 def _whole_model(top: Section, key: str, whole: tuple[str, ...]) -> None:
@@ -90,6 +98,7 @@ def _configuration(
     recompute: bool,
     left_out: list[str],
     optimizer: str,
+    named: NamedModel,
 ) -> Configuration:
     steps = top.count("gradient_accumulation_steps", 1)
     stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
@@ -110,6 +119,7 @@ def _configuration(
         unread=[*notes, *_bearing(top)],
         stated=stated,
         left_out=left_out,
+        named=named,
     )
 
 

@@ -4,10 +4,12 @@ the recipes of Megatron's own tests."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.configuration import Configuration, NamedModel
+from shardwise.trainers.megatron_model import with_model_flags
 from shardwise.trainers.megatron_read import read_mapping
 from shardwise.trainers.torchtitan_read import read as read_titan
 
@@ -51,7 +53,7 @@ def read_nemo(document: Mapping[str, Any], gpus: int) -> Configuration:
         flags["bf16"] = True
     if flags.get("recompute_granularity") is None:
         flags.pop("recompute_method", None)
-    return read_mapping(flags, gpus, paths)
+    return read_mapping(with_model_flags(flags), gpus, paths)
 
 
 def is_bridge(document: Mapping[str, Any]) -> bool:
@@ -75,7 +77,7 @@ def read_bridge(document: Mapping[str, Any], gpus: int) -> Configuration:
             flags.update(_scalars(section, name, paths))
     if str(document.get("mixed_precision", "")).startswith("bf16"):
         flags["bf16"] = True
-    return read_mapping(flags, gpus, paths)
+    return read_mapping(with_model_flags(flags), gpus, paths)
 
 
 def is_primus(document: Mapping[str, Any]) -> bool:
@@ -100,11 +102,14 @@ def read_primus(document: Mapping[str, Any], gpus: int) -> Configuration:
             field="modules.pre_trainer.framework",
             expected="megatron or torchtitan, with overrides",
         )
+    preset = NamedModel(str(trainer.get("model", "")).removesuffix(".yaml"))
     if backend == "torchtitan":
-        return read_titan(overrides, gpus)
+        read = read_titan(overrides, gpus)
+        return replace(read, named=preset) if preset.name else read
     paths: dict[str, str] = {}
     flags = _scalars(overrides, "modules.pre_trainer.overrides", paths)
-    return read_mapping({"bf16": True, **flags}, gpus, paths)
+    read = read_mapping({"bf16": True, **flags}, gpus, paths)
+    return replace(read, named=preset) if preset.name else read
 
 
 def is_recipe(document: Mapping[str, Any]) -> bool:

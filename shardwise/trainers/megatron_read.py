@@ -17,6 +17,7 @@ from shardwise.trainers.megatron_flags import (
     flags_of_mapping,
     flags_of_script,
 )
+from shardwise.trainers.megatron_model import named_model
 from shardwise.trainers.stated import optimizer_of
 
 LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
@@ -149,6 +150,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         "hidden size": flags.maybe_number("hidden-size"),
         "attention heads": flags.maybe_number("num-attention-heads"),
     }
+    named = named_model(flags, tensor)
     check_spelling(flags, READ)
     return Configuration(
         trainer=NAME,
@@ -163,6 +165,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         stated=stated,
         left_out=list(_left_out(flags)),
         model={name: size for name, size in model.items() if size is not None},
+        named=named,
     )
 
 
