@@ -134,6 +134,10 @@ megatron_lm_config:
   megatron_lm_sequence_parallelism: true
   megatron_lm_use_distributed_optimizer: true
 """
+PRECISE = """torchrun pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64 --bf16 \\
+  --seq-length 8192 --use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16 \\
+  --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8
+"""
 NANOTRON = """
 parallelism: {dp: 4, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true}
 optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true, optimizer_factory: {name: adamW}}
@@ -210,6 +214,9 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
                          "deepspeed_config.offload_param_device"]),
         (MEGATRON_LM, 8, {"framework": "megatron-core", "gradients": "float32"}, []),
         (NANOTRON, 8, {"gradients": "float32", "optimizer": "adam"}, []),
+        (PRECISE, 8, {"framework": "megatron-core", "optimizer": "adam", "state": "16:16:8"}, []),
+        (PRECISE.replace("--bf16", "--fp16").replace("--main-grads-dtype bf16", ""), 8,
+         {"framework": "megatron-core", "optimizer": "adam", "state": "32:16:8"}, []),
     ],
 )  # fmt: skip
 def test_what_changes_memory_is_stated_or_named(
@@ -242,6 +249,11 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
          "deepspeed: names another file"),
         (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
         (SGD.replace('"SGD"', '"OneBitAdam"'), 8, "optimizer.type.*state"),
+        (PRECISE.replace("--use-precision-aware-optimizer", ""), 8,
+         "--exp-avg-dtype: got 'bf16', which Megatron takes only with --use-precision-aware"),
+        (PRECISE.replace("--bf16", "--bf16 --main-params-dtype fp8"), 8, "main-params-dtype.*fp8"),
+        (PRECISE.replace("--bf16", "--bf16 --mtp-num-layers 1"), 8,
+         "--mtp-num-layers: got 1: each adds a layer"),
         ("#SBATCH --nodes=1\nsrun torchrun train.py --num_layers=32 --train_batch_size=1\n", 8,
          "launch script of a program that is not read"),
         ("model: {name: x}\ntraining: {steps: 3}\n", 8, "not a configuration of a trainer"),
