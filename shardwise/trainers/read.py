@@ -17,6 +17,7 @@ from shardwise.trainers import (
     accelerate_read,
     deepspeed,
     finetuning,
+    maxtext_read,
     megatron_forms,
     megatron_read,
     nanotron,
@@ -34,7 +35,7 @@ _COMMAND = re.compile(
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
 KINDS = (
     "torchtitan TOML, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, NeMo, "
-    "Megatron-Bridge, Primus, axolotl or LLaMA-Factory"
+    "Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
 )
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
 
@@ -82,6 +83,7 @@ _FORMS = (
     Form("Primus", megatron_forms.is_primus, _of_document(megatron_forms.read_primus)),
     Form("NeMo", megatron_forms.is_nemo, _of_document(megatron_forms.read_nemo)),
     Form("Megatron-Bridge", megatron_forms.is_bridge, _of_document(megatron_forms.read_bridge)),
+    Form("MaxText", maxtext_read.is_one, _of_document(maxtext_read.read)),
     Form("axolotl", finetuning.is_axolotl, _of_document(finetuning.read_axolotl)),
     Form("LLaMA-Factory", finetuning.is_factory, _of_document(finetuning.read_factory)),
     Form("DeepSpeed", _has(*_DEEPSPEED), _of_document(deepspeed.read)),
@@ -93,7 +95,6 @@ _OTHERS: Mapping[str, Callable[[Document], bool]] = {
     "ArcticTraining": _has("deepspeed.zero_optimization", "model.name_or_path"),
     "llm-foundry": _has("fsdp_config.sharding_strategy", "device_train_microbatch_size"),
     "OLMo": _has("device_train_microbatch_size", "fsdp.sharding_strategy"),
-    "MaxText": _has("ici_fsdp_parallelism", "ici_tensor_parallelism", "per_device_batch_size"),
     "KempnerForge": _has("distributed.dp_shard", "distributed.tp", "distributed.pp"),
     "litgpt": _has("train.global_batch_size", "train.micro_batch_size"),
     "torchtune": _has("model._component_", "tokenizer._component_"),

@@ -138,6 +138,19 @@ PRECISE = """torchrun pretrain_gpt.py --micro-batch-size 1 --global-batch-size 6
   --seq-length 8192 --use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16 \\
   --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8
 """
+MAXTEXT = """
+base_config: base.yml
+model_name: llama3-8b
+hardware: gpu
+per_device_batch_size: 0.5
+max_target_length: 8192
+remat_policy: minimal_flash
+dcn_data_parallelism: 2
+dcn_fsdp_parallelism: -1
+ici_fsdp_parallelism: 4
+ici_tensor_parallelism: 2
+steps: 30
+"""
 NANOTRON = """
 parallelism: {dp: 4, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true}
 optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true, optimizer_factory: {name: adamW}}
@@ -164,6 +177,13 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(replicas=8, recompute="full", micro_batches=2), 16, 2048, 1),
         (ZERO3, 8, "deepspeed", Parallelism(shards=8, zero=3), 8, None, 1),
         (MICS, 64, "deepspeed", Parallelism(replicas=8, shards=8, zero=3), 64, None, 1),
+        (MAXTEXT, 64, "maxtext",
+         Parallelism(replicas=2, shards=16, tensor=2, zero=3, recompute="selective"), 32, 8192, 1),
+        (MAXTEXT.partition("dcn_data")[0].replace("0.5", "1"), 64, "maxtext",
+         Parallelism(replicas=8, shards=8, zero=3, recompute="selective"), 64, 8192, 1),
+        ("base_config: base.yml\nper_device_batch_size: 2\nici_fsdp_parallelism: 1\n"
+         "ici_data_parallelism: -1\nshard_optimizer_over_data: true\n", 8, "maxtext",
+         Parallelism(shards=8, zero=1, recompute="full"), 16, 2048, 1),
         (MEGATRON_LM, 8, "megatron",
          Parallelism(shards=4, tensor=2, sequence=True, zero=1, recompute="selective",
                      micro_batches=2), None, None, 1),
@@ -213,6 +233,8 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
         (PLUGIN, 2, {}, ["deepspeed_config.offload_optimizer_device",
                          "deepspeed_config.offload_param_device"]),
         (MEGATRON_LM, 8, {"framework": "megatron-core", "gradients": "float32"}, []),
+        (MAXTEXT + "quantization: fp8\nweight_dtype: bfloat16\n", 64,
+         {"framework": "compiled", "optimizer": "adam", "state": "captured"}, ["quantization"]),
         (NANOTRON, 8, {"gradients": "float32", "optimizer": "adam"}, []),
         (PRECISE, 8, {"framework": "megatron-core", "optimizer": "adam", "state": "16:16:8"}, []),
         (PRECISE.replace("--bf16", "--fp16").replace("--main-grads-dtype bf16", ""), 8,
@@ -251,7 +273,7 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (SGD.replace('"SGD"', '"OneBitAdam"'), 8, "optimizer.type.*state"),
         (PRECISE.replace("--use-precision-aware-optimizer", ""), 8,
          "--exp-avg-dtype: got 'bf16', which Megatron takes only with --use-precision-aware"),
-        (PRECISE.replace("--bf16", "--bf16 --main-params-dtype fp8"), 8, "main-params-dtype.*fp8"),
+        (PRECISE.replace("--bf16", "--bf16 --main-params-dtype fp8"), 8, "main-params-dtype: got"),
         (PRECISE.replace("--bf16", "--bf16 --mtp-num-layers 1"), 8,
          "--mtp-num-layers: got 1: each adds a layer"),
         ("#SBATCH --nodes=1\nsrun torchrun train.py --num_layers=32 --train_batch_size=1\n", 8,
@@ -259,7 +281,10 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         ("model: {name: x}\ntraining: {steps: 3}\n", 8, "not a configuration of a trainer"),
         ("type: sft\nmodel: {name_or_path: x}\ndeepspeed: {zero_optimization: {stage: 3}}\n", 8,
          "ArcticTraining"),
-        ("base_emb_dim: 4096\nici_fsdp_parallelism: 8\nper_device_batch_size: 1\n", 8, "MaxText"),
+        (MAXTEXT + "ici_context_parallelism: 2\n", 64, "ici_context_parallelism: got 2"),
+        (MAXTEXT + "ici_pipeline_parallelism: -1\n", 64, "ici_pipeline_parallelism"),
+        (MAXTEXT + "dcn_tensor_parallelism: 3\n", 64, "dcn_fsdp_parallelism"),
+        (MAXTEXT.replace("0.5", "0.3"), 64, "per_device_batch_size: 0.3 on 64"),
         ("[distributed]\ndp_shard = 4\ntp = 2\n[train]\nbatch_size = 1\n", 8, "KempnerForge"),
         ("per_device_train_batch_size: 4\nfp16: true\n", 8, "transformers' Trainer"),
     ],

@@ -59,9 +59,21 @@ tokens: {sequence_length: 32, micro_batch_size: 1, batch_accumulation_per_replic
 model: {model_config: {num_hidden_layers: 2, hidden_size: 64, intermediate_size: 128,
   num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 256}}
 """
+MAXTEXT = """base_config: base.yml
+per_device_batch_size: 2
+base_emb_dim: 64
+base_num_decoder_layers: 2
+"""
 DEEPSPEED = '{"train_batch_size": 8, "zero_optimization": {"stage": 3}}'
 
 SOURCES = [
+    (f"{MAXTEXT}model_name: llama3.1-8b", "llama3-8b"),
+    (
+        MAXTEXT,
+        "hf:LlamaConfig:num_hidden_layers=2,hidden_size=64,intermediate_size=7168,"
+        "num_attention_heads=16,num_key_value_heads=16,head_dim=128,vocab_size=32000,"
+        "tie_word_embeddings=false",
+    ),
     (TITAN, "llama3-8b"),
     (AXOLOTL, "llama3-8b"),
     (PRIMUS, "llama3-8b"),
