@@ -112,7 +112,9 @@ def _price_there(
 
     text = configuration_text(like, MOST_CONFIGURATION_BYTES)
     if graph is None:
-        subject: Graph | str = _captured(configuration_of(text, gpus, like), like, listener)
+        subject: Graph | str = _captured(
+            configuration_of(text, gpus, like, here=True), like, listener
+        )
     else:
         subject = graph_of_question(graph, server, listener)
     with service(server, key_file) as client:

@@ -138,7 +138,7 @@ def _degree(top: Section, level: str, kind: str, default: int) -> int:
 def _filled(degrees: Mapping[str, int], devices: int, level: str) -> dict[str, int]:
     """Returns degrees by what they stand for; the one of -1 takes the devices that are left."""
     given = prod(one for one in degrees.values() if one > 0)
-    found = {kind: 1 for kind in _KINDS.values()}
+    found = dict.fromkeys(_KINDS.values(), 1)
     for name, degree in degrees.items():
         if degree < 0:
             degree = divided(devices, given, "GPUs", f"{level}_{name}_parallelism")

@@ -22,6 +22,7 @@ from shardwise.trainers import (
     megatron_read,
     nanotron,
     torchtitan_read,
+    torchtitan_registry,
 )
 from shardwise.trainers.configuration import LARGEST, Configuration, bounded
 from shardwise.trainers.job import canonical
@@ -34,8 +35,8 @@ _COMMAND = re.compile(
 )
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
 KINDS = (
-    "torchtitan TOML, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, NeMo, "
-    "Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
+    "torchtitan TOML or launches, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, "
+    "NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
 )
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
 
@@ -112,7 +113,7 @@ def read_configuration(path: str | os.PathLike[str], gpus: int) -> Configuration
     do not make up `gpus`, for context and expert parallelism, and for pipelines of DeepSpeed and
     nanotron, and such as are not of equal layers, one stage a device.
     """
-    return configuration_of(configuration_text(path), gpus, os.fspath(path))
+    return configuration_of(configuration_text(path), gpus, os.fspath(path), here=True)
 
 
 def configuration_text(path: str | os.PathLike[str], most: int = LARGEST_BYTES) -> str:
@@ -124,15 +125,16 @@ def configuration_text(path: str | os.PathLike[str], most: int = LARGEST_BYTES) 
         raise BadInput("not text in UTF-8", file=os.fspath(path), expected=KINDS) from None
 
 
-def configuration_of(text: str, gpus: int, file: str) -> Configuration:
+def configuration_of(text: str, gpus: int, file: str, *, here: bool = False) -> Configuration:
     """Returns what a trainer's text says, as `read_configuration` does; errors name `file`.
 
+    `here`: the text is of this machine's user, so that torchtitan may be asked about it.
     Texts are not bounded here, and some of 64 KiB take a parser most of a minute.
     """
     if not 1 <= gpus <= LARGEST:
         raise BadInput(f"got {gpus}", field="gpus", expected=f"1 to {LARGEST}")
     try:
-        configuration = _read(text, gpus, file)
+        configuration = _read(text, gpus, file, here)
     except BadInput as error:
         raise error.in_file(file) from None
     p = canonical(configuration.parallelism)
@@ -154,10 +156,16 @@ def configuration_of(text: str, gpus: int, file: str) -> Configuration:
     )
 
 
-def _read(text: str, gpus: int, file: str) -> Configuration:
+def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
     document = _json(text)
     if document is None:
         document = _toml(text)
+    if document is None and torchtitan_registry.IN_PYTHON.search(text):
+        raise torchtitan_registry.refused_source()
+    if document is None and torchtitan_registry.is_launch(text):
+        if not here:
+            raise torchtitan_registry.refused_elsewhere()
+        return torchtitan_registry.read(text, gpus)
     if document is None and not _is_script(text):
         document = read_yaml(text, file=file, expected="a trainer's file")
     if isinstance(document, Mapping):

@@ -135,8 +135,8 @@ megatron_lm_config:
   megatron_lm_use_distributed_optimizer: true
 """
 PRECISE = """torchrun pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64 --bf16 \\
-  --seq-length 8192 --use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16 \\
-  --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8
+  --seq-length 8192 --use-distributed-optimizer --use-precision-aware-optimizer \\
+  --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8
 """
 MAXTEXT = """
 base_config: base.yml
