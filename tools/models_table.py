@@ -113,9 +113,9 @@ same model. *Capture* is seconds and peak memory of the whole process, torch inc
 has points, certified ε and seconds (costs and search), in TensorOpt's space of sums \
 (`--objective sum --zero 0`).
 
-Mixture-of-experts layers and Mamba's scan are captured as one operator each, as fused kernels \
-compute them (`shardwise/capture/fused.py`); for Mixtral torch's count is of the `batched_mm` \
-form, and torch counts nothing of a scan. Mamba-2's chunked form is captured operator by operator.
+Mixture-of-experts layers and scans of Mamba and Mamba-2 are captured as one operator each, as \
+fused kernels compute them (`shardwise/capture/fused.py`, `shardwise/capture/scans.py`); for \
+Mixtral torch's count is of the `batched_mm` form, and torch counts nothing of a scan.
 """
 
 

@@ -61,7 +61,7 @@ def capture(
         model = build(parsed, batch, seq, dtype)
         called = name or parsed.name
         traced = trace if parsed.kind in FROM_FILES else trace_whole
-        with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
+        with training_form(parsed) if parsed.kind == "hf" else contextlib.nullcontext():
             return validate_graph(_traced(traced, model, source, called, progress))
     except CaptureError as error:
         raise error if parsed.origin == "file" else error.in_file(source) from None

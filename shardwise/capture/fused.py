@@ -1,6 +1,6 @@
-"""Two operators that ATen has no name for, whole as their fused kernels compute them.
+"""Products of tokens with the matrices of experts, one operator that ATen has no name for.
 
-**Experts.** `shardwise::expert_linear(x, w, e)`: every token has k experts, and each of its k
+`shardwise::expert_linear(x, w, e)`: every token has k experts, and each of its k
 copies goes through the matrix of its own expert:
 
     y[t, c, n] = Σ_i x[t, c, i] · w[e[t, c], n, i]
@@ -10,25 +10,16 @@ the batch by expert (`grouped_mm`: a global sort, which no data-parallel trainin
 matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
 cannot be exported).
 
-**State-space models.** `shardwise::selective_scan(u, Δ, A, B, C)`, Mamba's recurrence (Gu & Dao
-2023, Eq. 2 with Algorithm 2's discretisation):
-
-    h[b, d, n, s] = exp(A[d, n] · Δ[b, d, s]) · h[b, d, n, s-1]
-                    + Δ[b, d, s] · B[b, n, s] · u[b, d, s]
-    y[b, d, s]    = Σ_n C[b, n, s] · h[b, d, n, s]
-
-u and Δ [batch, channels, seq], A [channels, state], B and C [batch, state, seq]. Without the fused
-kernel transformers runs a Python loop over the time steps, which keeps every state.
-
-Both run on real tensors and have gradients, so that a captured program can be executed.
+It runs on real tensors and has gradients, so that a captured program can be executed; so do the
+scans (`shardwise/capture/scans.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
+
+from shardwise.capture.scans import define, scan_operators
 
 EXPERTS = "shardwise"
 """The name under which transformers knows our form of its experts."""
@@ -36,12 +27,11 @@ EXPERTS = "shardwise"
 
 @cache
 def operators() -> Any:
-    """Returns `torch.ops.shardwise`, with both operators registered."""
+    """Returns `torch.ops.shardwise`, with the operators of experts and of scans registered."""
     import torch
 
     _register_expert_linear(torch)
-    _register_selective_scan(torch)
-    return torch.ops.shardwise
+    return scan_operators()
 
 
 def whole_experts(model: Any) -> None:
@@ -54,22 +44,6 @@ def whole_experts(model: Any) -> None:
         return
     ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _experts)
     model.config._experts_implementation = EXPERTS
-
-
-@contextlib.contextmanager
-def whole_scans() -> Iterator[None]:
-    """Makes Mamba compute its recurrence by `selective_scan` within this context."""
-    from transformers.models.mamba import modeling_mamba
-
-    name = "mamba_selective_scan"
-    original = getattr(modeling_mamba, name, None)
-    if original is not None:
-        setattr(modeling_mamba, name, _selective_scan)
-    try:
-        yield
-    finally:
-        if original is not None:
-            setattr(modeling_mamba, name, original)
 
 
 def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
@@ -91,34 +65,6 @@ def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any
         x = self.post_expert_norm(x)
     y = (x * top_k_weights.unsqueeze(-1).to(x.dtype)).sum(dim=1)
     return y.to(hidden_states.dtype)
-
-
-def _selective_scan(
-    hidden_states: Any,
-    dt: Any,
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    z: Any = None,
-    delta_bias: Any = None,
-    delta_softplus: bool = False,
-    return_last_state: bool = False,
-    **kwargs: Any,
-) -> Any:
-    """Computes transformers' `mamba_selective_scan` with the recurrence as one operator."""
-    import torch
-
-    if return_last_state:
-        raise ValueError("training keeps no last state")
-    if delta_bias is not None:
-        dt = dt + delta_bias.to(dt.dtype)[..., None]
-    if delta_softplus:
-        dt = torch.nn.functional.softplus(dt)
-    y = operators().selective_scan.default(hidden_states, dt, A, B, C)
-    if D is not None:
-        y = y + hidden_states * D[None, :, None]
-    return y * torch.nn.functional.silu(z) if z is not None else y
 
 
 def _register_expert_linear(torch: Any) -> None:
@@ -145,40 +91,4 @@ def _register_expert_linear(torch: Any) -> None:
         return to_input, to_weight, None
 
     schema = "(Tensor input, Tensor weight, Tensor experts) -> Tensor"
-    _define(torch, "expert_linear", schema, make, fake, keep, gradient)
-
-
-def _register_selective_scan(torch: Any) -> None:
-    def make(hidden: Any, dt: Any, A: Any, B: Any, C: Any) -> Any:
-        state = hidden.new_zeros(*hidden.shape[:2], A.shape[1], dtype=dt.dtype)
-        steps = []
-        for s in range(hidden.shape[2]):
-            decay = torch.exp(A * dt[:, :, s, None])
-            state = decay * state + dt[:, :, s, None] * B[:, None, :, s] * hidden[:, :, s, None]
-            steps.append((state * C[:, None, :, s]).sum(-1))
-        return torch.stack(steps, dim=-1).to(hidden.dtype)
-
-    def fake(hidden: Any, dt: Any, A: Any, B: Any, C: Any) -> Any:
-        return torch.empty_like(hidden)
-
-    def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    def gradient(ctx: Any, grad: Any) -> Any:
-        # The states are recomputed, as in the fused kernel.
-        with torch.enable_grad():
-            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
-            return torch.autograd.grad(make(*inputs), inputs, grad)
-
-    schema = "(Tensor hidden, Tensor dt, Tensor A, Tensor B, Tensor C) -> Tensor"
-    _define(torch, "selective_scan", schema, make, fake, keep, gradient)
-
-
-def _define(
-    torch: Any, name: str, schema: str, make: Any, fake: Any, keep: Any, gradient: Any
-) -> None:
-    """Defines one operator `shardwise::name` with its kernel, its shapes and its gradient."""
-    qualified = f"shardwise::{name}"
-    registered = torch.library.custom_op(qualified, make, mutates_args=(), schema=schema)
-    registered.register_fake(fake)
-    registered.register_autograd(gradient, setup_context=keep)
+    define(torch, "expert_linear", schema, make, fake, keep, gradient)

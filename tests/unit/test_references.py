@@ -71,6 +71,8 @@ EXAMPLES = {
 """Files that a reader would write."""
 
 NO_MODULES = {
+    "shardwise.chunk_scan.default",
+    "shardwise.gated_delta_rule.default",
     "shardwise.commands",
     "shardwise.expert_linear.default",
     "shardwise.operators",
