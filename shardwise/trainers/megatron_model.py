@@ -27,7 +27,6 @@ _OTHERS = (
     "encoder-num-layers",
     "decoder-num-layers",
     "spec",
-    "apply-layernorm-1p",
 )
 """Flags of models that are neither a GPT nor a Llama nor a Qwen here."""
 

@@ -121,15 +121,18 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
 
 
 def _named(sizes: Section) -> NamedModel:
-    """Returns the Llama that `model_config` describes, in the names of transformers."""
+    """Returns the Llama or Qwen that `model_config` describes, in the names of transformers."""
     given = {key: sizes.maybe_count(key) for key in _LLAMA}
     missing = [key for key, size in given.items() if size is None]
     fields: dict[str, int | bool] = {key: size for key, size in given.items() if size is not None}
     fields["tie_word_embeddings"] = sizes.flag("tie_word_embeddings")
     if len(missing) == len(_LLAMA):
         return NamedModel()
+    if sizes.has("moe_config"):
+        return NamedModel(missing="a model without moe_config, which is not built here")
     lacks = ", ".join(sizes.path(key) for key in missing)
-    return NamedModel(config="LlamaConfig", fields=fields, missing=lacks)
+    config = "Qwen2Config" if sizes.flag("is_qwen2_config") else "LlamaConfig"
+    return NamedModel(config=config, fields=fields, missing=lacks)
 
 
 def _stated(optimizer: Section, notes: list[str]) -> dict[str, str]:

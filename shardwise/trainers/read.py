@@ -97,6 +97,7 @@ _OTHERS: Mapping[str, Callable[[Document], bool]] = {
     "llm-foundry": _has("fsdp_config.sharding_strategy", "device_train_microbatch_size"),
     "OLMo": _has("device_train_microbatch_size", "fsdp.sharding_strategy"),
     "KempnerForge": _has("distributed.dp_shard", "distributed.tp", "distributed.pp"),
+    "LLaMA-Factory v1": _has("dist_config.name", "model_class"),
     "litgpt": _has("train.global_batch_size", "train.micro_batch_size"),
     "torchtune": _has("model._component_", "tokenizer._component_"),
     "transformers' Trainer or TRL": _has("per_device_train_batch_size"),

@@ -169,6 +169,12 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
         (BRIDGE, 8, "megatron",
          Parallelism(shards=4, tensor=2, sequence=True, zero=1, micro_batches=8), 32, 4096, 1),
         (PRIMUS, 8, "megatron", Parallelism(shards=8, zero=1, micro_batches=2), 32, 8192, 1),
+        (PRIMUS.partition("overrides")[0] + "overrides: {tensor_model_parallel_size: 2}\n", 8,
+         "megatron", Parallelism(shards=4, tensor=2, sequence=True, zero=1, micro_batches=2),
+         16, 1024, 1),
+        ("modules: {pre_trainer: {framework: maxtext, overrides: {ici_fsdp_parallelism: 8,"
+         " per_device_batch_size: 4}}}\n", 8, "maxtext",
+         Parallelism(shards=8, zero=3, recompute="full"), 32, 2048, 1),
         (RECIPE, 8, "megatron",
          Parallelism(replicas=4, tensor=2, sequence=True, micro_batches=2), 32, None, 1),
         (AXOLOTL, 8, "accelerate",
@@ -227,6 +233,14 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
          {"framework": "megatron-core", "gradients": "float32", "optimizer": "adam"}, []),
         (AXOLOTL, 8, {"optimizer": "adam"}, ["fsdp offloading"]),
         (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
+        (FACTORY.replace("adamw_8bit", "adamw_torch\npure_bf16: true"), 8,
+         {"optimizer": "adam", "state": "captured"}, []),
+        (FACTORY.replace("optim: adamw_8bit", "use_muon: true"), 8, {"optimizer": "momentum"}, []),
+        (AXOLOTL.partition("fsdp_config")[0] + "bf16: auto\n", 8,
+         {"optimizer": "adam", "state": "captured"}, []),
+        (SGD.replace('"SGD"', '"AdamW"').replace(' "data_types"', ' "bf16": {"enabled": true,'
+         ' "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true}, "data_types"'),
+         8, {"gradients": "float32", "state": "16:16:16", "optimizer": "adam"}, []),
         (MICS, 64, {}, ["zero_optimization.zero_quantized_weights"]),
         (SGD, 8, {"gradients": "float32", "optimizer": "sgd"}, []),
         (FSDP, 2, {}, ["fsdp_config.fsdp_offload_params"]),
@@ -247,6 +261,11 @@ def test_what_changes_memory_is_stated_or_named(
     found = read(text, gpus, tmp_path)
     assert found.stated == stated
     assert [line.partition(":")[0] for line in found.left_out] == left_out
+
+
+def test_a_file_without_a_strategy_says_that_it_is_data_parallelism(tmp_path: Path) -> None:
+    assert read(FACTORY, 8, tmp_path).unread[0].startswith("no fsdp and no deepspeed: read as data")
+    assert not any("no fsdp" in line for line in read(FACTORY, 1, tmp_path).unread)
 
 
 def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
@@ -270,6 +289,8 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (AXOLOTL.replace("fsdp_config", "deepspeed: ds/zero3.json\nfsdp_config"), 8,
          "deepspeed: names another file"),
         (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
+        (FACTORY + "use_galore: true\n", 8, "use_galore: how much state it keeps"),
+        ("model: x\nmodel_class: llm\ndist_config: {name: fsdp2}\n", 8, "LLaMA-Factory v1's"),
         (SGD.replace('"SGD"', '"OneBitAdam"'), 8, "optimizer.type.*state"),
         (PRECISE.replace("--use-precision-aware-optimizer", ""), 8,
          "--exp-avg-dtype: got 'bf16', which Megatron takes only with --use-precision-aware"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from harness.cases import every
+from harness.graph_builder import GraphBuilder
 from shardwise.capture.named_model import source_of
 from shardwise.cli.explain import explain
 from shardwise.errors import BadInput
+from shardwise.graph import Graph
 from shardwise.trainers.read import read_configuration
 
 TITAN = """[model]
@@ -114,6 +117,7 @@ REFUSED = [
     (LLAMA.replace("--swiglu", ""), "flags of a GPT"),
     (GPT3.replace("--num-layers 96 ", ""), "missing: --num-layers"),
     (f"L=$1\n{GPT3.replace('--seq', '--ffn-hidden-size $L --seq')}", "ffn-hidden-size: depends on"),
+    (NANOTRON.replace("vocab_size", "moe_config: {top_k: 2}, vocab_size"), "without moe_config"),
     (NANOTRON.replace("intermediate_size: 128,", ""), "model_config.intermediate_size"),
 ]
 
@@ -145,8 +149,18 @@ def test_a_folder_with_a_configuration_is_a_model(tmp_path: Path) -> None:
     assert source_of(named, "file") == f"hf:{tmp_path}/config.json"
 
 
-def test_the_command_captures_it(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+def test_the_command_captures_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def captured(source: str, **more: Any) -> Graph:
+        asked.append((source, more))
+        builder = GraphBuilder(more["name"])
+        x = builder.input("x", 8, 16)
+        builder.parameter("w", 16, 16)
+        builder.linear("product", x, "w", "y")
+        return builder.graph()
+
+    monkeypatch.setattr("shardwise.capture.named_model.capture", captured)
     file = tmp_path / "train.sh"
     file.write_text(f"{LLAMA} --vocab-size 250")
     where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "1", "--quiet"]
@@ -154,6 +168,9 @@ def test_the_command_captures_it(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "the model of train.sh on 8 GPUs" in result.stdout
     assert "vocab_size=256 with --batch 8 --seq 32" in " ".join(result.stderr.split())
+    (source, more), *_ = asked
+    assert source == SOURCES[-4][1]
+    assert (more["batch"], more["seq"], more["dtype"]) == (8, 32, "bfloat16")
     refused = CliRunner().invoke(explain, []).exception
     assert isinstance(refused, BadInput) and "--like FILE" in str(refused)
 
