@@ -1,6 +1,6 @@
-"""Products of tokens with the matrices of experts, one operator that ATen has no name for.
+"""Operators that ATen has no name for, whole as their fused kernels compute them.
 
-`shardwise::expert_linear(x, w, e)`: every token has k experts, and each of its k
+**Experts.** `shardwise::expert_linear(x, w, e)`: every token has k experts, and each of its k
 copies goes through the matrix of its own expert:
 
     y[t, c, n] = Σ_i x[t, c, i] · w[e[t, c], n, i]
@@ -10,7 +10,16 @@ the batch by expert (`grouped_mm`: a global sort, which no data-parallel trainin
 matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
 cannot be exported).
 
-It runs on real tensors and has gradients, so that a captured program can be executed; so do the
+**Attention with sinks.** `shardwise::sink_attention(q, k, v, s, scale, window, first)`: causal
+attention of which each head has one more logit that no value belongs to, and with a window w > 0
+the last w keys alone (gpt-oss, OpenAI 2025):
+
+    y[b, h, i] = Σ_j exp(a[i, j]) · v[b, h, j] / (exp(s[h]) + Σ_j exp(a[i, j]))
+    a[i, j]    = scale · q[b, h, i] · k[b, h, j],  j ≤ first + i,  j > first + i - w
+
+transformers' own form makes a mask of the whole batch and keeps every score.
+
+Both run on real tensors and have gradients, so that a captured program can be executed; so do the
 scans (`shardwise/capture/scans.py`).
 """
 
@@ -24,13 +33,17 @@ from shardwise.capture.scans import define, scan_operators
 EXPERTS = "shardwise"
 """The name under which transformers knows our form of its experts."""
 
+SINKS = "shardwise_sinks"
+"""The name under which transformers knows our form of attention with sinks."""
+
 
 @cache
 def operators() -> Any:
-    """Returns `torch.ops.shardwise`, with the operators of experts and of scans registered."""
+    """Returns `torch.ops.shardwise`, with the operators of this module and of scans registered."""
     import torch
 
     _register_expert_linear(torch)
+    _register_sink_attention(torch)
     return scan_operators()
 
 
@@ -44,6 +57,26 @@ def whole_experts(model: Any) -> None:
         return
     ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _experts)
     model.config._experts_implementation = EXPERTS
+
+
+def whole_sinks(model: Any) -> None:
+    """Makes a transformers model whose attention has sinks compute it by `sink_attention`.
+
+    Others are unchanged, and those with dropout in attention or without a causal mask.
+    """
+    layers = [m for m in model.modules() if hasattr(m, "sinks") and hasattr(m, "scaling")]
+    if not layers or any(
+        getattr(layer, "attention_dropout", 0.0) or not getattr(layer, "is_causal", False)
+        for layer in layers
+    ):
+        return
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(SINKS, _attention_with_sinks)
+    for config in {
+        id(m.config): m.config for m in model.modules() if hasattr(m, "config")
+    }.values():
+        config._attn_implementation = SINKS
 
 
 def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
@@ -65,6 +98,27 @@ def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any
         x = self.post_expert_norm(x)
     y = (x * top_k_weights.unsqueeze(-1).to(x.dtype)).sum(dim=1)
     return y.to(hidden_states.dtype)
+
+
+def _attention_with_sinks(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    scaling: float,
+    sliding_window: int | None = None,
+    s_aux: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Computes what transformers asks of an attention function, without a mask tensor."""
+    if attention_mask is not None:
+        raise ValueError("attention with sinks is captured for full sequences")
+    sinks = query.new_full((query.shape[1],), -float("inf")) if s_aux is None else s_aux
+    apply = operators().sink_attention.default
+    y = apply(query, key, value, sinks, scaling, sliding_window or 0, 0)
+    return y.transpose(1, 2).contiguous(), None
 
 
 def _register_expert_linear(torch: Any) -> None:
@@ -92,3 +146,42 @@ def _register_expert_linear(torch: Any) -> None:
 
     schema = "(Tensor input, Tensor weight, Tensor experts) -> Tensor"
     define(torch, "expert_linear", schema, make, fake, keep, gradient)
+
+
+def _register_sink_attention(torch: Any) -> None:
+    def make(
+        query: Any, key: Any, value: Any, sinks: Any, scale: float, window: int, first: int
+    ) -> Any:
+        group = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        scores = query @ key.transpose(-1, -2) * scale
+        rows = torch.arange(first, first + query.shape[2], device=query.device)[:, None]
+        columns = torch.arange(key.shape[2], device=query.device)[None, :]
+        hidden = columns > rows
+        if window:
+            hidden = hidden | (columns <= rows - window)
+        scores = scores.masked_fill(hidden, -float("inf"))
+        sink = sinks.view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        return torch.cat((scores, sink), dim=-1).softmax(-1)[..., :-1] @ value
+
+    def fake(
+        query: Any, key: Any, value: Any, sinks: Any, scale: float, window: int, first: int
+    ) -> Any:
+        return query.new_empty(*query.shape[:-1], value.shape[-1])
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:4])
+        ctx.numbers = inputs[4:]
+
+    def gradient(ctx: Any, grad: Any) -> Any:
+        # The scores are recomputed, as in the fused kernel.
+        with torch.enable_grad():
+            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            made = make(*inputs, *ctx.numbers)
+            return (*torch.autograd.grad(made, inputs, grad), None, None, None)
+
+    schema = (
+        "(Tensor query, Tensor key, Tensor value, Tensor sinks, float scale, int window, "
+        "int first) -> Tensor"
+    )
+    define(torch, "sink_attention", schema, make, fake, keep, gradient)

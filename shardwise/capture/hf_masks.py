@@ -12,12 +12,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from shardwise.capture.fused import SINKS
+
 
 @contextlib.contextmanager
 def full_sequences() -> Iterator[None]:
     """Treats every sequence as full, not padded and not packed, within this context.
 
-    Windows shorter than the sequence and masks of other forms are still built.
+    Attention with sinks has its windows in its operator (`fused.py`). For others, windows shorter
+    than the sequence and masks of other forms are still built.
     """
     from transformers import masking_utils
 
@@ -29,12 +32,13 @@ def full_sequences() -> Iterator[None]:
         return None if _needs_none(kwargs) else masking_utils.sdpa_mask(*args, **kwargs)
 
     masks["sdpa"] = mask
+    masks[SINKS] = lambda *args, **kwargs: None
     if original is not None:
         setattr(masking_utils, detect, lambda position_ids: None)
     try:
         yield
     finally:
-        del masks["sdpa"]
+        del masks["sdpa"], masks[SINKS]
         if original is not None:
             setattr(masking_utils, detect, original)
 

@@ -1,7 +1,8 @@
 """transformers models from their configurations: offline, without weights.
 
 Sequences are full, without padding and packing (hf_masks), unless `attention_mask=true` gives the
-model a padding mask. Experts and selective scans are one operator each (fused).
+model a padding mask. Experts, scans and attention with sinks are one operator each (fused,
+scans).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from shardwise.capture.fused import whole_experts
+from shardwise.capture.fused import whole_experts, whole_sinks
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_config import (
     IMPLEMENTATION_KEYS,
@@ -67,6 +68,8 @@ def build_huggingface(
     model.to("meta")
     if "experts_implementation" not in source.options:
         whole_experts(model)
+    if "attn_implementation" not in source.options and not asks_for_mask(source):
+        whole_sinks(model)
     model.train()
     samples = batch or origin.batch or DEFAULT_BATCH
     sizes = Sizes(samples, seq or origin.seq, kind, asks_for_mask(source))

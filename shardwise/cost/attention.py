@@ -17,6 +17,7 @@ KINDS = frozenset(
         "aten._scaled_dot_product_flash_attention.default",
         "aten._scaled_dot_product_efficient_attention.default",
         "aten._scaled_dot_product_cudnn_attention.default",
+        "shardwise.sink_attention.default",
     }
 )
 """Operators that keep no scores (FlashAttention)."""

@@ -333,7 +333,7 @@ _TELLING = frozenset(
     (
         *("linear", "addmm", "matmul", "bmm", "mm", "einsum", "embedding", "conv1d", "conv2d"),
         *("conv3d", "conv_transpose2d", "scaled_dot_product_attention", "expert_linear"),
-        *("selective_scan", "chunk_scan", "gated_delta_rule"),
+        *("sink_attention", "selective_scan", "chunk_scan", "gated_delta_rule"),
         *("cross_entropy_loss", "layer_norm", "rms_norm", "batch_norm"),
         *("Conv", "Gemm", "MatMul"),
     )

@@ -18,7 +18,8 @@ _MATRIX = frozenset(
         *("linear", "mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "mv", "dot", "einsum"),
         *("conv1d", "conv2d", "conv3d", "convolution"),
         *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        *("scaled_dot_product_attention", "expert_linear", "_grouped_mm", "grouped_mm_fallback"),
+        *("scaled_dot_product_attention", "sink_attention"),
+        *("expert_linear", "_grouped_mm", "grouped_mm_fallback"),
         *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"),
     )
 )

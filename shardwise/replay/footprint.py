@@ -267,5 +267,6 @@ _RULES: Mapping[str, Rule] = {
     "aten.matmul.default": _product,
     "aten.bmm.default": _product,
     "aten.scaled_dot_product_attention.default": _attention,
+    "shardwise.sink_attention.default": _attention,
 }
 """By operator kind; whatever is not here allocates as its description says."""

@@ -41,7 +41,54 @@ def test_selective_scan_is_mambas_recurrence_and_has_its_gradients() -> None:
     assert torch.allclose(got, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("config", ["MixtralConfig", "Qwen3MoeConfig"])
+@pytest.mark.parametrize("window", [0, 3])
+def test_attention_with_sinks_has_its_gradients_and_shares_of_queries(window: int) -> None:
+    from shardwise.capture.fused import operators
+
+    torch.manual_seed(0)
+    apply = operators().sink_attention.default
+    query, keys = _random(2, 4, 6, 3), (_random(2, 2, 6, 3), _random(2, 2, 6, 3))
+    sinks = _random(4)
+    assert torch.autograd.gradcheck(
+        lambda *x: apply(*x, 0.5, window, 0), (query, *keys, sinks), fast_mode=True
+    )
+    whole = apply(query, *keys, sinks, 0.5, window, 0)
+    share = apply(query[:, :, 4:], *keys, sinks, 0.5, window, 4)
+    assert torch.allclose(share, whole[:, :, 4:])
+
+
+@pytest.mark.parametrize("window", [128, 4])
+def test_attention_with_sinks_is_what_transformers_gives(window: int) -> None:
+    import transformers
+
+    from shardwise.capture.fused import SINKS, whole_sinks
+    from shardwise.capture.huggingface import training_form
+
+    settings = transformers.GptOssConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=4,
+        vocab_size=32,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=window,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(settings, experts_implementation="eager")
+    model.double().eval()
+    tokens = torch.randint(0, 32, (2, 9))
+    expected = model(tokens).logits
+    whole_sinks(model)
+    assert model.config._attn_implementation == SINKS
+    with training_form():
+        assert torch.allclose(model(tokens).logits, expected)
+
+
+@pytest.mark.parametrize("config", ["MixtralConfig", "Qwen3MoeConfig", "Llama4TextConfig"])
 def test_experts_give_what_transformers_gives(config: str) -> None:
     import transformers
 

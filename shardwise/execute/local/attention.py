@@ -32,6 +32,13 @@ def attention(share: Share) -> Run:
     return run
 
 
+@form("shardwise.sink_attention.default")
+def sink_attention(share: Share) -> Run:
+    """Runs the operator, which is told the position of the first query of a share."""
+    rows = share.input_rows(0, 2)
+    return plain(share, {"first": share.attributes["first"] + rows.start})
+
+
 def _causal(share: Share, rows: range) -> Run:
     """Lets query r attend to keys 0 … r; a mask replaces `is_causal`, which counts local rows."""
     mask_name = {"aten._scaled_dot_product_efficient_attention.default": "attn_bias"}.get(

@@ -1,5 +1,5 @@
-"""Operators that capture keeps whole: experts (shardwise/capture/fused.py), and recurrences over
-the sequence (shardwise/capture/scans.py)."""
+"""Operators that capture keeps whole: experts, attention with sinks and windows, and recurrences
+over the sequence (shardwise/capture/fused.py, shardwise/capture/scans.py)."""
 
 from __future__ import annotations
 
@@ -46,6 +46,45 @@ def expert_linear(
         "copy",
         "out",
     )
+
+
+def _sink_flops(call: Call) -> tuple[float, float]:
+    """As attention's, of the keys up to each query and within its window."""
+    query, keys, width = call.shapes["query"], call.shapes["key"][2], call.shapes["value"][-1]
+    window, first = int(call.attributes["window"]), int(call.attributes["first"])
+    rows = range(first + 1, first + query[2] + 1)
+    seen = sum(min(row, keys, window or keys) for row in rows)
+    forward = 2.0 * query[0] * query[1] * seen * (query[3] + width)
+    return forward, 2.5 * forward
+
+
+@op(
+    "shardwise::sink_attention",
+    saves=("query", "key", "value", "sinks", "output"),
+    flops=_sink_flops,
+    note="no scores are kept; keys after a query and before its window do not count",
+    examples=[
+        Example(
+            {"query": (2, 4, 6, 8), "key": (2, 2, 6, 8), "value": (2, 2, 6, 8), "sinks": (4,)},
+            {"scale": 0.25, "window": window, "first": 0},
+        )
+        for window in (0, 3)
+    ],
+)
+def sink_attention(
+    query: TensorHandle, key: TensorHandle, value: TensorHandle, sinks: TensorHandle
+) -> Callable[..., Any]:
+    """y[b, h, s, e] = attend(q[b, h, s, :], k[b, h/g, :, :], v[b, h/g, :, :], sinks[h])[e]"""
+    attend, every = Opaque(), slice(None)
+    group = query.shape[1] // key.shape[1]
+
+    def output(*i: Any) -> Any:
+        b, h, s, e = i
+        of_group = h if group == 1 else h // group
+        keys, values = (x[b, of_group, every, every] for x in (key, value))
+        return attend(query[b, h, s, every], keys, values, sinks[h])[e]
+
+    return named(output, "head", "query", "e")
 
 
 def _scan_flops(call: Call) -> tuple[float, float]:
