@@ -17,7 +17,8 @@ the last w keys alone (gpt-oss, OpenAI 2025):
     y[b, h, i] = Σ_j exp(a[i, j]) · v[b, h, j] / (exp(s[h]) + Σ_j exp(a[i, j]))
     a[i, j]    = scale · q[b, h, i] · k[b, h, j],  j ≤ first + i,  j > first + i - w
 
-transformers' own form makes a mask of the whole batch and keeps every score.
+transformers' own form makes a mask of the whole batch and keeps every score. Windows without sinks
+(Mistral, Gemma 3) are the same with s = -∞: a window's kernel skips the keys outside of it.
 
 Both run on real tensors and have gradients, so that a captured program can be executed; so do the
 scans (`shardwise/capture/scans.py`).
@@ -35,6 +36,9 @@ EXPERTS = "shardwise"
 
 SINKS = "shardwise_sinks"
 """The name under which transformers knows our form of attention with sinks."""
+
+WINDOWS = "shardwise_windows"
+"""The name of our form of causal attention of which some layers have windows."""
 
 
 @cache
@@ -79,6 +83,27 @@ def whole_sinks(model: Any) -> None:
         config._attn_implementation = SINKS
 
 
+def whole_windows(model: Any) -> None:
+    """Makes a transformers model with sliding windows compute these by `sink_attention`.
+
+    Others are unchanged, and configurations whose attention is not causal, or not sdpa.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    kinds: dict[int, tuple[Any, bool]] = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(module, "scaling"):
+            causal = bool(getattr(module, "is_causal", False))
+            _, before = kinds.get(id(config), (config, True))
+            kinds[id(config)] = config, before and causal
+    for config, causal in kinds.values():
+        window = getattr(config, "sliding_window", None)
+        if causal and isinstance(window, int) and config._attn_implementation == "sdpa":
+            ALL_ATTENTION_FUNCTIONS.register(WINDOWS, _attention_with_windows)
+            config._attn_implementation = WINDOWS
+
+
 def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
     """Runs the forward pass of a transformers `Experts` module, [tokens, hidden] to the same."""
     apply = operators().expert_linear.default
@@ -119,6 +144,36 @@ def _attention_with_sinks(
     apply = operators().sink_attention.default
     y = apply(query, key, value, sinks, scaling, sliding_window or 0, 0)
     return y.transpose(1, 2).contiguous(), None
+
+
+def _attention_with_windows(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Computes attention as transformers' sdpa does, but a window that hides keys by our form."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    hides = sliding_window is not None and sliding_window < key.shape[2] == query.shape[2]
+    if (
+        not hides
+        or attention_mask is not None
+        or dropout
+        or kwargs.get("position_bias") is not None
+    ):
+        more = {"scaling": scaling, "dropout": dropout, **kwargs}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **more)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return _attention_with_sinks(
+        module, query, key, value, None, scaling=scale, sliding_window=sliding_window
+    )
 
 
 def _register_expert_linear(torch: Any) -> None:

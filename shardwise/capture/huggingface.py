@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from shardwise.capture.fused import whole_experts, whole_sinks
+from shardwise.capture.fused import whole_experts, whole_sinks, whole_windows
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_config import (
     IMPLEMENTATION_KEYS,
@@ -70,6 +70,7 @@ def build_huggingface(
         whole_experts(model)
     if "attn_implementation" not in source.options and not asks_for_mask(source):
         whole_sinks(model)
+        whole_windows(model)
     model.train()
     samples = batch or origin.batch or DEFAULT_BATCH
     sizes = Sizes(samples, seq or origin.seq, kind, asks_for_mask(source))

@@ -88,7 +88,66 @@ def test_attention_with_sinks_is_what_transformers_gives(window: int) -> None:
         assert torch.allclose(model(tokens).logits, expected)
 
 
-@pytest.mark.parametrize("config", ["MixtralConfig", "Qwen3MoeConfig", "Llama4TextConfig"])
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [("MistralConfig", 4), ("MistralConfig", 128), ("Gemma3TextConfig", 4), ("Phi3Config", 4)],
+)
+def test_windows_are_what_transformers_gives(config: str, window: int) -> None:
+    import transformers
+
+    from shardwise.capture.fused import WINDOWS, whole_windows
+    from shardwise.capture.huggingface import training_form
+
+    settings = getattr(transformers, config)(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=4,
+        vocab_size=32,
+        sliding_window=window,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
+    model.double().eval()
+    tokens = torch.randint(0, 32, (2, 9))
+    expected = model(tokens).logits
+    whole_windows(model)
+    assert model.config._attn_implementation == WINDOWS
+    with training_form():
+        assert torch.allclose(model(tokens).logits, expected)
+
+
+def test_a_window_costs_what_its_keys_cost_and_has_no_mask() -> None:
+    from shardwise.capture import capture
+    from shardwise.tdl.registry import analyse
+
+    small = "hidden_size=16,num_hidden_layers=1,num_attention_heads=4,num_key_value_heads=2"
+    graphs = [
+        capture(
+            f"hf:MistralConfig:{small},intermediate_size=24,vocab_size=32,sliding_window={window}",
+            batch=2,
+            seq=32,
+        )
+        for window in (4, 64)
+    ]
+    kinds = ["shardwise.sink_attention.default", "aten.scaled_dot_product_attention.default"]
+    found = [
+        next(one for one in graph.operators if one.kind == kind)
+        for graph, kind in zip(graphs, kinds, strict=True)
+    ]
+    assert found[0].attributes["window"] == 4 and found[1].attributes["is_causal"] is True
+    assert not any(tensor.dtype == "bool" for tensor in graphs[0].tensors.values())
+    window, causal = (
+        analyse(one, graph.tensors).forward_flops for graph, one in zip(graphs, found, strict=True)
+    )
+    # 4 keys of each query but the first three; half of 32.
+    assert window / causal == pytest.approx((32 * 4 - 6) / (32 * 16))
+
+
+@pytest.mark.parametrize("config", ["MixtralConfig", "Qwen3MoeConfig"])
 def test_experts_give_what_transformers_gives(config: str) -> None:
     import transformers
 

@@ -71,6 +71,7 @@ EXAMPLES = {
 """Files that a reader would write."""
 
 NO_MODULES = {
+    "shardwise.sink_attention",
     "shardwise.sink_attention.default",
     "shardwise.chunk_scan.default",
     "shardwise.gated_delta_rule.default",
