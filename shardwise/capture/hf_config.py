@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_images import IMAGE_SIZE
-from shardwise.capture.hf_origin import Origin
+from shardwise.capture.hf_origin import TYPE, Origin
 from shardwise.capture.hf_steady import steady
 from shardwise.capture.source import Source, Value
 from shardwise.errors import CaptureError
@@ -39,7 +39,7 @@ def make_config(source: Source, origin: Origin) -> Any:
     defaults = plain_config(source, origin)
     arguments: dict[str, Any] = {}
     for key, value in source.options.items():
-        if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS, SCANS):
+        if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS, SCANS, TYPE):
             _set_option(arguments, defaults, key, key, value, source)
     fields = _merged(_with_text_apart(origin, arguments), arguments)
     _cut_lists_of_layers(fields, arguments)
