@@ -40,6 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "capture": (
         "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_capture_*", "unit/test_capture_*", "unit/test_shipped_presets.py",
+        "unit/trainers/test_named_models.py",
     ),
     "cli": (
         "end_to_end/test_cli.py", "property/test_question_codecs.py",

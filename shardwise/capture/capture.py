@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.capture.diffusers_models import build_diffusers
+from shardwise.capture.diffusers_steady import on_meta
 from shardwise.capture.huggingface import build_huggingface, training_form
 from shardwise.capture.model import Model, arguments
 from shardwise.capture.onnx import capture_onnx
@@ -61,7 +62,7 @@ def capture(
         model = build(parsed, batch, seq, dtype)
         called = name or parsed.name
         traced = trace if parsed.kind in FROM_FILES else trace_whole
-        with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
+        with _form_of(parsed):
             return validate_graph(_traced(traced, model, source, called, progress))
     except CaptureError as error:
         raise error if parsed.origin == "file" else error.in_file(source) from None
@@ -72,6 +73,13 @@ def capture(
             field=error.field,
             expected=error.expected,
         ) from None
+
+
+def _form_of(source: Source) -> contextlib.AbstractContextManager[None]:
+    """Returns the context in which a source's package computes as in training."""
+    if source.kind == "hf":
+        return training_form(source)
+    return on_meta() if source.kind == "diffusers" else contextlib.nullcontext()
 
 
 def _traced(

@@ -20,18 +20,23 @@ ADDED = ("text_embeds", "time_ids", "resolution", "aspect_ratio")
 SAMPLE_SIZE = "sample_size"
 """The height and width of latents; an option also where the configuration has no such field."""
 
+FRAMES = "frames"
+"""The frames of a video's latents; an option, since configurations have none."""
+
 _TIME_IDS = 6
 """Original size, crop and target size: height and width of each (Podell et al. 2023, §2.2)."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of one step: samples, text tokens, the sides of latents, dtype of real inputs."""
+    """The sizes of one step: samples, text tokens, the sides of latents, dtype of real inputs, and
+    of videos the frames of latents."""
 
     samples: int
     seq: int
     sides: tuple[int, int]
     dtype: Any
+    frames: int = 1
 
     def real(self, *shape: int) -> Any:
         """Returns zeros of the parameters' dtype, per sample."""
@@ -54,13 +59,16 @@ class Kind:
 
     `inputs` and `target` take the configuration and the sizes. `seq` is how many text tokens a
     sample has unless a user says otherwise, None without text; `side` the height and width of
-    latents where the configuration does not say.
+    latents where the configuration does not say, `frames` those of a video's latents, None of
+    images. `static` are further arguments of the model, which are no tensors.
     """
 
     inputs: Callable[[Config, Sizes], Inputs]
     target: Callable[[Config, Sizes], Any]
     seq: int | None
-    side: int = 64
+    side: int | tuple[int, int] = 64
+    frames: int | None = None
+    static: Callable[[Sizes], Mapping[str, int]] = lambda sizes: {}
 
 
 def kind_of(name: str, config: Config) -> Kind | None:
@@ -181,6 +189,72 @@ def _packed(sizes: Sizes) -> int:
     return height * width // 4
 
 
+def _wan(config: Config, sizes: Sizes) -> Inputs:
+    if config["image_dim"] or config["added_kv_proj_dim"]:
+        raise _unknown("image_dim", config["image_dim"], "none: a model of texts alone")
+    return {
+        "hidden_states": _video(config, sizes),
+        "timestep": sizes.whole(),
+        "encoder_hidden_states": sizes.real(sizes.seq, config["text_dim"]),
+    }
+
+
+def _hunyuan_video(config: Config, sizes: Sizes) -> Inputs:
+    if config["image_condition_type"] is not None:
+        kind = config["image_condition_type"]
+        raise _unknown("image_condition_type", kind, "none: a model of texts alone")
+    guidance = {"guidance": sizes.real()} if config["guidance_embeds"] else {}
+    return {
+        "hidden_states": _video(config, sizes),
+        "timestep": sizes.whole(),
+        "encoder_hidden_states": sizes.real(sizes.seq, config["text_embed_dim"]),
+        "encoder_attention_mask": sizes.whole(sizes.seq),
+        "pooled_projections": sizes.real(config["pooled_projection_dim"]),
+        **guidance,
+    }
+
+
+def _ltx(config: Config, sizes: Sizes) -> Inputs:
+    """Returns packed latents: a token for each of them."""
+    return {
+        "hidden_states": sizes.real(_tokens(sizes), config["in_channels"]),
+        "encoder_hidden_states": sizes.real(sizes.seq, config["caption_channels"]),
+        "timestep": sizes.whole(),
+        "encoder_attention_mask": sizes.whole(sizes.seq),
+    }
+
+
+def _mochi(config: Config, sizes: Sizes) -> Inputs:
+    return {
+        "hidden_states": _video(config, sizes),
+        "encoder_hidden_states": sizes.real(sizes.seq, config["text_embed_dim"]),
+        "timestep": sizes.whole(),
+        "encoder_attention_mask": sizes.whole(sizes.seq),
+    }
+
+
+def _tokens(sizes: Sizes) -> int:
+    return sizes.frames * sizes.sides[0] * sizes.sides[1]
+
+
+def _video(config: Config, sizes: Sizes) -> Any:
+    return sizes.real(config["in_channels"], sizes.frames, *sizes.sides)
+
+
+def _video_target(config: Config, sizes: Sizes) -> Any:
+    channels = config["out_channels"] or config["in_channels"]
+    return sizes.real(channels, sizes.frames, *sizes.sides)
+
+
+def _ltx_target(config: Config, sizes: Sizes) -> Any:
+    return sizes.real(_tokens(sizes), config["out_channels"] or config["in_channels"])
+
+
+def _extents(sizes: Sizes) -> Mapping[str, int]:
+    height, width = sizes.sides
+    return {"num_frames": sizes.frames, "height": height, "width": width}
+
+
 def _latents(config: Config, sizes: Sizes) -> Any:
     return sizes.real(config["in_channels"], *sizes.sides)
 
@@ -215,5 +289,18 @@ KINDS: Mapping[str, Kind] = {
     "SD3Transformer2DModel": Kind(_sd3, _noise, seq=333),
     # Images of 1024 pixels.
     "FluxTransformer2DModel": Kind(_flux, _packed_noise, seq=512, side=128),
+    # 81 frames of 480 × 832 pixels, each latent one of 4 frames and 8 × 8 pixels (Wan 2025, §4).
+    "WanTransformer3DModel": Kind(_wan, _video_target, seq=512, side=(60, 104), frames=21),
+    # 129 frames of 544 × 960 pixels (Kong et al. 2024), a prompt of 256 tokens.
+    "HunyuanVideoTransformer3DModel": Kind(
+        _hunyuan_video, _video_target, seq=256, side=(68, 120), frames=33
+    ),
+    # 121 frames of 512 × 768 pixels, each latent one of 8 frames and 32 × 32 pixels (HaCohen et al.
+    # 2024).
+    "LTXVideoTransformer3DModel": Kind(
+        _ltx, _ltx_target, seq=128, side=(16, 24), frames=16, static=_extents
+    ),
+    # 163 frames of 480 × 848 pixels, each latent one of 6 frames and 8 × 8 pixels.
+    "MochiTransformer3DModel": Kind(_mochi, _video_target, seq=256, side=(60, 106), frames=28),
 }
 """Every class whose training is known."""

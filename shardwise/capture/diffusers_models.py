@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.capture.config_file import dtype_of, read_fields
-from shardwise.capture.diffusers_inputs import ADDED, KINDS, SAMPLE_SIZE, Kind, Sizes, kind_of
+from shardwise.capture.diffusers_inputs import (
+    ADDED,
+    FRAMES,
+    KINDS,
+    SAMPLE_SIZE,
+    Kind,
+    Sizes,
+    kind_of,
+)
+from shardwise.capture.diffusers_steady import with_full_texts
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_config import check_type
 from shardwise.capture.model import Model
@@ -73,12 +82,13 @@ def build_diffusers(
     number = torch_dtype(dtype or origin.dtype)
     given = {key: value for key, value in fields.items() if key in defaults}
     length = _length(kind, seq or origin.seq, seq is not None, origin)
-    sizes = Sizes(batch or origin.batch or DEFAULT_BATCH, length, _sides(config, kind), number)
+    samples, sides = batch or origin.batch or DEFAULT_BATCH, _sides(config, kind)
+    sizes = Sizes(samples, length, sides, number, _frames(config, kind))
     with foreign_code(f"the inputs of {source.target} cannot be made", source=origin.file):
         inputs, target = kind.inputs(config, sizes), kind.target(config, sizes)
     body = _build(model_class, given, number, source)
     return Model(
-        _with_loss(body, tuple(inputs)),
+        _with_loss(body, tuple(inputs), kind.static(sizes)),
         (*inputs.values(), target),
         prefix=PREFIX,
         input_names=(*inputs, "target"),
@@ -141,7 +151,7 @@ def _fields(model_class: Any, origin: _Origin, source: Source) -> dict[str, Any]
     What else a file has is ignored, as diffusers does. Raises CaptureError for an option that the
     class does not know, and for a value of another type.
     """
-    defaults = {SAMPLE_SIZE: 1, **_defaults(model_class)}
+    defaults = {SAMPLE_SIZE: 1, FRAMES: 1, **_defaults(model_class)}
     fields = {key: value for key, value in origin.fields.items() if key in defaults}
     for key, value in fields.items():
         _check(key, value, defaults[key], origin.file)
@@ -178,6 +188,7 @@ def _build(model_class: Any, fields: Mapping[str, Any], dtype: Any, source: Sour
     doing = f"{source.target} cannot be built"
     with foreign_code(doing, source=source.text), quiet(), torch.device("meta"):
         body = model_class(**fields).to(dtype).train()
+    with_full_texts(body)
     for part in body.modules():
         if isinstance(getattr(part, _CHANCE, None), float):
             setattr(part, _CHANCE, 0.0)
@@ -202,12 +213,24 @@ def _sides(config: Mapping[str, Any], kind: Kind) -> tuple[int, int]:
     return sides[0], sides[1]
 
 
-def _with_loss(body: Any, names: tuple[str, ...]) -> Any:
+def _frames(config: Mapping[str, Any], kind: Kind) -> int:
+    frames = config.get(FRAMES)
+    if kind.frames is None and frames is not None:
+        raise CaptureError("the model makes no videos", field=FRAMES, expected="none")
+    frames = frames or kind.frames or 1
+    if type(frames) is not int or not 1 <= frames <= 2**16:
+        raise CaptureError(
+            f"{frames!r:.40} is no number of frames", field=FRAMES, expected="a whole number from 1"
+        )
+    return frames
+
+
+def _with_loss(body: Any, names: tuple[str, ...], static: Mapping[str, int]) -> Any:
     import torch
 
     def forward(self: Any, *values: Any) -> Any:
         *given, target = values
-        inputs = dict(zip(names, given, strict=True))
+        inputs = {**dict(zip(names, given, strict=True)), **static}
         added = {name: inputs.pop(name) for name in ADDED if name in inputs}
         if added:
             inputs["added_cond_kwargs"] = added

@@ -1,4 +1,4 @@
-"""Three operators that ATen has no name for, whole as their fused kernels compute them.
+"""Operators that ATen has no name for, whole as their fused kernels compute them.
 
 **Experts.** `shardwise::expert_linear(x, w, e)`: every token has k experts, and each of its k
 copies goes through the matrix of its own expert:
@@ -10,16 +10,6 @@ the batch by expert (`grouped_mm`: a global sort, which no data-parallel trainin
 matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
 cannot be exported). Llama 4's repeats every token for every expert, most of them times zero.
 
-**State-space models.** `shardwise::selective_scan(u, Δ, A, B, C)`, Mamba's recurrence (Gu & Dao
-2023, Eq. 2 with Algorithm 2's discretisation):
-
-    h[b, d, n, s] = exp(A[d, n] · Δ[b, d, s]) · h[b, d, n, s-1]
-                    + Δ[b, d, s] · B[b, n, s] · u[b, d, s]
-    y[b, d, s]    = Σ_n C[b, n, s] · h[b, d, n, s]
-
-u and Δ [batch, channels, seq], A [channels, state], B and C [batch, state, seq]. Without the fused
-kernel transformers runs a Python loop over the time steps, which keeps every state.
-
 **Attention with sinks.** `shardwise::sink_attention(q, k, v, s, scale, window, first)`: causal
 attention of which each head has one more logit that no value belongs to, and with a window w > 0
 the last w keys alone (gpt-oss, OpenAI 2025):
@@ -27,18 +17,20 @@ the last w keys alone (gpt-oss, OpenAI 2025):
     y[b, h, i] = Σ_j exp(a[i, j]) · v[b, h, j] / (exp(s[h]) + Σ_j exp(a[i, j]))
     a[i, j]    = scale · q[b, h, i] · k[b, h, j],  j ≤ first + i,  j > first + i - w
 
-transformers' own form makes a mask of the whole batch and keeps every score.
+transformers' own form makes a mask of the whole batch and keeps every score. Windows without sinks
+(Mistral, Gemma 3) are the same with s = -∞: a window's kernel skips the keys outside of it.
 
-All run on real tensors and have gradients, so that a captured program can be executed.
+Both run on real tensors and have gradients, so that a captured program can be executed; so do the
+scans (`shardwise/capture/scans.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import cache
 from types import MethodType
 from typing import Any
+
+from shardwise.capture.scans import define, scan_operators
 
 EXPERTS = "shardwise"
 """The name under which transformers knows our form of its experts."""
@@ -46,16 +38,18 @@ EXPERTS = "shardwise"
 SINKS = "shardwise_sinks"
 """The name under which transformers knows our form of attention with sinks."""
 
+WINDOWS = "shardwise_windows"
+"""The name of our form of causal attention of which some layers have windows."""
+
 
 @cache
 def operators() -> Any:
-    """Returns `torch.ops.shardwise`, with all operators registered."""
+    """Returns `torch.ops.shardwise`, with the operators of this module and of scans registered."""
     import torch
 
     _register_expert_linear(torch)
     _register_sink_attention(torch)
-    _register_selective_scan(torch)
-    return torch.ops.shardwise
+    return scan_operators()
 
 
 def whole_experts(model: Any) -> None:
@@ -93,20 +87,25 @@ def whole_sinks(model: Any) -> None:
         config._attn_implementation = SINKS
 
 
-@contextlib.contextmanager
-def whole_scans() -> Iterator[None]:
-    """Makes Mamba compute its recurrence by `selective_scan` within this context."""
-    from transformers.models.mamba import modeling_mamba
+def whole_windows(model: Any) -> None:
+    """Makes a transformers model with sliding windows compute these by `sink_attention`.
 
-    name = "mamba_selective_scan"
-    original = getattr(modeling_mamba, name, None)
-    if original is not None:
-        setattr(modeling_mamba, name, _selective_scan)
-    try:
-        yield
-    finally:
-        if original is not None:
-            setattr(modeling_mamba, name, original)
+    Others are unchanged, and configurations whose attention is not causal, or not sdpa.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    kinds: dict[int, tuple[Any, bool]] = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(module, "scaling"):
+            causal = bool(getattr(module, "is_causal", False))
+            _, before = kinds.get(id(config), (config, True))
+            kinds[id(config)] = config, before and causal
+    for config, causal in kinds.values():
+        window = getattr(config, "sliding_window", None)
+        if causal and isinstance(window, int) and config._attn_implementation == "sdpa":
+            ALL_ATTENTION_FUNCTIONS.register(WINDOWS, _attention_with_windows)
+            config._attn_implementation = WINDOWS
 
 
 def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
@@ -166,32 +165,34 @@ def _attention_with_sinks(
     return y.transpose(1, 2).contiguous(), None
 
 
-def _selective_scan(
-    hidden_states: Any,
-    dt: Any,
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    z: Any = None,
-    delta_bias: Any = None,
-    delta_softplus: bool = False,
-    return_last_state: bool = False,
+def _attention_with_windows(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Computes transformers' `mamba_selective_scan` with the recurrence as one operator."""
-    import torch
+    """Computes attention as transformers' sdpa does, but a window that hides keys by our form."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    if return_last_state:
-        raise ValueError("training keeps no last state")
-    if delta_bias is not None:
-        dt = dt + delta_bias.to(dt.dtype)[..., None]
-    if delta_softplus:
-        dt = torch.nn.functional.softplus(dt)
-    y = operators().selective_scan.default(hidden_states, dt, A, B, C)
-    if D is not None:
-        y = y + hidden_states * D[None, :, None]
-    return y * torch.nn.functional.silu(z) if z is not None else y
+    hides = sliding_window is not None and sliding_window < key.shape[2] == query.shape[2]
+    if (
+        not hides
+        or attention_mask is not None
+        or dropout
+        or kwargs.get("position_bias") is not None
+    ):
+        more = {"scaling": scaling, "dropout": dropout, **kwargs}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **more)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return _attention_with_sinks(
+        module, query, key, value, None, scaling=scale, sliding_window=sliding_window
+    )
 
 
 def _register_expert_linear(torch: Any) -> None:
@@ -218,7 +219,7 @@ def _register_expert_linear(torch: Any) -> None:
         return to_input, to_weight, None
 
     schema = "(Tensor input, Tensor weight, Tensor experts) -> Tensor"
-    _define(torch, "expert_linear", schema, make, fake, keep, gradient)
+    define(torch, "expert_linear", schema, make, fake, keep, gradient)
 
 
 def _register_sink_attention(torch: Any) -> None:
@@ -257,40 +258,4 @@ def _register_sink_attention(torch: Any) -> None:
         "(Tensor query, Tensor key, Tensor value, Tensor sinks, float scale, int window, "
         "int first) -> Tensor"
     )
-    _define(torch, "sink_attention", schema, make, fake, keep, gradient)
-
-
-def _register_selective_scan(torch: Any) -> None:
-    def make(hidden: Any, dt: Any, A: Any, B: Any, C: Any) -> Any:
-        state = hidden.new_zeros(*hidden.shape[:2], A.shape[1], dtype=dt.dtype)
-        steps = []
-        for s in range(hidden.shape[2]):
-            decay = torch.exp(A * dt[:, :, s, None])
-            state = decay * state + dt[:, :, s, None] * B[:, None, :, s] * hidden[:, :, s, None]
-            steps.append((state * C[:, None, :, s]).sum(-1))
-        return torch.stack(steps, dim=-1).to(hidden.dtype)
-
-    def fake(hidden: Any, dt: Any, A: Any, B: Any, C: Any) -> Any:
-        return torch.empty_like(hidden)
-
-    def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    def gradient(ctx: Any, grad: Any) -> Any:
-        # The states are recomputed, as in the fused kernel.
-        with torch.enable_grad():
-            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
-            return torch.autograd.grad(make(*inputs), inputs, grad)
-
-    schema = "(Tensor hidden, Tensor dt, Tensor A, Tensor B, Tensor C) -> Tensor"
-    _define(torch, "selective_scan", schema, make, fake, keep, gradient)
-
-
-def _define(
-    torch: Any, name: str, schema: str, make: Any, fake: Any, keep: Any, gradient: Any
-) -> None:
-    """Defines one operator `shardwise::name` with its kernel, its shapes and its gradient."""
-    qualified = f"shardwise::{name}"
-    registered = torch.library.custom_op(qualified, make, mutates_args=(), schema=schema)
-    registered.register_fake(fake)
-    registered.register_autograd(gradient, setup_context=keep)
+    define(torch, "sink_attention", schema, make, fake, keep, gradient)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_images import IMAGE_SIZE
-from shardwise.capture.hf_origin import Origin
+from shardwise.capture.hf_origin import TYPE, Origin
 from shardwise.capture.hf_steady import steady
 from shardwise.capture.source import Source, Value
 from shardwise.errors import CaptureError
@@ -18,6 +18,9 @@ IMPLEMENTATION_KEYS = ("attn_implementation", "experts_implementation")
 
 INPUT_KEYS = ("attention_mask", "task")
 """What the model is given and trained to do; not part of the configuration either."""
+
+SCANS = "scan_implementation"
+"""How recurrences are captured: `fused`, one operator each, or `eager`, transformers' own form."""
 
 _PACKED = "spatial_merge_size"
 """A field of vision towers that take images of any size, whose configurations have none."""
@@ -36,7 +39,7 @@ def make_config(source: Source, origin: Origin) -> Any:
     defaults = plain_config(source, origin)
     arguments: dict[str, Any] = {}
     for key, value in source.options.items():
-        if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS):
+        if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS, SCANS, TYPE):
             _set_option(arguments, defaults, key, key, value, source)
     fields = _merged(_with_text_apart(origin, arguments), arguments)
     _cut_lists_of_layers(fields, arguments)
@@ -115,6 +118,16 @@ def asks_for_mask(source: Source) -> bool:
             expected="true: padded sequences with their mask, false: full sequences",
         )
     return wanted
+
+
+def has_fused_scans(source: Source) -> bool:
+    """Returns whether recurrences are one operator each; raises CaptureError for another word."""
+    how = source.options.get(SCANS, "fused")
+    if how not in ("fused", "eager"):
+        raise CaptureError(
+            f"{how!r} is not known", file=source.text, field=SCANS, expected="fused or eager"
+        )
+    return how == "fused"
 
 
 def _set_option(

@@ -12,15 +12,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from shardwise.capture.fused import SINKS
+from shardwise.capture.fused import SINKS, WINDOWS
 
 
 @contextlib.contextmanager
 def full_sequences() -> Iterator[None]:
     """Treats every sequence as full, not padded and not packed, within this context.
 
-    Attention with sinks has its windows in its operator (`fused.py`). For others, windows shorter
-    than the sequence and masks of other forms are still built.
+    Attention with sinks and causal windows have no mask (`fused.py`). Other windows shorter than
+    the sequence and masks of other forms are still built.
     """
     from transformers import masking_utils
 
@@ -31,14 +31,19 @@ def full_sequences() -> Iterator[None]:
     def mask(*args: Any, **kwargs: Any) -> Any:
         return None if _needs_none(kwargs) else masking_utils.sdpa_mask(*args, **kwargs)
 
+    def windowed(*args: Any, **kwargs: Any) -> Any:
+        whole = {**kwargs, "local_size": None}
+        return None if _needs_none(whole) else masking_utils.sdpa_mask(*args, **kwargs)
+
     masks["sdpa"] = mask
     masks[SINKS] = lambda *args, **kwargs: None
+    masks[WINDOWS] = windowed
     if original is not None:
         setattr(masking_utils, detect, lambda position_ids: None)
     try:
         yield
     finally:
-        del masks["sdpa"], masks[SINKS]
+        del masks["sdpa"], masks[SINKS], masks[WINDOWS]
         if original is not None:
             setattr(masking_utils, detect, original)
 

@@ -27,6 +27,18 @@ _NOT_OF_THE_MODEL = frozenset(
 )
 """Keys of a config.json that say nothing about the operators of training."""
 
+TYPE = "model_type"
+"""The option that says as which model type a config.json is read."""
+
+_SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+)
+"""Sizes that a file has to say under the names of the model type that it is read as."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -47,7 +59,7 @@ class Origin:
 def find_origin(source: Source) -> Origin:
     """Returns the class and the fields of a source; raises CaptureError if there are none."""
     if source.origin == "file":
-        return read_config(source.target)
+        return read_config(source.target, source.options)
     if source.origin == "preset":
         preset = presets()[source.target]
         chosen = _class_named(preset.config, source)
@@ -55,8 +67,10 @@ def find_origin(source: Source) -> Origin:
     return Origin(_class_named(source.target, source))
 
 
-def read_config(target: str) -> Origin:
+def read_config(target: str, options: Mapping[str, Any] | None = None) -> Origin:
     """Returns what a config.json says, given its path or its folder's.
+
+    `options` may have the model type to read it as, whatever type it names.
 
     Raises CaptureError that names the file and the field.
     """
@@ -67,6 +81,8 @@ def read_config(target: str) -> Origin:
         path = path / CONFIG_FILE
     file = str(path)
     document = read_fields(path, _KIND)
+    if options and options.get(TYPE) is not None:
+        return _read_as(options, document, file)
     model_type = document.get("model_type")
     named = document.get("architectures")
     classes = tuple(n for n in named if isinstance(n, str)) if isinstance(named, list) else ()
@@ -86,6 +102,45 @@ def read_config(target: str) -> Origin:
         file=file,
         architectures=classes,
     )
+
+
+def _read_as(options: Mapping[str, Any], document: Mapping[str, Any], file: str) -> Origin:
+    """Returns a file's fields as those of a model type that its user finds nearly the same.
+
+    A warning says which fields that type does not have. Raises CaptureError for an unknown type,
+    and where the file has no size that the type needs, whose default would be another model's.
+    """
+    from transformers import CONFIG_MAPPING
+
+    asked = options[TYPE]
+    if asked not in CONFIG_MAPPING:
+        raise _unknown_type(asked, list(CONFIG_MAPPING), file)
+    config_class = CONFIG_MAPPING[asked]
+    known = {*config_class().to_dict(), *getattr(config_class, "attribute_map", {})}
+    fields = {k: v for k, v in document.items() if k not in _NOT_OF_THE_MODEL}
+    mapped = getattr(config_class, "attribute_map", {})
+    lacking = [
+        size
+        for size in _SIZES
+        if size in known and not {size, mapped.get(size, size)} & {*fields, *options}
+    ]
+    if lacking:
+        raise CaptureError(
+            f"read as {asked}, it says nothing of {', '.join(lacking)}",
+            file=file,
+            field=TYPE,
+            expected="these as options, or a model type with the names that the file has",
+        )
+    others = sorted(set(fields) - known)
+    warnings.warn(
+        f"{file}: captured as {asked}, which was asked for, not as the code of "
+        f"{str(document.get('model_type'))[:40]!r}"
+        + (f"; {asked} has no {', '.join(others)[:200]}" if others else ""),
+        CaptureWarning,
+        stacklevel=3,
+    )
+    of_type = {key: value for key, value in fields.items() if key in known}
+    return Origin(config_class, of_type, dtype_of(document, file), file=file)
 
 
 def _of_architecture(classes: tuple[str, ...], model_type: Any, file: str) -> Any:
@@ -134,5 +189,6 @@ def _unknown_type(model_type: Any, known: list[str], file: str) -> CaptureError:
         problem,
         file=file,
         field="model_type",
-        expected=", ".join(close) or "a model type of transformers, such as llama",
+        expected=f"{', '.join(close) or 'a model type of transformers, such as llama'}; or the "
+        "option model_type=llama, to capture it as the architecture that is nearest",
     )

@@ -1,8 +1,8 @@
 """transformers models from their configurations: offline, without weights.
 
 Sequences are full, without padding and packing (hf_masks), unless `attention_mask=true` gives the
-model a padding mask. Experts, selective scans and attention with sinks are one operator each
-(fused).
+model a padding mask. Experts, scans and attention with sinks are one operator each (fused,
+scans).
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from shardwise.capture.fused import whole_experts, whole_scans, whole_sinks
+from shardwise.capture.fused import whole_experts, whole_sinks, whole_windows
 from shardwise.capture.guard import foreign_code, quiet
-from shardwise.capture.hf_config import IMPLEMENTATION_KEYS, asks_for_mask, make_config
+from shardwise.capture.hf_config import (
+    IMPLEMENTATION_KEYS,
+    asks_for_mask,
+    has_fused_scans,
+    make_config,
+)
 from shardwise.capture.hf_inputs import Sizes
 from shardwise.capture.hf_masks import full_sequences
 from shardwise.capture.hf_origin import Origin, find_origin
 from shardwise.capture.hf_steady import decided
 from shardwise.capture.hf_tasks import Task, find_task, text_alone, trained
 from shardwise.capture.model import Model
+from shardwise.capture.scans import whole_scans
 from shardwise.capture.source import Source
 from shardwise.capture.torch_extra import require, torch_dtype
 from shardwise.errors import CaptureError
@@ -64,6 +70,7 @@ def build_huggingface(
         whole_experts(model)
     if "attn_implementation" not in source.options and not asks_for_mask(source):
         whole_sinks(model)
+        whole_windows(model)
     model.train()
     samples = batch or origin.batch or DEFAULT_BATCH
     sizes = Sizes(samples, seq or origin.seq, kind, asks_for_mask(source))
@@ -97,10 +104,12 @@ def default_dtype(source: Source, origin: Origin, task: Task) -> str:
 
 
 @contextlib.contextmanager
-def training_form() -> Iterator[None]:
+def training_form(source: Source | None = None) -> Iterator[None]:
     """Makes transformers compute as in training on full sequences, within this context.
 
-    Nothing is left to chance or to data (hf_steady).
+    Nothing is left to chance or to data (hf_steady). Scans are fused unless the source says not.
     """
-    with full_sequences(), whole_scans(), decided():
+    fused = source is None or has_fused_scans(source)
+    scans = whole_scans() if fused else contextlib.nullcontext()
+    with full_sequences(), scans, decided():
         yield

@@ -122,11 +122,12 @@ def other_search_options(command: Command) -> Command:
         ),
         click.option(
             "--state",
-            type=click.Choice(STATES),
+            metavar="|".join((*STATES, "BITS")),
             default=FLOAT32,
             show_default=True,
             help="What the optimizer keeps: float32 moments and, of 16 bits, a float32 copy; or "
-            "moments as the parameter (captured) or in 8 bits, without a copy.",
+            "moments as the parameter (captured) or in 8 bits, without a copy; or the bits of copy "
+            "and moments, such as 16:16:8.",
         ),
         click.option(
             "--gradients",

@@ -24,12 +24,13 @@ MOST_OTHERS = 5
 
 
 @click.command()
-@click.argument("plan")
+@click.argument("plan", required=False)
 @click.option(
     "--like",
     metavar="FILE",
     help="A trainer's configuration: PLAN is then a graph, and the answer is what the "
-    "configuration takes and what to change (docs/trainers.md).",
+    "configuration takes and what to change (docs/trainers.md). Without PLAN the model that the "
+    "file names is captured.",
 )
 @click.option("--hardware", help="With --like: built-in name, profile file, NAME*NODES.")
 @click.option("--gpus", help="With --like: GPUs of the job.")
@@ -40,7 +41,7 @@ MOST_OTHERS = 5
 @server_options
 @json_option
 def explain(
-    plan: str,
+    plan: str | None,
     like: str | None,
     hardware: str | None,
     gpus: str | None,
@@ -52,7 +53,7 @@ def explain(
 ) -> None:
     """Which operator is split how, and what it costs.
 
-    PLAN: a file with a plan or a pipeline, or with --server an id; with --like a graph.
+    PLAN: a file with a plan or a pipeline, or with --server an id; with --like a graph, or nothing.
     """
     from shardwise.advise import explain as why
 
@@ -66,6 +67,8 @@ def explain(
         given = given_options(search)
         explain_like(plan, like, hardware, gpus, server, key_file, as_json, search, given)
         return
+    if plan is None:
+        raise BadInput("missing", field="PLAN", expected="a plan, or --like FILE")
     if hardware is not None or gpus is not None:
         raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
     if plot is not None:

@@ -21,13 +21,15 @@ from shardwise.texts import gib, seconds, verdict
 
 if TYPE_CHECKING:
     from shardwise.cost.options import Options, Progress
+    from shardwise.graph import Graph
     from shardwise.hardware import Hardware
+    from shardwise.trainers.configuration import Configuration
 
 MOST_ALTERNATIVES = 16
 
 
 def explain_like(
-    graph: str,
+    graph: str | None,
     like: str,
     hardware: str,
     gpus: str,
@@ -38,6 +40,8 @@ def explain_like(
     given: Collection[str],
 ) -> None:
     """Prints the price of a configuration file for a graph; raises as `price` does.
+
+    Without a graph it is captured from the model that the file names.
 
     `given` are the options that were given by name, which override what the file states.
     """
@@ -63,7 +67,7 @@ def explain_like(
 
 def _price_here(
     given: Collection[str],
-    graph: str,
+    graph: str | None,
     hardware: Hardware,
     gpus: int,
     like: str,
@@ -77,27 +81,45 @@ def _price_here(
     configuration = read_configuration(like, gpus)
     price = price_configuration if configuration.stages == 1 else price_pipeline
     return price(
-        load_graph(graph), hardware, gpus, configuration, options,
-        file=like, given=given, progress=listener,
+        _captured(configuration, like, listener) if graph is None else load_graph(graph),
+        hardware, gpus, configuration, options, file=like, given=given, progress=listener,
     )  # fmt: skip
+
+
+def _captured(configuration: Configuration, like: str, listener: Progress) -> Graph:
+    """Returns the graph of the model that a file names, and says which it is."""
+    from shardwise.capture.named_model import graph_of_configuration, source_of
+
+    graph = graph_of_configuration(configuration, like, listener)
+    note(
+        f"note: no graph given: captured {source_of(configuration.named, like)} with --batch "
+        f"{configuration.batch} --seq {configuration.sequence_length}, as {like} says"
+    )
+    return graph
 
 
 def _price_there(
     server: str,
     key_file: str | None,
-    graph: str,
+    graph: str | None,
     hardware: Hardware,
     gpus: int,
     like: str,
     options: Options,
     listener: Progress,
 ) -> Pricing:
-    from shardwise.trainers.read import configuration_text
+    from shardwise.trainers.read import configuration_of, configuration_text
 
     text = configuration_text(like, MOST_CONFIGURATION_BYTES)
+    if graph is None:
+        subject: Graph | str = _captured(
+            configuration_of(text, gpus, like, here=True), like, listener
+        )
+    else:
+        subject = graph_of_question(graph, server, listener)
     with service(server, key_file) as client:
         priced: Pricing = client.pricing(
-            graph_of_question(graph, server, listener), hardware, gpus, text, file=Path(like).name,
+            subject, hardware, gpus, text, file=Path(like).name,
             options=options, progress=listener,
         )  # fmt: skip
     return priced

@@ -19,6 +19,7 @@ from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
     GRADIENTS,
+    STATE_BITS,
     STATES,
     UPDATES,
     StepSettings,
@@ -182,6 +183,12 @@ def options_schema() -> dict[str, Any]:
         "description": "How replay runs a step.",
         "additionalProperties": False,
         "properties": _with_choices(components["StepSettings"]["properties"], _STEP_CHOICES),
+    }
+    state = properties[STEP]["properties"]["state"]
+    bits = {"type": "string", "pattern": f"^{STATE_BITS}$"}
+    properties[STEP]["properties"]["state"] = {
+        "anyOf": [{"enum": state["enum"]}, bits],
+        "default": state["default"],
     }
     rule = {"type": "string", "maxLength": MAX_PIN}
     properties[PINS] = {"type": "array", "items": rule, "maxItems": MAX_PINS, "default": []}

@@ -233,8 +233,8 @@ class Options:
     def state_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns optimizer state (and master weight) of one parameter element, in bytes."""
         step = self.step
-        moments = MOMENTS[self.optimizer] * step.moment_bytes(parameter_bytes)
-        return moments + (4 if step.has_master(parameter_bytes) else 0)
+        moments = step.moments_bytes(parameter_bytes)[: MOMENTS[self.optimizer]]
+        return sum(moments) + step.master_bytes(parameter_bytes)
 
     def training_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns weight, gradient and optimizer state of one parameter element, in bytes."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from shardwise.errors import BadInput
 
 CUDA, CPU = "cuda", "cpu"
 DEVICES = (CUDA, CPU)
-UPDATES = ("foreach", "for-loop", "fused")
+FUSED = "fused"
+UPDATES = ("foreach", "for-loop", FUSED)
 FLOAT32, CAPTURED, EIGHT_BITS = "float32", "captured", "8bit"
 STATES = (FLOAT32, CAPTURED, EIGHT_BITS)
+STATE_BITS = r"(?:0|16|32):(?:8|16|32):(?:8|16|32)"
+"""The form of a state that says the bits of the main copy, of the first and the second moment."""
 GRADIENTS = (CAPTURED, FLOAT32)
 SHARDS, WHOLE = ACCUMULATIONS = ("shards", "whole")
 
@@ -25,7 +29,9 @@ class StepSettings:
 
     `state` is what the optimizer keeps: moments of `float32`, and for parameters in 16 bits a
     float32 copy of them (Micikevicius et al. 2018); moments in the dtype of the parameter
-    (`captured`) or in 8 bits (Dettmers et al. 2022), both without a copy. `gradients` are in the
+    (`captured`) or in 8 bits (Dettmers et al. 2022), both without a copy; or, as bits `16:16:8`,
+    the copy of parameters in 16 bits (16 is float16, or what float32 has more than bfloat16, as
+    Transformer Engine stores it), the first and the second moment. `gradients` are in the
     dtype of the parameter (`captured`) or add up in a `float32` buffer that lasts, as Megatron and
     nanotron have it. `accumulation` says what stays of gradients between micro-batches under
     ZeRO 2 and 3: `shards`, scattered in each, or `whole` ones that the last micro-batch scatters
@@ -47,20 +53,46 @@ class StepSettings:
             ("gradients", self.gradients, GRADIENTS),
             ("accumulation", self.accumulation, ACCUMULATIONS),
         ):
-            if value not in known:
-                raise BadInput(f"unknown {field} {value!r}", field=field, expected=", ".join(known))
+            in_bits = field == "state" and re.fullmatch(STATE_BITS, value)
+            if value not in known and not in_bits:
+                expected = ", ".join(known) + (
+                    ", or bits of copy and moments, such as 16:16:8" if field == "state" else ""
+                )
+                raise BadInput(f"unknown {field} {value[:40]!r}", field=field, expected=expected)
         if self.block_bytes < 1:
             raise BadInput(
                 f"blocks of {self.block_bytes} bytes", field="block_bytes", expected="at least 1"
             )
 
-    def moment_bytes(self, parameter_bytes: int) -> int:
-        """Returns the bytes of one element of a moment, for a parameter of this many bytes."""
-        return {FLOAT32: 4, CAPTURED: parameter_bytes, EIGHT_BITS: 1}[self.state]
+    @property
+    def fused(self) -> bool:
+        """Whether the optimizer needs no temporaries: as is said, or as its state requires."""
+        return self.update == FUSED or self.state not in (FLOAT32, CAPTURED)
+
+    def moments_bytes(self, parameter_bytes: int) -> tuple[int, int]:
+        """Returns the bytes of one element of the first and the second moment, for a parameter of
+        this many bytes."""
+        if ":" in self.state:
+            _, first, second = self._bits()
+            return first // 8, second // 8
+        each = {FLOAT32: 4, CAPTURED: parameter_bytes, EIGHT_BITS: 1}[self.state]
+        return each, each
+
+    def master_bytes(self, parameter_bytes: int) -> int:
+        """Returns the bytes of one element of the copy that the optimizer keeps of a parameter."""
+        if parameter_bytes >= 4:
+            return 0
+        if ":" in self.state:
+            return self._bits()[0] // 8
+        return 4 if self.state == FLOAT32 else 0
 
     def has_master(self, parameter_bytes: int) -> bool:
-        """Returns whether the optimizer keeps a float32 copy of such a parameter."""
-        return self.state == FLOAT32 and parameter_bytes < 4
+        """Returns whether the optimizer keeps a copy of such a parameter."""
+        return self.master_bytes(parameter_bytes) > 0
+
+    def _bits(self) -> tuple[int, int, int]:
+        copy, first, second = map(int, self.state.split(":"))
+        return copy, first, second
 
     def gradient_bytes(self, parameter_bytes: int) -> int:
         """Returns the bytes of one element of the gradient that is kept and reduced."""

@@ -332,15 +332,9 @@ def kinds_line(operators: Sequence[Operator]) -> str:
 _TELLING = frozenset(
     (
         *("linear", "addmm", "matmul", "bmm", "mm", "einsum", "embedding", "conv1d", "conv2d"),
-        *("conv3d", "conv_transpose2d", "scaled_dot_product_attention", "sink_attention"),
-        *(
-            "expert_linear",
-            "selective_scan",
-            "cross_entropy_loss",
-            "layer_norm",
-            "rms_norm",
-            "batch_norm",
-        ),
+        *("conv3d", "conv_transpose2d", "scaled_dot_product_attention", "expert_linear"),
+        *("sink_attention", "selective_scan", "chunk_scan", "gated_delta_rule"),
+        *("cross_entropy_loss", "layer_norm", "rms_norm", "batch_norm"),
         *("Conv", "Gemm", "MatMul"),
     )
 )

@@ -6,7 +6,7 @@ Gradients are reduced as soon as they are whole: in the last micro-batch, under 
 
 from __future__ import annotations
 
-from shardwise.cost.step_settings import EIGHT_BITS
+from shardwise.cost.step_settings import FUSED
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.structure import Copy, StepStructure
 from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
@@ -88,7 +88,8 @@ class Update:
             seconds = step.cell(group, table.parameter(number, "update_s"))
             last = tape.task(f"update {name}", COMPUTE, seconds, (opening,))
             item, settings = DTYPE_BYTES[step.graph.tensors[name].dtype], step.settings
-            size = step.cell(group, table.state_elements_bytes(number, settings.moment_bytes(item)))
+            each = settings.moments_bytes(item)[0]
+            size = step.cell(group, table.state_elements_bytes(number, each))
             mixed = settings.has_master(item) and not settings.has_main_gradient(item)
             temporaries.add(name, last, size, mixed=mixed)
             spread = step.cell(group, table.parameter(number, "spread_s"))
@@ -111,13 +112,12 @@ class _Temporaries:
     denominator are two buffers, and the previous denominator is freed only when its variable is
     rebound; all at once (`foreach`) there is one root per parameter. With master weights the
     gradient is converted to float32 first. SGD and momentum work in place, fused kernels too, of
-    which optimizers in 8 bits are made.
+    which optimizers with states in fewer bits are made.
     """
 
     def __init__(self, step: StepStructure, opening: int) -> None:
         self._tape = step.tape
-        fused = step.settings.state == EIGHT_BITS
-        self._how = "fused" if fused else step.settings.update
+        self._how = FUSED if step.settings.fused else step.settings.update
         self._adam = step.problem.context.options.optimizer == "adam"
         self._opening = opening
         self._open: list[int] = []

@@ -24,6 +24,20 @@ _NOT_PLANNED = "1: Shardwise does not plan this kind of parallelism yet"
 
 
 @dataclass(frozen=True)
+class NamedModel:
+    """The model that a file names, with a name of its own or by its sizes.
+
+    `config` is the class of transformers that has these `fields`, empty where none is known here;
+    `missing` says what the file would have to give besides.
+    """
+
+    name: str = ""
+    config: str = ""
+    fields: Mapping[str, int | bool] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
 class Configuration:
     """What a trainer's file says of a step.
 
@@ -36,7 +50,8 @@ class Configuration:
 
     `stated` are options of the step that the file sets, by the name and value of ours. `left_out`
     says what changes memory or time in the trainer and is priced otherwise here, `model` which
-    sizes the file gives its model, by their names in `shardwise.trainers.model_sizes`.
+    sizes the file gives its model, by their names in `shardwise.trainers.model_sizes`, `named` what
+    a graph of that model is captured from.
     """
 
     trainer: str
@@ -51,6 +66,7 @@ class Configuration:
     stated: Mapping[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     model: Mapping[str, int] = field(default_factory=dict)
+    named: NamedModel = field(default_factory=NamedModel)
 
 
 class Section:

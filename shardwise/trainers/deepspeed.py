@@ -93,8 +93,6 @@ _IGNORED = (
     "wall_clock_breakdown",
     "gradient_clipping",
     "scheduler",
-    "bf16",
-    "bfloat16",
     "fp16",
     "tensorboard",
     "wandb",
@@ -182,6 +180,12 @@ def _stated(top: Section, notes: list[str]) -> dict[str, str]:
     kept = data_types.given("grad_accum_dtype")
     if isinstance(kept, str) and kept in _WIDE:
         stated["gradients"] = FLOAT32
+    bf16 = top.section("bf16" if top.has("bf16") else "bfloat16")
+    narrow = [bf16.flag(key) for key in ("bf16_master_weights_and_grads", "bf16_optimizer_states")]
+    bf16.ignore_all()
+    if any(narrow):
+        copy, moment = (16 if one else 32 for one in narrow)
+        stated["state"] = f"{copy}:{moment}:{moment}"
     optimizer = top.section("optimizer")
     if optimizer.has("type"):
         name = optimizer.word("type", "Adam")

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace as with_fields
 from typing import Any
 
 from msgspec.structs import replace
 
 from shardwise.cost.software import COMPILED
+from shardwise.cost.step_settings import CAPTURED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers import accelerate, deepspeed
-from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
+from shardwise.trainers.configuration import (
+    ON_GPU,
+    Configuration,
+    NamedModel,
+    Section,
+    divided,
+)
 from shardwise.trainers.stated import optimizer_of
 
+_OWN_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
 _OWN_PARAMETERS = (
     "the training of all parameters: what LoRA and quantised models take is not priced"
 )
@@ -37,6 +46,7 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what axolotl's YAML says. Raises `BadInput` naming what cannot be read."""
     top = Section(document)
     _whole_model(top, "adapter", ("", "none"))
+    narrow = top.given("bf16") in (True, "true", "auto", "full")
     top.one("context_parallel_size", "sequence_parallel_degree", "expert_parallel_size")
     left_out = list(_quantised(top))
     samples = top.count("micro_batch_size", 1)
@@ -45,7 +55,10 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
         left_out.append("gradient_checkpointing: priced with recomputed activations on the GPU")
     recompute = checkpointing not in (None, False, "false")
     length = top.maybe_count("sequence_len")
-    return _configuration(top, gpus, samples, length, recompute, left_out, "optimizer")
+    named = NamedModel(str(top.given("base_model")))
+    found = _configuration(top, gpus, samples, length, recompute, left_out, "optimizer", named)
+    # FSDP and DeepSpeed keep a copy in float32; alone the model is loaded and trained in bfloat16.
+    return _without_copy(found) if narrow and not found.parallelism.zero else found
 
 
 def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
@@ -58,12 +71,31 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
             expected=f"full: {_OWN_PARAMETERS}",
         )
     _whole_model(top, "finetuning_type", ("full",))
+    for key in _OWN_OPTIMIZERS:
+        if top.flag(key):
+            raise BadInput(
+                "how much state it keeps is not known, and decides what fits",
+                field=key,
+                expected="an optimizer by `optim`",
+            )
+    muon, narrow = top.flag("use_muon"), top.flag("pure_bf16")
     left_out = list(_quantised(top))
     samples = top.count("per_device_train_batch_size", 8)
     # LLaMA-Factory recomputes every block unless it is told not to.
     recompute = not top.flag("disable_gradient_checkpointing")
     length = top.count("cutoff_len", 2048)
-    return _configuration(top, gpus, samples, length, recompute, left_out, "optim")
+    named = NamedModel(str(top.given("model_name_or_path")))
+    found = _configuration(top, gpus, samples, length, recompute, left_out, "optim", named)
+    if muon:
+        notes: list[str] = []
+        stated = {**found.stated, **optimizer_of("muon", "use_muon, which is", notes)}
+        found = with_fields(found, stated=stated, unread=[*notes, *found.unread])
+    return _without_copy(found) if narrow else found
+
+
+def _without_copy(found: Configuration) -> Configuration:
+    """Returns a configuration whose optimizer keeps what its parameters are in, without a copy."""
+    return with_fields(found, stated={"state": CAPTURED, **found.stated})
 
 
 def _whole_model(top: Section, key: str, whole: tuple[str, ...]) -> None:
@@ -90,6 +122,7 @@ def _configuration(
     recompute: bool,
     left_out: list[str],
     optimizer: str,
+    named: NamedModel,
 ) -> Configuration:
     steps = top.count("gradient_accumulation_steps", 1)
     stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
@@ -97,7 +130,7 @@ def _configuration(
     if top.has(optimizer):
         name = top.word(optimizer, "")
         stated.update(optimizer_of(name, optimizer, notes))
-    trainer, parallelism = _sharded(top, gpus, left_out)
+    trainer, parallelism = _sharded(top, gpus, left_out, notes)
     return Configuration(
         trainer=trainer,
         parallelism=replace(
@@ -110,6 +143,7 @@ def _configuration(
         unread=[*notes, *_bearing(top)],
         stated=stated,
         left_out=left_out,
+        named=named,
     )
 
 
@@ -126,7 +160,9 @@ def _bearing(top: Section) -> Iterator[str]:
         yield f"{others} keys of data, learning rate, logging and checkpoints"
 
 
-def _sharded(top: Section, gpus: int, left_out: list[str]) -> tuple[str, Parallelism]:
+def _sharded(
+    top: Section, gpus: int, left_out: list[str], notes: list[str]
+) -> tuple[str, Parallelism]:
     """Returns the trainer underneath and how it shards the model."""
     tensor = top.count("tensor_parallel_size", 1)
     replicas = top.count("dp_replicate_size", 1)
@@ -147,6 +183,10 @@ def _sharded(top: Section, gpus: int, left_out: list[str]) -> tuple[str, Paralle
     words = top.given("fsdp")
     words = " ".join(map(str, words)) if isinstance(words, list) else str(words or "")
     if not words and not top.has("fsdp_config") and not top.has("dp_shard_size"):
+        if gpus > 1:
+            notes.append(
+                "no fsdp and no deepspeed: read as data parallelism; a launcher may say more"
+            )
         return accelerate.NAME, Parallelism(replicas=gpus)
     if fsdp.flag("offload_params") or fsdp.flag("fsdp_offload_params") or "offload" in words:
         left_out.append(f"fsdp offloading: {ON_GPU}")

@@ -36,6 +36,10 @@ class MegatronFlags:
         self._read.add(name)
         return name in self._flags
 
+    def gives(self, name: str) -> bool:
+        """Returns whether a flag is given; it counts as unread still."""
+        return name in self._flags
+
     def path(self, name: str) -> str:
         """Returns how errors and notes name a flag: as the file has it."""
         return self._paths.get(name, f"--{name[:80]}")

@@ -3,11 +3,14 @@ the recipes of Megatron's own tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.configuration import Configuration, NamedModel
+from shardwise.trainers.maxtext_read import read as read_maxtext
+from shardwise.trainers.megatron_model import with_model_flags
 from shardwise.trainers.megatron_read import read_mapping
 from shardwise.trainers.torchtitan_read import read as read_titan
 
@@ -23,7 +26,24 @@ _NEMO = {
 }
 """What NeMo and Megatron-Bridge call flags of Megatron."""
 
+_PRIMUS = {
+    "bf16": True,
+    "use_distributed_optimizer": True,
+    "sequence_parallel": True,
+    "micro_batch_size": 2,
+    "global_batch_size": 16,
+    "seq_length": 1024,
+}
+"""What Primus' pre_trainer.yaml and language_model.yaml say unless an experiment overrides it."""
+
 _LARGEST = 400
+
+
+_BACKENDS: Mapping[str, Callable[[Mapping[str, Any], int], Configuration]] = {
+    "torchtitan": read_titan,
+    "maxtext": read_maxtext,
+}
+"""What Primus drives besides Megatron, in the layout of its own files."""
 
 
 def is_nemo(document: Mapping[str, Any]) -> bool:
@@ -51,7 +71,7 @@ def read_nemo(document: Mapping[str, Any], gpus: int) -> Configuration:
         flags["bf16"] = True
     if flags.get("recompute_granularity") is None:
         flags.pop("recompute_method", None)
-    return read_mapping(flags, gpus, paths)
+    return read_mapping(with_model_flags(flags), gpus, paths)
 
 
 def is_bridge(document: Mapping[str, Any]) -> bool:
@@ -75,7 +95,7 @@ def read_bridge(document: Mapping[str, Any], gpus: int) -> Configuration:
             flags.update(_scalars(section, name, paths))
     if str(document.get("mixed_precision", "")).startswith("bf16"):
         flags["bf16"] = True
-    return read_mapping(flags, gpus, paths)
+    return read_mapping(with_model_flags(flags), gpus, paths)
 
 
 def is_primus(document: Mapping[str, Any]) -> bool:
@@ -90,21 +110,24 @@ def _primus(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def read_primus(document: Mapping[str, Any], gpus: int) -> Configuration:
-    """Returns what Primus' YAML says, for its backend Megatron or torchtitan."""
+    """Returns what Primus' YAML says, for one of its backends."""
     trainer = _primus(document) or {}
     overrides = trainer.get("overrides")
     backend = str(trainer.get("framework", "megatron"))[:40]
-    if not isinstance(overrides, Mapping) or backend not in ("megatron", "torchtitan"):
+    if not isinstance(overrides, Mapping) or backend not in ("megatron", *_BACKENDS):
         raise BadInput(
             f"got {backend!r}",
             field="modules.pre_trainer.framework",
-            expected="megatron or torchtitan, with overrides",
+            expected="megatron, torchtitan or maxtext, with overrides",
         )
-    if backend == "torchtitan":
-        return read_titan(overrides, gpus)
+    preset = NamedModel(str(trainer.get("model", "")).removesuffix(".yaml"))
+    if backend in _BACKENDS:
+        read = _BACKENDS[backend](overrides, gpus)
+        return replace(read, named=preset) if preset.name else read
     paths: dict[str, str] = {}
     flags = _scalars(overrides, "modules.pre_trainer.overrides", paths)
-    return read_mapping({"bf16": True, **flags}, gpus, paths)
+    read = read_mapping({**_PRIMUS, **flags}, gpus, paths)
+    return replace(read, named=preset) if preset.name else read
 
 
 def is_recipe(document: Mapping[str, Any]) -> bool:

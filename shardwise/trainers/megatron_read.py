@@ -17,6 +17,7 @@ from shardwise.trainers.megatron_flags import (
     flags_of_mapping,
     flags_of_script,
 )
+from shardwise.trainers.megatron_model import named_model
 from shardwise.trainers.stated import optimizer_of
 
 LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
@@ -35,6 +36,10 @@ UNEQUAL_STAGES = (
     "account-for-loss-in-pipeline-split",
 )
 """Flags that give stages unequal layers."""
+
+_STATE_TYPES = ("main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
+_BITS = {"fp32": 32, "float32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bfloat16": 16, "fp8": 8}
+"""Bits of the dtypes of main parameters and moments."""
 
 _OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
 """What recomputed whole layers until 2022."""
@@ -68,6 +73,9 @@ READ = (
     "grad-reduce-in-bf16",
     "accumulate-allreduce-grads-in-fp32",
     "main-grads-dtype",
+    "use-precision-aware-optimizer",
+    *_STATE_TYPES,
+    "mtp-num-layers",
     "optimizer",
     "sgd-momentum",
     "num-layers",
@@ -85,14 +93,12 @@ MARKS = re.compile(
 _BEARING = re.compile(
     r"fp8|fp4|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore|mtp-|recompute|fsdp"
     r"|distribute-saved|checkpoint-(num|act)|activations-checkpoint|cross-entropy|.*-dtype$"
-    r"|use-precision-aware|defer-embedding|delay-wgrad|heterogeneous"
+    r"|defer-embedding|delay-wgrad|heterogeneous"
 )
 """Flags that bear on time or memory, and are not read."""
 
 _LEFT_OUT = {
     r".*offload.*": "states or activations stay on the GPU",
-    r"use-precision-aware-optimizer": "moments and main parameters in float32",
-    r"mtp-num-layers": "no further layers that predict tokens",
     r"fp8-format|fp8-recipe|fp4-format": "products in the dtype of the graph",
 }
 """Flags that change memory or time, and as what the step is priced."""
@@ -122,6 +128,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         only_one(flags.number(f"{degree}-size", 1), flags.path(f"{degree}-size"))
     stages = flags.number("pipeline-model-parallel-size", 1)
     _check_stages(flags)
+    _check_predictors(flags)
     each, layers = _interleaved(flags, stages)
     tensor = flags.number("tensor-model-parallel-size", 1)
     of_stage = divided(gpus, stages, "GPUs", flags.path("pipeline-model-parallel-size"))
@@ -149,6 +156,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         "hidden size": flags.maybe_number("hidden-size"),
         "attention heads": flags.maybe_number("num-attention-heads"),
     }
+    named = named_model(flags, tensor)
     check_spelling(flags, READ)
     return Configuration(
         trainer=NAME,
@@ -163,6 +171,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         stated=stated,
         left_out=list(_left_out(flags)),
         model={name: size for name, size in model.items() if size is not None},
+        named=named,
     )
 
 
@@ -182,7 +191,7 @@ def _left_out(flags: MegatronFlags) -> Iterator[str]:
 def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
     """Returns the options that the flags state: Megatron's program, gradients, the optimizer."""
     stated = {"framework": MEGATRON}
-    wide = flags.word("main-grads-dtype", "fp32", ("fp32", "bf16", "fp16")) == "fp32"
+    wide = _bits(flags, "main-grads-dtype") == 32
     # megatron/training/arguments.py: bf16 gradients add up and are reduced in float32.
     in_float32 = "accumulate-allreduce-grads-in-fp32" in flags or "bf16" in flags
     if in_float32 and wide and "grad-reduce-in-bf16" not in flags:
@@ -195,7 +204,49 @@ def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
     ):
         name = "momentum"
     stated.update(optimizer_of(name, flags.path("optimizer"), notes))
+    stated.update(_state(flags))
     return stated
+
+
+def _state(flags: MegatronFlags) -> dict[str, str]:
+    """Returns what the precision-aware optimizer keeps.
+
+    Of float32 main parameters it stores the 16 bits that bfloat16 parameters lack (Transformer
+    Engine's `store_param_remainders`). Raises `BadInput` for types without this optimizer.
+    """
+    copy, first, second = (_bits(flags, name) for name in _STATE_TYPES)
+    if "use-precision-aware-optimizer" not in flags:
+        for name, bits in zip(_STATE_TYPES, (copy, first, second), strict=True):
+            if bits != 32:
+                raise BadInput(
+                    f"got {flags.word(name, '')[:40]!r}, which Megatron takes only with "
+                    "--use-precision-aware-optimizer",
+                    field=flags.path(name),
+                    expected="fp32, or that flag",
+                )
+        return {}
+    return {"state": f"{16 if 'bf16' in flags else copy}:{first}:{second}"}
+
+
+def _bits(flags: MegatronFlags, name: str) -> int:
+    """Returns the bits of a dtype, by Megatron's or torch's name; float32 unless given."""
+    word = flags.word(name, "fp32")
+    known = [one for one, bits in _BITS.items() if bits > 8 or name.startswith("exp-avg")]
+    if word.removeprefix("torch.") not in known:
+        raise BadInput(f"got {word[:40]!r}", field=flags.path(name), expected=", ".join(known))
+    return _BITS[word.removeprefix("torch.")]
+
+
+def _check_predictors(flags: MegatronFlags) -> None:
+    """Raises `BadInput` for layers that predict further tokens, which no graph here has."""
+    count = flags.number("mtp-num-layers", 0, least=0)
+    if count:
+        raise BadInput(
+            f"got {count}: each adds a layer, a projection of two hidden states to one and another "
+            "loss over the vocabulary, which take memory and time in the last stage",
+            field=flags.path("mtp-num-layers"),
+            expected="0; captured models have no layers that predict further tokens",
+        )
 
 
 def _float_of(text: str, field: str) -> float:

@@ -18,13 +18,13 @@ def sizes_of_model(model: Model) -> dict[str, int]:
     return {LAYERS: model.layers, HIDDEN: model.hidden, HEADS: model.heads}
 
 
-def of_flavor(name: str, flavor: str) -> dict[str, int]:
-    """Returns the sizes of torchtitan's model and flavor, empty where they are not known here."""
+def of_flavor(name: str, flavor: str) -> str | None:
+    """Returns the preset that is torchtitan's model and flavor, None where none is."""
     wanted = (name.lower(), flavor.lower())
-    for model in MODELS.values():
+    for preset, model in MODELS.items():
         if model.titan is not None and tuple(one.lower() for one in model.titan) == wanted:
-            return sizes_of_model(model)
-    return {}
+            return preset
+    return None
 
 
 def sizes_of_graph(graph: Graph) -> dict[str, frozenset[int]]:

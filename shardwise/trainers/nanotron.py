@@ -9,7 +9,7 @@ from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import Configuration, Section
+from shardwise.trainers.configuration import Configuration, NamedModel, Section
 from shardwise.trainers.job import Job, Limits, Written, job_of
 from shardwise.trainers.model_sizes import HEADS, HIDDEN, LAYERS
 from shardwise.trainers.stated import optimizer_of
@@ -47,6 +47,14 @@ _IGNORED = (
     "s3_upload",
 )
 _SIZES = {LAYERS: "num_hidden_layers", HIDDEN: "hidden_size", HEADS: "num_attention_heads"}
+_LLAMA = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
 _LEARNING_RATE, _LEAST_LEARNING_RATE = 3e-4, 3e-5
 _STEPS = 1000
 
@@ -90,6 +98,7 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     tokens.ignore_all()
     sizes = top.section("model").section("model_config")
     model = {name: sizes.maybe_count(key) for name, key in _SIZES.items()}
+    named = _named(sizes)
     top.section("model").ignore_all()
     sizes.ignore_all()
     return Configuration(
@@ -107,7 +116,23 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
         unread=[*notes, *top.unread()],
         stated=stated,
         model={name: size for name, size in model.items() if size is not None},
+        named=named,
     )
+
+
+def _named(sizes: Section) -> NamedModel:
+    """Returns the Llama or Qwen that `model_config` describes, in the names of transformers."""
+    given = {key: sizes.maybe_count(key) for key in _LLAMA}
+    missing = [key for key, size in given.items() if size is None]
+    fields: dict[str, int | bool] = {key: size for key, size in given.items() if size is not None}
+    fields["tie_word_embeddings"] = sizes.flag("tie_word_embeddings")
+    if len(missing) == len(_LLAMA):
+        return NamedModel()
+    if sizes.has("moe_config"):
+        return NamedModel(missing="a model without moe_config, which is not built here")
+    lacks = ", ".join(sizes.path(key) for key in missing)
+    config = "Qwen2Config" if sizes.flag("is_qwen2_config") else "LlamaConfig"
+    return NamedModel(config=config, fields=fields, missing=lacks)
 
 
 def _stated(optimizer: Section, notes: list[str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.job import canonical
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
-from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.spaces import ANY, priced_space
 from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
@@ -57,7 +57,7 @@ def price(
     options, progress = options or Options(), progress or quiet
     devices, given = one_kind(gpus, hardware), canonical(parallelism)
     check_options(options)
-    space = None if trainer == ANY else space_of(trainer)
+    space = priced_space(trainer)
     _check(parallelism, devices, graph.batch_size)
     options = with_fields(options, zero=tuple(sorted({*options.zero, given.zero})), recompute=AUTO)
     started = monotonic()

@@ -17,10 +17,12 @@ from shardwise.trainers import (
     accelerate_read,
     deepspeed,
     finetuning,
+    maxtext_read,
     megatron_forms,
     megatron_read,
     nanotron,
     torchtitan_read,
+    torchtitan_registry,
 )
 from shardwise.trainers.configuration import LARGEST, Configuration, bounded
 from shardwise.trainers.job import canonical
@@ -33,8 +35,8 @@ _COMMAND = re.compile(
 )
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
 KINDS = (
-    "torchtitan TOML, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, NeMo, "
-    "Megatron-Bridge, Primus, axolotl or LLaMA-Factory"
+    "torchtitan TOML or launches, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, "
+    "NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
 )
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
 
@@ -82,6 +84,7 @@ _FORMS = (
     Form("Primus", megatron_forms.is_primus, _of_document(megatron_forms.read_primus)),
     Form("NeMo", megatron_forms.is_nemo, _of_document(megatron_forms.read_nemo)),
     Form("Megatron-Bridge", megatron_forms.is_bridge, _of_document(megatron_forms.read_bridge)),
+    Form("MaxText", maxtext_read.is_one, _of_document(maxtext_read.read)),
     Form("axolotl", finetuning.is_axolotl, _of_document(finetuning.read_axolotl)),
     Form("LLaMA-Factory", finetuning.is_factory, _of_document(finetuning.read_factory)),
     Form("DeepSpeed", _has(*_DEEPSPEED), _of_document(deepspeed.read)),
@@ -93,8 +96,8 @@ _OTHERS: Mapping[str, Callable[[Document], bool]] = {
     "ArcticTraining": _has("deepspeed.zero_optimization", "model.name_or_path"),
     "llm-foundry": _has("fsdp_config.sharding_strategy", "device_train_microbatch_size"),
     "OLMo": _has("device_train_microbatch_size", "fsdp.sharding_strategy"),
-    "MaxText": _has("ici_fsdp_parallelism", "ici_tensor_parallelism", "per_device_batch_size"),
     "KempnerForge": _has("distributed.dp_shard", "distributed.tp", "distributed.pp"),
+    "LLaMA-Factory v1": _has("dist_config.name", "model_class"),
     "litgpt": _has("train.global_batch_size", "train.micro_batch_size"),
     "torchtune": _has("model._component_", "tokenizer._component_"),
     "transformers' Trainer or TRL": _has("per_device_train_batch_size"),
@@ -111,7 +114,7 @@ def read_configuration(path: str | os.PathLike[str], gpus: int) -> Configuration
     do not make up `gpus`, for context and expert parallelism, and for pipelines of DeepSpeed and
     nanotron, and such as are not of equal layers, one stage a device.
     """
-    return configuration_of(configuration_text(path), gpus, os.fspath(path))
+    return configuration_of(configuration_text(path), gpus, os.fspath(path), here=True)
 
 
 def configuration_text(path: str | os.PathLike[str], most: int = LARGEST_BYTES) -> str:
@@ -123,15 +126,16 @@ def configuration_text(path: str | os.PathLike[str], most: int = LARGEST_BYTES) 
         raise BadInput("not text in UTF-8", file=os.fspath(path), expected=KINDS) from None
 
 
-def configuration_of(text: str, gpus: int, file: str) -> Configuration:
+def configuration_of(text: str, gpus: int, file: str, *, here: bool = False) -> Configuration:
     """Returns what a trainer's text says, as `read_configuration` does; errors name `file`.
 
+    `here`: the text is of this machine's user, so that torchtitan may be asked about it.
     Texts are not bounded here, and some of 64 KiB take a parser most of a minute.
     """
     if not 1 <= gpus <= LARGEST:
         raise BadInput(f"got {gpus}", field="gpus", expected=f"1 to {LARGEST}")
     try:
-        configuration = _read(text, gpus, file)
+        configuration = _read(text, gpus, file, here)
     except BadInput as error:
         raise error.in_file(file) from None
     p = canonical(configuration.parallelism)
@@ -153,10 +157,16 @@ def configuration_of(text: str, gpus: int, file: str) -> Configuration:
     )
 
 
-def _read(text: str, gpus: int, file: str) -> Configuration:
+def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
     document = _json(text)
     if document is None:
         document = _toml(text)
+    if document is None and torchtitan_registry.IN_PYTHON.search(text):
+        raise torchtitan_registry.refused_source()
+    if document is None and torchtitan_registry.is_launch(text):
+        if not here:
+            raise torchtitan_registry.refused_elsewhere()
+        return torchtitan_registry.read(text, gpus)
     if document is None and not _is_script(text):
         document = read_yaml(text, file=file, expected="a trainer's file")
     if isinstance(document, Mapping):

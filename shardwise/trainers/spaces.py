@@ -157,6 +157,29 @@ SPACES: Mapping[str, TrainerSpace] = {
 """By the name that `--space` takes."""
 
 
+READ_ONLY: Mapping[str, TrainerSpace] = {
+    "maxtext": TrainerSpace(
+        zero=(0, 1, 3),
+        hybrid=(3,),
+        tensor=(0, 1, 3),
+        sequence=(False, True),
+        recompute=EVERY_RECOMPUTATION,
+        sources=(
+            "MaxText's base.yml: mesh axes data, fsdp, tensor and tensor_sequence, remat_policy, "
+            "shard_optimizer_over_data",
+        ),
+    ),
+}
+"""Trainers whose files are priced and that no plan is made for."""
+
+
+def priced_space(trainer: str) -> TrainerSpace | None:
+    """Returns the space in which a trainer's file has alternatives, None for `ANY`."""
+    if trainer == ANY:
+        return None
+    return READ_ONLY[trainer] if trainer in READ_ONLY else space_of(trainer)
+
+
 def space_of(trainer: str) -> TrainerSpace:
     """Returns the space of a trainer; raises `BadInput` for one that is not known."""
     if trainer not in SPACES:

@@ -13,8 +13,15 @@ from shardwise.cost.software import COMPILED
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.sharding.fusion import ALONE
-from shardwise.trainers.configuration import LARGEST, Configuration, Section, divided
-from shardwise.trainers.model_sizes import of_flavor
+from shardwise.trainers.configuration import (
+    LARGEST,
+    Configuration,
+    NamedModel,
+    Section,
+    divided,
+)
+from shardwise.trainers.model_sizes import of_flavor, sizes_of_model
+from shardwise.trainers.models import MODELS
 from shardwise.trainers.stated import optimizer_of
 from shardwise.trainers.torchtitan import NAME, OPERATORS, SCHEDULES, STAGES_PER_RANK
 
@@ -184,7 +191,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         )
     recompute = _recomputed(job.section("activation_checkpoint"), notes)
     model = job.section("model")
-    sizes = of_flavor(model.word("name", ""), model.word("flavor", ""))
+    preset = of_flavor(model.word("name", ""), model.word("flavor", ""))
+    called = " ".join(filter(None, (model.word("name", ""), model.word("flavor", ""))))
     model.ignore("tokenizer_path", "hf_assets_path", "print_after_conversion", "norm_type")
     stated = _stated(job, training, notes)
     left_out = list(_left_out(training, model))
@@ -211,7 +219,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         layers_per_stage=layers,
         stated=stated,
         left_out=left_out,
-        model=sizes,
+        model={} if preset is None else sizes_of_model(MODELS[preset]),
+        named=NamedModel(preset or called),
     )
 
 

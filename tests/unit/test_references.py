@@ -71,13 +71,15 @@ EXAMPLES = {
 """Files that a reader would write."""
 
 NO_MODULES = {
+    "shardwise.sink_attention",
+    "shardwise.sink_attention.default",
+    "shardwise.chunk_scan.default",
+    "shardwise.gated_delta_rule.default",
     "shardwise.commands",
     "shardwise.expert_linear.default",
     "shardwise.operators",
     "shardwise.run",
     "shardwise.selective_scan.default",
-    "shardwise.sink_attention",
-    "shardwise.sink_attention.default",
 }
 """Groups of entry points, operators, an agent's entry point."""
 

@@ -70,7 +70,8 @@ def peak_bytes(options: Options) -> float:
     [
         ("adam", "float32", 12, 8), ("adam", "captured", 4, 8), ("adam", "8bit", 2, 2),
         ("momentum", "float32", 8, 4), ("momentum", "captured", 2, 4), ("sgd", "float32", 4, 0),
-        ("sgd", "captured", 0, 0),
+        ("sgd", "captured", 0, 0), ("adam", "16:16:8", 5, 3), ("adam", "0:32:16", 6, 6),
+        ("momentum", "32:16:8", 6, 2), ("adam", "32:32:32", 12, 8),
     ],
 )  # fmt: skip
 def test_bytes_of_state(optimizer: str, state: str, of_16_bits: int, of_32_bits: int) -> None:
@@ -135,6 +136,14 @@ def test_plans_say_how_their_step_runs() -> None:
     document = plan(deep(), MACHINE, GPUS, options=asked(accumulation="whole", state="8bit"))
     assert document.execution is not UNSET
     assert (document.execution.accumulation, document.execution.state) == ("whole", "8bit")
+
+
+def test_states_in_bits_have_no_temporaries() -> None:
+    usual, bits = asked(0, 1, update="fused"), asked(0, 1, state="16:16:8")
+    assert peak_bytes(usual) - peak_bytes(bits) == pytest.approx(7 * ELEMENTS, rel=1e-3)
+    for wrong in ("16:16", "8:8:8", "16:16:8:8", "32:32:64"):
+        with pytest.raises(BadInput, match=r"unknown state .*such as 16:16:8"):
+            StepSettings(state=wrong)
 
 
 @pytest.mark.parametrize("field", ["device", "update", "state", "gradients", "accumulation"])

@@ -1,5 +1,5 @@
-"""Operators that capture keeps whole (shardwise/capture/fused.py): experts, attention with sinks,
-selective scans."""
+"""Operators that capture keeps whole: experts, attention with sinks and windows, and recurrences
+over the sequence (shardwise/capture/fused.py, shardwise/capture/scans.py)."""
 
 from __future__ import annotations
 
@@ -118,4 +118,92 @@ def selective_scan(
     every = slice(None)
     return lambda b, d, s: scan(
         hidden[b, d, every], dt[b, d, every], A[d, every], B[b, every, every], C[b, every, every]
+    )[s]
+
+
+_CHUNK = 64
+"""Steps of a chunk in the kernels of fla; those of mamba_ssm compute as many flops per step with
+their chunks of 256, half of each being masked."""
+
+
+def _chunk_flops(call: Call) -> tuple[float, float]:
+    """Of each step and head: the products with the steps of its chunk before it, and two with the
+    state (Dao & Gu 2024, §6)."""
+    *_, width = call.shapes["hidden"]
+    state = call.shapes["B"][-1]
+    steps = prod(call.shapes["hidden"]) / width
+    forward = steps * (2.0 * 2 * _CHUNK * (state + width) + 2.0 * 2 * state * width)
+    return forward, 2 * forward
+
+
+@op(
+    "shardwise::chunk_scan",
+    saves=("hidden", "dt", "A", "B", "C"),
+    flops=_chunk_flops,
+    examples=[
+        Example(
+            {
+                "hidden": (4, 5, 2, 3, 6),
+                "dt": (4, 5, 2, 3),
+                "A": (2, 3),
+                "B": (4, 5, 2, 4),
+                "C": (4, 5, 2, 4),
+            }
+        )
+    ],
+)
+def chunk_scan(
+    hidden: TensorHandle, dt: TensorHandle, A: TensorHandle, B: TensorHandle, C: TensorHandle
+) -> Callable[..., Any]:
+    """y[b, s, g, r, p] = scan(x[b, :, g, r, p], Δ[b, :, g, r], A[g, r], B[b, :, g], C[b, :, g])"""
+    scan = Opaque()
+    every = slice(None)
+    return lambda b, s, g, r, p: scan(
+        hidden[b, every, g, r, p],
+        dt[b, every, g, r],
+        A[g, r],
+        B[b, every, g, every],
+        C[b, every, g, every],
+    )[s]
+
+
+def _delta_flops(call: Call) -> tuple[float, float]:
+    """Of each step and head: queries and keys with the keys of its chunk, the system that the rule
+    solves in it, the values, and three products with the state (Yang et al. 2024, §3)."""
+    *_, width = call.shapes["key"]
+    *_, values = call.shapes["value"]
+    steps = prod(call.shapes["value"]) / values
+    in_chunk = 2.0 * _CHUNK * (2 * width + (width + values) / 2 + values)
+    forward = steps * (in_chunk + 3 * 2.0 * width * values)
+    return forward, 2 * forward
+
+
+@op(
+    "shardwise::gated_delta_rule",
+    saves=("query", "key", "value", "g", "beta"),
+    flops=_delta_flops,
+    examples=[
+        Example(
+            {
+                "query": (4, 5, 2, 6),
+                "key": (4, 5, 2, 6),
+                "value": (4, 5, 2, 3, 8),
+                "g": (4, 5, 2, 3),
+                "beta": (4, 5, 2, 3),
+            }
+        )
+    ],
+)
+def gated_delta_rule(
+    query: TensorHandle, key: TensorHandle, value: TensorHandle, g: TensorHandle, beta: TensorHandle
+) -> Callable[..., Any]:
+    """y[b, s, h, r, n] = rule(q[b, :, h], k[b, :, h], v[b, :, h, r, n], γ[b, :, h, r], β[…])"""
+    rule = Opaque()
+    every = slice(None)
+    return lambda b, s, h, r, n: rule(
+        query[b, every, h, every],
+        key[b, every, h, every],
+        value[b, every, h, r, n],
+        g[(b, every, h, r, *[every] * (g.rank - 4))],
+        beta[b, every, h, r],
     )[s]

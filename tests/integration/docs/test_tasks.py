@@ -22,6 +22,8 @@ NEEDS = {
     "09": ("torch",),
     "11": ("fastapi", "httpx", "celery"),
     "12": ("mcp",),
+    "13": ("transformers",),
+    "15": ("transformers",),
 }
 """What a task needs beside the base install."""
 
@@ -40,7 +42,7 @@ def test_a_task_ends_as_it_says(name: str) -> None:
 
 
 def test_each_task_says_what_it_needs_and_how_it_ends() -> None:
-    assert len(names()) == 12
+    assert len(names()) == 15
     for path in tasks.tasks():
         assert "Needs: " in path.read_text("utf-8"), path.name
         assert path.with_suffix(".expected").read_text("utf-8").strip("…\n "), path.name

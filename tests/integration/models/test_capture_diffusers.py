@@ -28,6 +28,7 @@ _BLOCKS = "num_layers=2,num_attention_heads=2,attention_head_dim=8,sample_size=8
 _NOISE = (2, 4, 8, 8)
 _DIT = {"hidden_states": _NOISE, "timestep": (2,), "class_labels": (2,), "target": _NOISE}
 _TIME = {"timestep": (2,)}
+_VIDEO = (2, 4, 3, 8, 8)
 
 INPUTS: dict[str, tuple[str, int | None, dict[str, tuple[int, ...]]]] = {
     "unet": (
@@ -104,6 +105,56 @@ INPUTS: dict[str, tuple[str, int | None, dict[str, tuple[int, ...]]]] = {
             "target": (2, 16, 8),
         },
     ),
+    "wan": (
+        f"diffusers:WanTransformer3DModel:{_BLOCKS},frames=3,in_channels=4,out_channels=4,"
+        "text_dim=12,freq_dim=8,ffn_dim=32",
+        5,
+        {
+            "hidden_states": _VIDEO,
+            **_TIME,
+            "encoder_hidden_states": (2, 5, 12),
+            "target": _VIDEO,
+        },
+    ),
+    "hunyuan video": (
+        f"diffusers:HunyuanVideoTransformer3DModel:{_BLOCKS},frames=3,in_channels=4,"
+        "out_channels=4,num_single_layers=1,num_refiner_layers=1,text_embed_dim=12,"
+        "pooled_projection_dim=6,rope_axes_dim=4+2+2",
+        5,
+        {
+            "hidden_states": _VIDEO,
+            **_TIME,
+            "encoder_hidden_states": (2, 5, 12),
+            "encoder_attention_mask": (2, 5),
+            "pooled_projections": (2, 6),
+            "guidance": (2,),
+            "target": _VIDEO,
+        },
+    ),
+    "ltx": (
+        f"diffusers:LTXVideoTransformer3DModel:{_BLOCKS},frames=3,in_channels=4,out_channels=4,"
+        "cross_attention_dim=16,caption_channels=12",
+        5,
+        {
+            "hidden_states": (2, 192, 4),
+            "encoder_hidden_states": (2, 5, 12),
+            **_TIME,
+            "encoder_attention_mask": (2, 5),
+            "target": (2, 192, 4),
+        },
+    ),
+    "mochi": (
+        f"diffusers:MochiTransformer3DModel:{_BLOCKS},frames=3,in_channels=4,text_embed_dim=16,"
+        "pooled_projection_dim=8,time_embed_dim=8",
+        5,
+        {
+            "hidden_states": _VIDEO,
+            "encoder_hidden_states": (2, 5, 16),
+            **_TIME,
+            "encoder_attention_mask": (2, 5),
+            "target": _VIDEO,
+        },
+    ),
 }
 
 
@@ -111,7 +162,7 @@ def inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
     return {t.name: t.shape for t in graph.tensors.values() if t.role == "input"}
 
 
-@pytest.mark.parametrize("name", some(INPUTS, lambda name: name in ("unet", "dit", "flux")))
+@pytest.mark.parametrize("name", some(INPUTS, lambda name: name in ("unet", "dit", "flux", "ltx")))
 def test_a_denoiser_is_captured_and_planned(name: str) -> None:
     source, seq, wanted = INPUTS[name]
     graph = capture(source, batch=2, seq=seq)
@@ -196,3 +247,32 @@ def test_what_is_wrong_in_a_config_is_named(
     with pytest.raises(CaptureError, match=words) as refused:
         capture(f"diffusers:{tmp_path}")
     assert (refused.value.file, refused.value.field) == (str(file), field)
+
+
+def test_mochi_attends_to_full_texts_as_diffusers_does() -> None:
+    import diffusers
+    import torch
+
+    from shardwise.capture.diffusers_steady import with_full_texts
+
+    torch.manual_seed(0)
+    sizes = {"num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 8, "in_channels": 4}
+    widths = {"text_embed_dim": 16, "pooled_projection_dim": 8, "time_embed_dim": 8}
+    model = diffusers.MochiTransformer3DModel(**sizes, **widths).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    given = (
+        *(torch.randn(2, 4, 3, 8, 8), torch.randn(2, 5, 16)),
+        *(torch.tensor([3, 7]), torch.ones(2, 5)),
+    )
+    with torch.no_grad():
+        (expected,) = model(*given, return_dict=False)
+        with_full_texts(model)
+        (got,) = model(*given, return_dict=False)
+    assert expected.abs().mean() > 0.1
+    assert torch.allclose(got, expected, atol=1e-5)
+
+
+def test_only_videos_have_frames() -> None:
+    with pytest.raises(CaptureError, match="frames: the model makes no videos"):
+        capture(f"{INPUTS['dit'][0]},frames=2", batch=2)

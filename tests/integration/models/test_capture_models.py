@@ -101,12 +101,17 @@ def test_eager_attention_and_its_mask() -> None:
     assert kinds(graph)["cumsum"] == 0
 
 
-def test_a_window_shorter_than_the_sequence_keeps_its_mask() -> None:
+def test_a_window_has_a_mask_only_beside_that_of_padding() -> None:
     base = "hf:MistralConfig:hidden_size=32,intermediate_size=32,num_hidden_layers=1"
     heads = ",num_attention_heads=2,num_key_value_heads=1,vocab_size=64,sliding_window="
-    for window, masked in ((4, True), (64, False)):
-        graph = capture(f"{base}{heads}{window}", batch=2, seq=16)
-        (op,) = [op for op in graph.operators if "scaled_dot" in op.kind]
+    for window, more, masked in (
+        (4, "", False),
+        (64, "", False),
+        (4, ",attention_mask=true", True),
+    ):
+        graph = capture(f"{base}{heads}{window}{more}", batch=2, seq=16)
+        (op,) = [op for op in graph.operators if "attention" in op.kind]
+        assert ("sink_attention" in op.kind) is (window == 4 and not masked)
         assert ("attn_mask" in op.attributes["tensor_arguments"]) is masked
 
 

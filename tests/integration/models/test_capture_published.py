@@ -107,6 +107,21 @@ def test_a_type_of_its_own_is_read_by_its_architecture(tmp_path: Path) -> None:
         captured({**KIMI, "architectures": ["KimiForCausalLM"]}, tmp_path)
 
 
+def test_code_of_its_own_is_captured_as_the_type_that_is_asked_for(tmp_path: Path) -> None:
+    own = {**SIZES, "model_type": "mine", "architectures": ["MineForCausalLM"], "twist": 3}
+    with pytest.raises(CaptureError, match=r"no model type 'mine'.*option model_type=llama"):
+        captured(own, tmp_path)
+    with pytest.warns(CaptureWarning, match=r"captured as llama, .*code of 'mine'; .* no twist"):
+        found = captured(own, tmp_path, ":model_type=llama")
+    assert found.operators == captured({**SIZES, "model_type": "llama"}, tmp_path).operators
+    del own["intermediate_size"]
+    with pytest.raises(CaptureError, match="read as llama, it says nothing of intermediate_size"):
+        captured(own, tmp_path, ":model_type=llama")
+    assert captured(own, tmp_path, ":model_type=llama,intermediate_size=96").operators
+    with pytest.raises(CaptureError, match="no model type 'lama'"):
+        captured(own, tmp_path, ":model_type=lama")
+
+
 def test_layers_may_differ_in_their_fields(tmp_path: Path) -> None:
     assert parameters(captured(GEMMA4, tmp_path)) > 64 * 100
 

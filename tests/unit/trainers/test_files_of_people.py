@@ -134,6 +134,23 @@ megatron_lm_config:
   megatron_lm_sequence_parallelism: true
   megatron_lm_use_distributed_optimizer: true
 """
+PRECISE = """torchrun pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64 --bf16 \\
+  --seq-length 8192 --use-distributed-optimizer --use-precision-aware-optimizer \\
+  --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8
+"""
+MAXTEXT = """
+base_config: base.yml
+model_name: llama3-8b
+hardware: gpu
+per_device_batch_size: 0.5
+max_target_length: 8192
+remat_policy: minimal_flash
+dcn_data_parallelism: 2
+dcn_fsdp_parallelism: -1
+ici_fsdp_parallelism: 4
+ici_tensor_parallelism: 2
+steps: 30
+"""
 NANOTRON = """
 parallelism: {dp: 4, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true}
 optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true, optimizer_factory: {name: adamW}}
@@ -152,6 +169,12 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
         (BRIDGE, 8, "megatron",
          Parallelism(shards=4, tensor=2, sequence=True, zero=1, micro_batches=8), 32, 4096, 1),
         (PRIMUS, 8, "megatron", Parallelism(shards=8, zero=1, micro_batches=2), 32, 8192, 1),
+        (PRIMUS.partition("overrides")[0] + "overrides: {tensor_model_parallel_size: 2}\n", 8,
+         "megatron", Parallelism(shards=4, tensor=2, sequence=True, zero=1, micro_batches=2),
+         16, 1024, 1),
+        ("modules: {pre_trainer: {framework: maxtext, overrides: {ici_fsdp_parallelism: 8,"
+         " per_device_batch_size: 4}}}\n", 8, "maxtext",
+         Parallelism(shards=8, zero=3, recompute="full"), 32, 2048, 1),
         (RECIPE, 8, "megatron",
          Parallelism(replicas=4, tensor=2, sequence=True, micro_batches=2), 32, None, 1),
         (AXOLOTL, 8, "accelerate",
@@ -160,6 +183,13 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(replicas=8, recompute="full", micro_batches=2), 16, 2048, 1),
         (ZERO3, 8, "deepspeed", Parallelism(shards=8, zero=3), 8, None, 1),
         (MICS, 64, "deepspeed", Parallelism(replicas=8, shards=8, zero=3), 64, None, 1),
+        (MAXTEXT, 64, "maxtext",
+         Parallelism(replicas=2, shards=16, tensor=2, zero=3, recompute="selective"), 32, 8192, 1),
+        (MAXTEXT.partition("dcn_data")[0].replace("0.5", "1"), 64, "maxtext",
+         Parallelism(replicas=8, shards=8, zero=3, recompute="selective"), 64, 8192, 1),
+        ("base_config: base.yml\nper_device_batch_size: 2\nici_fsdp_parallelism: 1\n"
+         "ici_data_parallelism: -1\nshard_optimizer_over_data: true\n", 8, "maxtext",
+         Parallelism(shards=8, zero=1, recompute="full"), 16, 2048, 1),
         (MEGATRON_LM, 8, "megatron",
          Parallelism(shards=4, tensor=2, sequence=True, zero=1, recompute="selective",
                      micro_batches=2), None, None, 1),
@@ -203,13 +233,26 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
          {"framework": "megatron-core", "gradients": "float32", "optimizer": "adam"}, []),
         (AXOLOTL, 8, {"optimizer": "adam"}, ["fsdp offloading"]),
         (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
+        (FACTORY.replace("adamw_8bit", "adamw_torch\npure_bf16: true"), 8,
+         {"optimizer": "adam", "state": "captured"}, []),
+        (FACTORY.replace("optim: adamw_8bit", "use_muon: true"), 8, {"optimizer": "momentum"}, []),
+        (AXOLOTL.partition("fsdp_config")[0] + "bf16: auto\n", 8,
+         {"optimizer": "adam", "state": "captured"}, []),
+        (SGD.replace('"SGD"', '"AdamW"').replace(' "data_types"', ' "bf16": {"enabled": true,'
+         ' "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true}, "data_types"'),
+         8, {"gradients": "float32", "state": "16:16:16", "optimizer": "adam"}, []),
         (MICS, 64, {}, ["zero_optimization.zero_quantized_weights"]),
         (SGD, 8, {"gradients": "float32", "optimizer": "sgd"}, []),
         (FSDP, 2, {}, ["fsdp_config.fsdp_offload_params"]),
         (PLUGIN, 2, {}, ["deepspeed_config.offload_optimizer_device",
                          "deepspeed_config.offload_param_device"]),
         (MEGATRON_LM, 8, {"framework": "megatron-core", "gradients": "float32"}, []),
+        (MAXTEXT + "quantization: fp8\nweight_dtype: bfloat16\n", 64,
+         {"framework": "compiled", "optimizer": "adam", "state": "captured"}, ["quantization"]),
         (NANOTRON, 8, {"gradients": "float32", "optimizer": "adam"}, []),
+        (PRECISE, 8, {"framework": "megatron-core", "optimizer": "adam", "state": "16:16:8"}, []),
+        (PRECISE.replace("--bf16", "--fp16").replace("--main-grads-dtype bf16", ""), 8,
+         {"framework": "megatron-core", "optimizer": "adam", "state": "32:16:8"}, []),
     ],
 )  # fmt: skip
 def test_what_changes_memory_is_stated_or_named(
@@ -218,6 +261,11 @@ def test_what_changes_memory_is_stated_or_named(
     found = read(text, gpus, tmp_path)
     assert found.stated == stated
     assert [line.partition(":")[0] for line in found.left_out] == left_out
+
+
+def test_a_file_without_a_strategy_says_that_it_is_data_parallelism(tmp_path: Path) -> None:
+    assert read(FACTORY, 8, tmp_path).unread[0].startswith("no fsdp and no deepspeed: read as data")
+    assert not any("no fsdp" in line for line in read(FACTORY, 1, tmp_path).unread)
 
 
 def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
@@ -241,13 +289,23 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (AXOLOTL.replace("fsdp_config", "deepspeed: ds/zero3.json\nfsdp_config"), 8,
          "deepspeed: names another file"),
         (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
+        (FACTORY + "use_galore: true\n", 8, "use_galore: how much state it keeps"),
+        ("model: x\nmodel_class: llm\ndist_config: {name: fsdp2}\n", 8, "LLaMA-Factory v1's"),
         (SGD.replace('"SGD"', '"OneBitAdam"'), 8, "optimizer.type.*state"),
+        (PRECISE.replace("--use-precision-aware-optimizer", ""), 8,
+         "--exp-avg-dtype: got 'bf16', which Megatron takes only with --use-precision-aware"),
+        (PRECISE.replace("--bf16", "--bf16 --main-params-dtype fp8"), 8, "main-params-dtype: got"),
+        (PRECISE.replace("--bf16", "--bf16 --mtp-num-layers 1"), 8,
+         "--mtp-num-layers: got 1: each adds a layer"),
         ("#SBATCH --nodes=1\nsrun torchrun train.py --num_layers=32 --train_batch_size=1\n", 8,
          "launch script of a program that is not read"),
         ("model: {name: x}\ntraining: {steps: 3}\n", 8, "not a configuration of a trainer"),
         ("type: sft\nmodel: {name_or_path: x}\ndeepspeed: {zero_optimization: {stage: 3}}\n", 8,
          "ArcticTraining"),
-        ("base_emb_dim: 4096\nici_fsdp_parallelism: 8\nper_device_batch_size: 1\n", 8, "MaxText"),
+        (MAXTEXT + "ici_context_parallelism: 2\n", 64, "ici_context_parallelism: got 2"),
+        (MAXTEXT + "ici_pipeline_parallelism: -1\n", 64, "ici_pipeline_parallelism"),
+        (MAXTEXT + "dcn_tensor_parallelism: 3\n", 64, "dcn_fsdp_parallelism"),
+        (MAXTEXT.replace("0.5", "0.3"), 64, "per_device_batch_size: 0.3 on 64"),
         ("[distributed]\ndp_shard = 4\ntp = 2\n[train]\nbatch_size = 1\n", 8, "KempnerForge"),
         ("per_device_train_batch_size: 4\nfp16: true\n", 8, "transformers' Trainer"),
     ],
