@@ -113,9 +113,10 @@ same model. *Capture* is seconds and peak memory of the whole process, torch inc
 has points, certified ε and seconds (costs and search), in TensorOpt's space of sums \
 (`--objective sum --zero 0`).
 
-Mixture-of-experts layers and scans of Mamba and Mamba-2 are captured as one operator each, as \
-fused kernels compute them (`shardwise/capture/fused.py`, `shardwise/capture/scans.py`); for \
-Mixtral torch's count is of the `batched_mm` form, and torch counts nothing of a scan.
+Mixture-of-experts layers, attention with sinks and scans of Mamba and Mamba-2 are captured as one \
+operator each, as fused kernels compute them (`shardwise/capture/fused.py`, \
+`shardwise/capture/scans.py`); for Mixtral torch's count is of the `batched_mm` form, and torch \
+counts nothing of a scan.
 """
 
 
@@ -198,7 +199,7 @@ def _cells(row: Row) -> list[str]:
 def _frontier_cell(searched: Searched) -> str:
     if searched.problem is not None:
         return f"none after {searched.seconds:.0f} s: {searched.problem}"
-    certified = "∞" if searched.epsilon is None else f"{searched.epsilon:.2g}"
+    certified = "no proof" if searched.epsilon is None else f"{searched.epsilon:.2g}"
     return f"{searched.points:,}, {certified}, {searched.seconds:.1f} s"
 
 
