@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shardwise.documents.model_facts import ModelFacts
+
 Recomputed = Literal["none", "selective", "full"]
 """What backward computes again: nothing, all of a block but its products by weights, all of it."""
 
@@ -46,7 +48,7 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     both are null where that search found nothing. `dtype` is that of the graph's parameters, null
     where it does not say. `implied` are the options of the step that the trainer sets by itself,
     such as `gradients float32`; `gradients` is the dtype that gradients add up in, `captured` for
-    that of the parameters.
+    that of the parameters. `model` is what the graph shows of a decoder.
     """
 
     name: str
@@ -57,6 +59,7 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     dtype: str | None = None
     implied: list[str] | UnsetType = UNSET
     gradients: str | UnsetType = UNSET
+    model: ModelFacts | UnsetType = UNSET
 
 
 def text_of(parallelism: Parallelism) -> str:

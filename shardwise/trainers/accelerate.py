@@ -106,6 +106,7 @@ def _unsaid(job: Job) -> list[str]:
     p = job.parallelism
     unsaid = [
         f"The batch: {job.samples} samples per device in the script's DataLoader.",
+        *job.model_of_script,
         job.optimizer_of_script,
     ]
     if p.micro_batches > 1 and p.zero != 1:

@@ -62,7 +62,7 @@ def _mapping(members: dict[str, str]) -> str:
 
 
 def _unsaid(job: Job, splits: Splits) -> list[str]:
-    unsaid = [job.optimizer_of_script]
+    unsaid = [*job.model_of_script, job.optimizer_of_script]
     if job.captured:
         unsaid.append("The precision: parameters keep the dtype that the script gives them.")
     if job.precision == "fp16":

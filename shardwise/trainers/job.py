@@ -10,9 +10,11 @@ from msgspec import UNSET
 
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Pipeline, Plan
-from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.documents.model_facts import ModelFacts, facts_text
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer, Recomputed
 from shardwise.errors import BadInput
 from shardwise.pipeline.schedules import SCHEDULES
+from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.models import MODELS, Model
 
 FIELD = "trainer.parallelism"
@@ -58,7 +60,8 @@ class Job:
     With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
     `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
-    `wide_gradients` of parameters in 16 bits add up and are reduced in float32.
+    `wide_gradients` of parameters in 16 bits add up and are reduced in float32. `facts` are
+    those of the model, as far as they are known; `model` is the preset of the graph's name.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Job:
     schedule: str = ""
     stages_per_rank: int = 1
     wide_gradients: bool = False
+    facts: ModelFacts | None = None
     unsaid: list[str] = field(default_factory=list)
 
     @property
@@ -92,6 +96,13 @@ class Job:
     def optimizer_of_script(self) -> str:
         """Returns what is left unsaid where the script makes the optimizer."""
         return f"The optimizer: the script makes it; the plan counts the state of {self.optimizer}."
+
+    @property
+    def model_of_script(self) -> list[str]:
+        """Returns what is left unsaid where the script makes the model, at most a sentence."""
+        if self.facts is None:
+            return []
+        return [f"The model: the script makes it; the plan's has {facts_text(self.facts)}."]
 
     @property
     def length_of_script(self) -> list[str]:
@@ -165,6 +176,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         schedule=plan.schedule if isinstance(plan, Pipeline) else "",
         stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
         wide_gradients=planned.gradients == FLOAT32,
+        facts=_facts(planned, plan.graph_name),
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
@@ -211,6 +223,14 @@ def _precision(plan: Plan | Pipeline) -> str:
     if plan.precision != "captured" or plan.trainer is UNSET:
         return plan.precision if plan.precision in _DTYPES else "bf16"
     return _PRECISIONS.get(plan.trainer.dtype or "", "bf16")
+
+
+def _facts(planned: PlannedTrainer, name: str) -> ModelFacts | None:
+    """Returns what the plan's graph showed of its model; of a plan that does not say, the preset's
+    by its name."""
+    if planned.model is not UNSET:
+        return planned.model
+    return facts_of_preset(MODELS[name]) if name in MODELS else None
 
 
 def canonical(parallelism: Parallelism) -> Parallelism:

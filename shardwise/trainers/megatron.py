@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.job import Job, Limits, Written, job_of
-from shardwise.trainers.models import Model
+from shardwise.trainers.megatron_model import model_flags, model_unsaid
 
 NAME = "megatron"
 FILENAME = "megatron.sh"
@@ -26,7 +26,7 @@ def write(plan: Plan | Pipeline) -> Written:
     """Returns a shell script that starts a plan. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
     parts = {
-        "MODEL": _model(job),
+        "MODEL": model_flags(job),
         "PARALLEL": _parallel(job.parallelism, job.stages, job.stages_per_rank),
         "TRAINING": _training(job),
     }
@@ -38,7 +38,7 @@ def write(plan: Plan | Pipeline) -> Written:
     text = (
         "#!/usr/bin/env bash\n"
         "# Data, tokenizer, learning rate and checkpoints: further arguments of this script.\n"
-        f"set -euo pipefail\n{_environment(job)}\n{arrays}"
+        f"set -euo pipefail\n{_environment(job)}\n{arrays}{_faster(job)}"
         f'{_quoted(job.torchrun())} pretrain_gpt.py \\\n  {used} "$@"\n'
     )
     return Written(text, [*job.unsaid, *_unsaid(job)])
@@ -99,33 +99,19 @@ def _training(job: Job) -> list[str]:
     return lines
 
 
-def _model(job: Job) -> list[str]:
-    if job.model is None:
-        return ["# --num-layers, --hidden-size, --num-attention-heads, … of your model"]
-    positions = max(job.model.positions, job.sequence_length or 0)
-    return [*_sizes(job.model), f"--max-position-embeddings {positions}"]
-
-
-def _sizes(model: Model) -> list[str]:
-    lines = [
-        f"--num-layers {model.layers}",
-        f"--hidden-size {model.hidden}",
-        f"--ffn-hidden-size {model.feed_forward}",
-        f"--num-attention-heads {model.heads}",
-        f"--vocab-size {model.vocabulary}",
+def _faster(job: Job) -> str:
+    """Returns NVIDIA's own performance flags as comments, which leave the plan's strategy as it is
+    (megatron/core/transformer/moe/README.md, and the recipes of Megatron's tests)."""
+    flags = [
+        "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+        "--manual-gc --manual-gc-interval 100",
+        "--attention-backend flash",
+        "--no-check-for-nan-in-loss-and-grad",
     ]
-    if model.key_value_heads != model.heads:
-        lines.append(f"--group-query-attention --num-query-groups {model.key_value_heads}")
-    if model.family == "gpt":
-        return [*lines, "--position-embedding-type learned_absolute"]
-    lines += [
-        "--swiglu --disable-bias-linear --normalization RMSNorm",
-        "--untie-embeddings-and-output-weights",
-        f"--position-embedding-type rope --rotary-base {int(model.rope_theta)}",
-    ]
-    if model.family == "qwen":
-        lines.append("--qk-layernorm --kv-channels 128")
-    return lines
+    if job.parallelism.sequence:
+        flags.insert(0, "--tp-comm-overlap")
+    lines = "".join(f"#   {line}\n" for line in flags)
+    return f"# NVIDIA's own performance flags, further arguments of this script:\n{lines}\n"
 
 
 def _environment(job: Job) -> str:
@@ -140,9 +126,7 @@ def _quoted(command: str) -> str:
 
 
 def _unsaid(job: Job) -> list[str]:
-    unsaid = []
-    if job.model is None:
-        unsaid.append(f"The model: the sizes of {job.name[:60]!r}; fill in MODEL.")
+    unsaid = list(model_unsaid(job))
     if job.parallelism.recompute == "selective":
         unsaid.append(
             "Selective recomputation: Megatron keeps what the activation function of a "

@@ -36,6 +36,7 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.texts import counted
 from shardwise.trainers.changes import change_text, changes
+from shardwise.trainers.facts import facts_of
 from shardwise.trainers.spaces import ANY, TrainerSpace, space_of
 from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
@@ -199,6 +200,7 @@ def planned_trainer(
         any_time_s=any_time_s,
         slower=None if any_time_s is None else time_s / any_time_s - 1.0,
         dtype=step.dtype,
+        model=facts_of(graph) or UNSET,
     )
 
 

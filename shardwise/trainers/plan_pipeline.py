@@ -23,6 +23,7 @@ from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
+from shardwise.trainers.facts import facts_of
 from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.spaces import space_of
@@ -91,6 +92,7 @@ def pipeline_for(
             step.dtype,
             changed_in_words(asked_options, options, space.implies) or UNSET,
             options.step.gradients,
+            facts_of(graph) or UNSET,
         ),
     )
 

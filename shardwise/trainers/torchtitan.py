@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwise.documents import Pipeline, Plan
+from shardwise.documents.model_facts import differences
 from shardwise.errors import BadInput
+from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.job import Job, Limits, Written, job_of
 
 NAME = "torchtitan"
@@ -141,6 +143,11 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             f"The model: torchtitan has no {job.name[:60]!r}; set model.name and model.flavor."
         )
+    elif job.facts is not None:
+        unsaid += [
+            f"The model: its {name} is {own}, that of torchtitan's {job.name} {theirs}."
+            for name, (own, theirs) in differences(job.facts, facts_of_preset(job.model)).items()
+        ]
     if job.optimizer != "adam":
         unsaid.append(f"The optimizer: torchtitan has Adam and AdamW, the plan {job.optimizer}.")
     if job.precision == "fp16":
