@@ -59,7 +59,7 @@ class Job:
 
     With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
-    `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
+    `precision` is bf16, fp16 or fp32.
     `wide_gradients` of parameters in 16 bits add up and are reduced in float32. `facts` are
     those of the model, as far as they are known; `model` is the preset of the graph's name.
     """
@@ -72,7 +72,6 @@ class Job:
     samples: int
     sequence_length: int | None
     precision: str
-    captured: bool
     optimizer: str
     kernels: str
     model: Model | None
@@ -168,7 +167,6 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         samples=plan.batch_size // parts,
         sequence_length=planned.sequence_length,
         precision=_precision(plan),
-        captured=plan.precision == "captured",
         optimizer=plan.optimizer,
         kernels="eager" if plan.kernels is UNSET else plan.kernels,
         model=MODELS.get(plan.graph_name),
@@ -180,7 +178,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
-    if job.captured and planned.dtype not in _PRECISIONS:
+    if plan.precision == "captured" and planned.dtype not in _PRECISIONS:
         job.unsaid.append(GUESSED_PRECISION)
     if planned.sequence_length is None:
         job.unsaid.append(_NO_LENGTH)

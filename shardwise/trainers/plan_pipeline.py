@@ -21,6 +21,7 @@ from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
 from shardwise.replay.stages import FEWEST
+from shardwise.search.pipelines.searched import LOOPED, Searched
 from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.search.search import Infeasible
 from shardwise.trainers.facts import facts_of
@@ -37,16 +38,17 @@ def pipeline_for(
     trainer: str,
     *,
     stages: Sequence[int] | None = None,
+    schedules: Sequence[str] | None = None,
     options: Options | None = None,
     given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Pipeline:
     """Returns the fastest pipeline that fits of these numbers of stages (None: all that divide
-    layers and devices), each stage with the same strategy of a trainer, one of `SCHEDULES`, and the
-    step that of its program, as in `plan_for`.
+    layers and devices) and schedules (None: all of the trainer), each stage with the same strategy
+    of a trainer, one of `SCHEDULES`, and the step that of its program, as in `plan_for`.
 
     Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for a trainer whose
-    pipelines are not priced, for numbers of stages that layers or devices do not allow and for
+    pipelines are not priced, for schedules that it does not have, for numbers of stages that layers or devices do not allow and for
     options that such strategies do not have.
     """
     asked_options, progress = options or Options(), progress or quiet
@@ -56,6 +58,7 @@ def pipeline_for(
             field="space",
             expected=" or ".join(SCHEDULES) + " with stages",
         )
+    named = _named(trainer, schedules or SCHEDULES[trainer])
     devices, space = one_kind(gpus, hardware), space_of(trainer)
     options = with_stated(asked_options, space.implies, given)
     check_options(options)
@@ -74,6 +77,8 @@ def pipeline_for(
         go_on(progress, STAGE, place / len(questions))
         costed = model.costed(count, batches, options, progress)
         for schedule, cut in trainer_stages(model, costed, trainer):
+            if not named & {schedule, str(Searched(schedule, cut.stages_per_rank))}:
+                continue
             cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
             for one in piped_practices(cut, schedule, space.allows, progress, cutoff_s):
                 if best is None or one.pipeline.rank < best.pipeline.rank:
@@ -95,6 +100,19 @@ def pipeline_for(
             facts_of(graph) or UNSET,
         ),
     )
+
+
+def _named(trainer: str, schedules: Sequence[str]) -> frozenset[str]:
+    """Returns the schedules that were asked for, without a number of stages for any number. Raises
+    `BadInput` for one that a trainer does not run."""
+    for name in schedules:
+        if (name if name in LOOPED else Searched.of(name).name) not in SCHEDULES[trainer]:
+            raise BadInput(
+                f"{trainer} does not run {name[:80]}",
+                field="schedules",
+                expected=", ".join(SCHEDULES[trainer]),
+            )
+    return frozenset(schedules)
 
 
 def _reason(trainer: str, asked: Sequence[int], gpus: int, nearest: PipedPractice | None) -> str:

@@ -1,4 +1,7 @@
-"""torchtitan: the TOML of its JobConfig (0.1 and 0.2), and the same as flags (from 0.3)."""
+"""torchtitan: the TOML of its JobConfig (0.1 and 0.2), and the same as flags (0.3.0 and main).
+
+Main counts tokens since August 2026 where 0.3.0 counts samples (torchtitan/config/configs.py).
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,9 @@ SCHEDULES = {
     "dualpipev": "DualPipeV",
 }
 """By our name what torchtitan calls them."""
+
+_WITHOUT_RECIPE = ("qwen3-8b",)
+"""Presets of which torchtitan has the model, and from 0.3 no configuration to start from."""
 
 STAGES_PER_RANK = 2
 """Stages of each device under schedules with several, unless the layers of a stage are given."""
@@ -117,16 +123,27 @@ def _head(job: Job) -> str:
     """Returns the commands that start training, as comments."""
     start = f"{job.torchrun()} -m torchtitan.train"
     lines = [f"torchtitan 0.1 and 0.2: {start} --job.config_file {FILENAME}"]
-    if job.model and job.model.titan:
-        flags = " ".join(_flags(job, *job.model.titan))
-        lines.append(f"torchtitan 0.3 reads no TOML: {start} {flags}")
+    if _has_recipe(job):
+        sections = _sections(job)
+        lines.append(f"torchtitan 0.3.0: {start} {_flags(job, sections)}")
+        if job.sequence_length is not None:
+            in_tokens = {**sections, **_in_tokens(job, sections, job.sequence_length)}
+            lines.append(f"torchtitan main: {start} {_flags(job, in_tokens)}")
     return "".join(f"# {line}\n" for line in lines) + "\n"
 
 
-def _flags(job: Job, name: str, flavor: str) -> list[str]:
-    """Returns the flags of torchtitan 0.3 that say what the TOML says."""
-    sections = _sections(job)
+def _has_recipe(job: Job) -> bool:
+    """Returns whether torchtitan from 0.3 has a configuration of the model to start from."""
+    return bool(job.model and job.model.titan) and job.name not in _WITHOUT_RECIPE
+
+
+def _flags(job: Job, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the flags of torchtitan from 0.3 that say what sections of the TOML say."""
+    name, flavor = (job.model and job.model.titan) or ("", "")
     flags = [f"--module {name} --config {name}_{flavor.lower()}"]
+    if job.stages > 1:
+        # It captures CUDA graphs otherwise, and refuses pipelines with them.
+        flags.append("--training.disable_cuda_graphs")
     for section in ("training", "parallelism", "compile"):
         for key, value in sections[section].items():
             if isinstance(value, bool):
@@ -134,7 +151,24 @@ def _flags(job: Job, name: str, flavor: str) -> list[str]:
             else:
                 flags.append(f"--{section}.{key} {value}")
     flags.append(f"activation-checkpoint:{job.parallelism.recompute}")
-    return flags
+    return " ".join(flags)
+
+
+def _in_tokens(
+    job: Job, sections: Mapping[str, Mapping[str, Any]], length: int
+) -> dict[str, dict[str, Any]]:
+    """Returns the sections in which main counts tokens, and pipelines their micro-batches."""
+    training, parallelism = dict(sections["training"]), dict(sections["parallelism"])
+    for name in ("local_batch_size", "global_batch_size", "seq_len"):
+        training.pop(name)
+    budget = {
+        "num_tokens_per_microbatch_per_dp_rank": job.samples * length,
+        "num_tokens_per_train_step": job.batch * length,
+        "max_context_length": length,
+    }
+    if parallelism.pop("pipeline_parallel_microbatch_size", None) is not None:
+        parallelism["num_pp_microbatches"] = job.parallelism.micro_batches
+    return {"training": {**budget, **training}, "parallelism": parallelism}
 
 
 def _unsaid(job: Job) -> list[str]:
@@ -143,7 +177,9 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             f"The model: torchtitan has no {job.name[:60]!r}; set model.name and model.flavor."
         )
-    elif job.facts is not None:
+    elif not _has_recipe(job):
+        unsaid.append(f"torchtitan from 0.3: it has no configuration of {job.name} to start from.")
+    if job.model and job.model.titan and job.facts is not None:
         unsaid += [
             f"The model: its {name} is {own}, that of torchtitan's {job.name} {theirs}."
             for name, (own, theirs) in differences(job.facts, facts_of_preset(job.model)).items()

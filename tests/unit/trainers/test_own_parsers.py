@@ -66,22 +66,40 @@ def texts(trainer: str) -> list[tuple[Parallelism, str]]:
 
 
 def test_torchtitan_s_configuration(tmp_path: Path) -> None:
-    config = installed("torchtitan.config")
-    if hasattr(config, "TORCH_DTYPE_MAP") and hasattr(config, "Configurable"):
-        installed("torchtitan.trainer")  # 0.3 makes configurations in code
+    config = titan_config()
     file = tmp_path / TRAINERS["torchtitan"].filename
     for parallelism, text in texts("torchtitan"):
-        file.write_text(text)
-        arguments = ["--job.config_file", str(file)]
-        if not hasattr(config, "JobConfig"):
-            (line,) = (line for line in text.splitlines() if line.startswith("# torchtitan 0.3"))
-            arguments = shlex.split(line.partition("torchtitan.train ")[2])
-        job = config.ConfigManager().parse_args(arguments)
+        job = parsed_by_titan(config, text, file)
         assert job.parallelism.data_parallel_shard_degree == parallelism.shards
         assert job.parallelism.data_parallel_replicate_degree == parallelism.replicas
         assert job.parallelism.tensor_parallel_degree == parallelism.tensor
-        assert job.training.global_batch_size == 2 * parallelism.data * parallelism.micro_batches
-        assert job.training.seq_len == 8192
+        samples = 2 * parallelism.data * parallelism.micro_batches
+        if hasattr(job.training, "seq_len"):
+            assert job.training.global_batch_size == samples
+            assert job.training.seq_len == 8192
+        else:
+            assert job.training.num_tokens_per_train_step == samples * 8192
+            assert job.training.max_context_length == 8192
+
+
+def titan_config() -> ModuleType:
+    """Returns torchtitan's configuration module; from 0.3 it is made in code, by its trainer."""
+    config = installed("torchtitan.config")
+    if not hasattr(config, "JobConfig"):
+        installed("torchtitan.trainer")
+    return config
+
+
+def parsed_by_titan(config: ModuleType, text: str, file: Path) -> Any:
+    """Returns what torchtitan's own manager reads, of the TOML or of its release's flags."""
+    file.write_text(text)
+    arguments = ["--job.config_file", str(file)]
+    if not hasattr(config, "JobConfig"):
+        fields = {one.name for one in dataclasses.fields(config.TrainingConfig)}
+        release = "0.3.0" if "seq_len" in fields else "main"
+        (line,) = (one for one in text.splitlines() if one.startswith(f"# torchtitan {release}"))
+        arguments = shlex.split(line.partition("torchtitan.train ")[2])
+    return config.ConfigManager().parse_args(arguments)
 
 
 @cache
@@ -94,12 +112,11 @@ def two_stages() -> Pipeline:
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 def test_torchtitan_s_pipelines(schedule: str, tmp_path: Path) -> None:
-    config = installed("torchtitan.config")
-    if not hasattr(config, "JobConfig"):
-        pytest.skip("torchtitan 0.3 makes configurations in code")
+    config = titan_config()
     file = tmp_path / TRAINERS["torchtitan"].filename
-    file.write_text(write_for(replace(two_stages(), schedule=schedule), "torchtitan").text)
-    job = config.ConfigManager().parse_args(["--job.config_file", str(file)])
+    planned = replace(two_stages(), schedule=schedule, graph_name="llama3-8b")
+    job = parsed_by_titan(config, write_for(planned, "torchtitan").text, file)
+    assert getattr(job.training, "disable_cuda_graphs", True)
     degrees = job.parallelism
     assert degrees.pipeline_parallel_degree == 2
     assert degrees.pipeline_parallel_schedule.lower() == schedule
@@ -108,6 +125,10 @@ def test_torchtitan_s_pipelines(schedule: str, tmp_path: Path) -> None:
     )
     assert degrees.pipeline_parallel_first_stage_less_layers == 0
     assert degrees.pipeline_parallel_last_stage_less_layers == 0
+    if hasattr(degrees, "num_pp_microbatches"):
+        assert degrees.num_pp_microbatches == 8
+        assert job.training.num_tokens_per_microbatch_per_dp_rank == 4 * 1024
+        return
     size = degrees.pipeline_parallel_microbatch_size
     assert (job.training.local_batch_size, size) == (32, 4)
     assert job.training.global_batch_size == 64

@@ -76,6 +76,32 @@ def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
     assert strategy_of(planned).gpus * planned.ranks == 8
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "interleaved:2", "zbv"])
+def test_schedules_are_those_that_were_named(gpt2: Graph, schedule: str) -> None:
+    pipeline = pipeline_for(
+        gpt2, MACHINE, 8, "torchtitan", stages=(2,), schedules=(schedule,), options=OPTIONS
+    )
+    name, _, each = schedule.partition(":")
+    assert pipeline.schedule == name
+    assert not each or pipeline.stages_per_rank == int(each)
+
+
+def test_schedules_that_a_trainer_does_not_run_are_refused(gpt2: Graph) -> None:
+    for trainer, schedule in (("megatron", "gpipe"), ("megatron", "zb-h1:2"),
+                              ("torchtitan", "1f1b-eager")):  # fmt: skip
+        with pytest.raises(BadInput, match=f"{trainer} does not run {schedule}") as raised:
+            pipeline_for(gpt2, MACHINE, 8, trainer, stages=(2,), schedules=(schedule,))
+        assert raised.value.field == "schedules"
+
+
+def test_the_command_takes_schedules_beside_a_space() -> None:
+    asked = ["plan", str(shipped_graph("gpt2")), "--hardware", "dgx-h100", "--gpus", "8"]
+    for more in (["--stages", "2", "--space", "megatron"], ["--space", "megatron"]):
+        result = CliRunner().invoke(cli, [*asked, *more, "--schedules", "gpipe"])
+        assert isinstance(result.exception, BadInput), result.output
+        assert "schedules" in str(result.exception.field)
+
+
 def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline) -> None:
     """The file says the stages, the schedule and every degree, or the price would be another."""
     written = write_for(planned, name_of(planned))
