@@ -62,7 +62,9 @@ from shardwise.trainers.spaces import ANY
     stages_option,
     text="Numbers of pipeline stages, such as 1,4,8, or auto (docs/pipelines.md).",
 )
-@partial(schedules_option, text=f"{SCHEDULES} With --space, unless it is given, all of the trainer.")
+@partial(
+    schedules_option, text=f"{SCHEDULES} With --space, unless it is given, all of the trainer."
+)
 @click.option("-o", "--output", help="Write the plan here.")
 @click.option("--plot", help="Write a picture of the step: .html, .svg or .png.")
 @other_search_options

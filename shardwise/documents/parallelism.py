@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from shardwise.documents.model_facts import ModelFacts
 
@@ -20,6 +21,9 @@ class Parallelism(msgspec.Struct, frozen=True):
     shards have `replicas` copies (HSDP); without ZeRO `shards` is 1. `tensor` is the degree of
     tensor parallelism, innermost in the mesh; `sequence` says whether positions are split over
     the same devices between the products (sequence parallelism). `zero` is the stage, 0 to 3.
+
+    Full recomputation is of every block, unless `recompute_layers` says of how many, the first
+    ones, or `recompute_every` of each how many-th; never both.
     """
 
     replicas: int = 1
@@ -29,6 +33,20 @@ class Parallelism(msgspec.Struct, frozen=True):
     zero: int = 0
     recompute: Recomputed = "none"
     micro_batches: int = 1
+    recompute_layers: int | UnsetType = UNSET
+    recompute_every: int | UnsetType = UNSET
+
+    @property
+    def recomputed_blocks(self) -> slice:
+        """Returns which of the blocks run again, in their order."""
+        if self.recompute_every is not UNSET:
+            return slice(self.recompute_every - 1, None, self.recompute_every)
+        return slice(None if self.recompute_layers is UNSET else self.recompute_layers)
+
+    @property
+    def in_part(self) -> bool:
+        """Whether some of the blocks run again and others do not."""
+        return not (self.recompute_layers is UNSET and self.recompute_every is UNSET)
 
     @property
     def gpus(self) -> int:
@@ -66,10 +84,25 @@ def text_of(parallelism: Parallelism) -> str:
     """Returns text such as `dp_shard 8 × tp 8 with sequence parallelism, full recomputation`."""
     parts = [_degrees(parallelism)]
     if parallelism.recompute != "none":
-        parts.append(f"{parallelism.recompute} recomputation")
+        parts.append(f"{recomputation_text(parallelism)} recomputation")
     if parallelism.micro_batches > 1:
         parts.append(f"{parallelism.micro_batches} micro-batches")
     return ", ".join(parts)
+
+
+def recomputation_text(parallelism: Parallelism) -> str:
+    """Returns text such as `selective`, `partial (27 layers)` or `partial (1 layer in 3)`."""
+    if parallelism.recompute_every is not UNSET:
+        return f"partial (1 layer in {parallelism.recompute_every})"
+    if parallelism.recompute_layers is not UNSET:
+        layers = parallelism.recompute_layers
+        return f"partial ({layers} layer{'s' if layers > 1 else ''})"
+    return parallelism.recompute
+
+
+def whole(parallelism: Parallelism) -> Parallelism:
+    """Returns the same strategy with the recomputation of all blocks."""
+    return replace(parallelism, recompute_layers=UNSET, recompute_every=UNSET)
 
 
 def _degrees(parallelism: Parallelism) -> str:

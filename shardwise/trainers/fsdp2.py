@@ -12,7 +12,12 @@ from shardwise.trainers.module_splits import Splits, splits_of
 
 NAME = "fsdp2"
 FILENAME = "parallelize.py"
-LIMITS = Limits(zero=(0, 2, 3), hybrid=(2, 3), recompute=("none", "selective", "full"))
+LIMITS = Limits(
+    zero=(0, 2, 3),
+    hybrid=(2, 3),
+    recompute=("none", "selective", "full"),
+    layers=("first", "every"),
+)
 
 TEMPLATE = DATA / "parallelize.py.template"
 _UNPRINTABLE = re.compile(r"[^ -~]|[\"\\]")
@@ -39,6 +44,7 @@ def write(plan: Plan) -> Written:
         sequence=p.sequence,
         zero=p.zero,
         recompute=f'"{p.recompute}"',
+        recomputed=str(p.recomputed_blocks).replace(", None)", ")"),
         micro_batches=p.micro_batches,
         precision=_dtype(dtype),
         reduced=_dtype(reduced),

@@ -11,11 +11,17 @@ from msgspec import UNSET
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.model_facts import ModelFacts, facts_text
-from shardwise.documents.parallelism import Parallelism, PlannedTrainer, Recomputed
+from shardwise.documents.parallelism import (
+    Parallelism,
+    PlannedTrainer,
+    Recomputed,
+    recomputation_text,
+)
 from shardwise.errors import BadInput
 from shardwise.pipeline.schedules import SCHEDULES
 from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.models import MODELS, Model
+from shardwise.trainers.partial import Layers
 
 FIELD = "trainer.parallelism"
 
@@ -50,6 +56,7 @@ class Limits:
     tensor: bool = True
     sequence: Collection[bool] = (False, True)
     recompute: Collection[Recomputed] = ("none", "full")
+    layers: Collection[Layers] = ()
     schedules: Collection[str] = ()
 
 
@@ -248,6 +255,8 @@ def canonical(parallelism: Parallelism) -> Parallelism:
         zero=zero,
         recompute=p.recompute,
         micro_batches=p.micro_batches,
+        recompute_layers=p.recompute_layers if p.recompute == "full" else UNSET,
+        recompute_every=p.recompute_every if p.recompute == "full" else UNSET,
     )
 
 
@@ -270,6 +279,10 @@ def check(parallelism: Parallelism, trainer: str, limits: Limits) -> None:
     if p.recompute not in limits.recompute:
         what = f"recomputation that is {p.recompute!r}"
         raise _refused(trainer, "recompute", what, _listed(limits.recompute))
+    for form, given in (("first", p.recompute_layers), ("every", p.recompute_every)):
+        if given is not UNSET and form not in limits.layers:
+            what = f"{recomputation_text(p)} recomputation"
+            raise _refused(trainer, "recompute", what, _listed(limits.recompute))
 
 
 def _listed(values: Collection[object]) -> str:

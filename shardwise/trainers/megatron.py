@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -13,6 +15,7 @@ LIMITS = Limits(
     zero=(0, 1, 2, 3),
     hybrid=(1,),
     recompute=("none", "selective", "full"),
+    layers=("first",),
     schedules=("1f1b", "interleaved"),
 )
 
@@ -69,10 +72,11 @@ def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     elif p.replicas > 1:
         lines.append("--overlap-grad-reduce")
     if p.recompute == "full":
+        method = "uniform" if p.recompute_layers is UNSET else "block"
         lines += [
             "--recompute-granularity full",
-            "--recompute-method uniform",
-            "--recompute-num-layers 1",
+            f"--recompute-method {method}",
+            f"--recompute-num-layers {p.recompute_layers or 1}",
         ]
     elif p.recompute == "selective":
         lines += [

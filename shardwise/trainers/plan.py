@@ -93,7 +93,7 @@ def fastest_of(
     points of searches, with the fastest of them. Raises `Infeasible` as `fitting`."""
     started = monotonic()
     replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
-    known = strategies(replayables, space.allows, progress).values()
+    known = strategies(replayables, space.allows, progress, layers=space.layers).values()
     best = fitting(known, trainer, searches[0])
     own, chosen = searches_of(replayables, known, best, monotonic() - started)
     return best, known, own, chosen

@@ -48,8 +48,8 @@ def pipeline_for(
     of a trainer, one of `SCHEDULES`, and the step that of its program, as in `plan_for`.
 
     Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for a trainer whose
-    pipelines are not priced, for schedules that it does not have, for numbers of stages that layers or devices do not allow and for
-    options that such strategies do not have.
+    pipelines are not priced, for schedules that it does not have, for numbers of stages that layers
+    or devices do not allow and for options that such strategies do not have.
     """
     asked_options, progress = options or Options(), progress or quiet
     if trainer not in SCHEDULES:

@@ -65,6 +65,8 @@ def price(
         replayables,
         lambda one: one == given or space is None or space.allows(one),
         progress,
+        layers="all" if space is None else space.layers,
+        partial=(given,) if given.in_part else (),
     )
     if given not in known:
         raise _not_priced(given, known)

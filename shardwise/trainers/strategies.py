@@ -8,7 +8,7 @@ documents compare a strategy with others of the same space.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from shardwise.search.chosen import Chosen
 from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Search
 from shardwise.search.solution import Solution
+from shardwise.trainers.partial import Layers, with_parts
 from shardwise.trainers.spaces import EVERY_RECOMPUTATION
 
 
@@ -35,20 +36,31 @@ class Replayable:
 
 
 def strategies(
-    replayables: Iterable[Replayable], allowed: Allowed, progress: Progress
+    replayables: Sequence[Replayable],
+    allowed: Allowed,
+    progress: Progress,
+    *,
+    layers: Layers = "all",
+    partial: Collection[Parallelism] = (),
 ) -> dict[Parallelism, Practised]:
-    """Returns the allowed strategies with every number of micro-batches.
+    """Returns the allowed strategies with every number of micro-batches, those in `partial`, and
+    what recomputes some blocks and is faster than all others, in the form of `layers`.
 
     Raises as `practitioners` does.
     """
     best: dict[Parallelism, Practised] = {}
     for one in replayables:
         limit = one.search.limit_bytes
-        practices = practitioners(one.replayer.problem, progress, allowed=allowed)
+        practices = practitioners(one.replayer.problem, progress, allowed=allowed, partial=partial)
         for practised in replayed(one.replayer, practices, limit):
             key = practised.practice.parallelism
             if key not in best or practised.rank(limit) < best[key].rank(limit):
                 best[key] = practised
+    if replayables:
+        limit = replayables[0].search.limit_bytes
+        replayers = [one.replayer for one in replayables]
+        for practised in with_parts(best.values(), replayers, limit, layers, progress):
+            best[practised.practice.parallelism] = practised
     return best
 
 

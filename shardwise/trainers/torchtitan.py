@@ -22,6 +22,7 @@ LIMITS = Limits(
     hybrid=(2, 3),
     sequence=(True,),
     recompute=("none", "selective", "full"),
+    layers=("every",),
     schedules=("1f1b", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev"),
 )
 
@@ -76,8 +77,8 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
             "context_parallel_degree": 1,
         },
         "activation_checkpoint": {
-            "mode": p.recompute,
-            "selective_ac_option": OPERATORS,
+            "mode": "selective" if p.in_part else p.recompute,
+            "selective_ac_option": str(p.recompute_every or OPERATORS),
         },
         "compile": {"enable": job.kernels == "compiled"},
     }
@@ -85,7 +86,7 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
         del sections["model"]
     if job.sequence_length is None:
         del sections["training"]["seq_len"]
-    if p.recompute != "selective":
+    if p.recompute != "selective" and not p.in_part:
         del sections["activation_checkpoint"]["selective_ac_option"]
     if job.optimizer == "adam":
         sections["optimizer"] = {"name": "AdamW"}
@@ -133,8 +134,10 @@ def _head(job: Job) -> str:
 
 
 def _has_recipe(job: Job) -> bool:
-    """Returns whether torchtitan from 0.3 has a configuration of the model to start from."""
-    return bool(job.model and job.model.titan) and job.name not in _WITHOUT_RECIPE
+    """Returns whether torchtitan from 0.3 has a configuration of the model to start from, and the
+    plan's recomputation, which is of operators or of all layers there."""
+    known = bool(job.model and job.model.titan) and job.name not in _WITHOUT_RECIPE
+    return known and not job.parallelism.in_part
 
 
 def _flags(job: Job, sections: Mapping[str, Mapping[str, Any]]) -> str:
@@ -176,6 +179,11 @@ def _unsaid(job: Job) -> list[str]:
     if not (job.model and job.model.titan):
         unsaid.append(
             f"The model: torchtitan has no {job.name[:60]!r}; set model.name and model.flavor."
+        )
+    elif job.parallelism.in_part:
+        unsaid.append(
+            "Recomputation of some layers: torchtitan from 0.3 recomputes all or none, so the file "
+            "is for 0.1 and 0.2 alone."
         )
     elif not _has_recipe(job):
         unsaid.append(f"torchtitan from 0.3: it has no configuration of {job.name} to start from.")

@@ -61,6 +61,8 @@ CASES = [
                           micro_batches=2)),
     ("gpt2", Parallelism(replicas=2, shards=2, zero=2, recompute="selective", micro_batches=2)),
     ("llama", Parallelism(shards=4, zero=3, recompute="full", micro_batches=2)),
+    ("llama", Parallelism(shards=4, zero=3, recompute="full", recompute_layers=1)),
+    ("qwen3", Parallelism(shards=4, zero=2, recompute="full", recompute_every=2)),
     ("llama", Parallelism(replicas=4, micro_batches=2)),
     ("llama", Parallelism(replicas=2, tensor=2, recompute="selective")),
     ("llama", Parallelism(tensor=4, sequence=True, micro_batches=4)),
@@ -190,9 +192,7 @@ def test_a_step_equals_that_of_one_device(
         assert (split > 0) == (parallelism.tensor > 1 or parallelism.shards > 1)
 
 
-@pytest.mark.parametrize(
-    "kernels", some(("eager", "compiled"), lambda kernels: kernels == "eager")
-)
+@pytest.mark.parametrize("kernels", some(("eager", "compiled"), lambda kernels: kernels == "eager"))
 def test_parameters_are_float32_where_16_bits_compute(
     kernels: str, tmp_path: Path, ranks: Any
 ) -> None:

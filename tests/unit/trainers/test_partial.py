@@ -1,0 +1,100 @@
+"""Recomputation of some blocks: the fewest that fit, priced in the form that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from msgspec import UNSET
+
+from harness.models.shortened import shortened
+from harness.trainer_plans import plan_of
+from shardwise.advise import Options
+from shardwise.cost.options import quiet
+from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.graph import Graph
+from shardwise.hardware import load_hardware
+from shardwise.search.search import Draft, Subject, mesh_of
+from shardwise.trainers.changes import change_text
+from shardwise.trainers.formats import write_for
+from shardwise.trainers.partial import Layers, Parts, parts_of
+from shardwise.trainers.plan import plan_for
+from shardwise.trainers.price import price_configuration
+from shardwise.trainers.read import configuration_of
+from shardwise.trainers.spaces import SPACES
+from shardwise.trainers.stated import with_stated
+
+MACHINE = load_hardware("dgx-h100")
+LAYERS = 6
+OPTIONS = Options(micro_batches=(1,), time_limit_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def model() -> Graph:
+    return shortened("gpt2", LAYERS)
+
+
+def parts(model: Graph, stated: Mapping[str, str]) -> Parts:
+    """The strategies of the problem that a trainer's plan searches, its step as stated."""
+    options = with_stated(OPTIONS, stated, ())
+    draft = Draft.of(Subject.of(model), MACHINE, mesh_of(MACHINE, 2), options, quiet, 1)
+    search = draft.joined(quiet)
+    return Parts(search.own_replayer, search.limit_bytes, quiet)
+
+
+def zero_of(trainer: str) -> int:
+    return 1 if trainer == "megatron" else 3
+
+
+@pytest.mark.parametrize(
+    ("layers", "told"),
+    [("all", []), ("first", [1, 2, 3, 4, 5]), ("every", [1, 2, 3])],
+)
+def test_parts_are_ordered_by_the_blocks_that_run_again(layers: Layers, told: list[int]) -> None:
+    full = Parallelism(recompute="full")
+    found = parts_of(full, layers, LAYERS)
+    assert [len(range(LAYERS)[one.recomputed_blocks]) for one in found] == told
+
+
+@pytest.mark.parametrize("trainer", [name for name in SPACES if SPACES[name].layers != "all"])
+def test_a_plan_recomputes_no_more_than_it_needs(model: Graph, trainer: str) -> None:
+    layers = SPACES[trainer].layers
+    full = Parallelism(shards=2, zero=zero_of(trainer), recompute="full")
+    known = parts(model, SPACES[trainer].implies)
+    steps = [known.of(one) for one in parts_of(full, layers, LAYERS)]
+    peaks = [one.step.peak_bytes for one in steps if one is not None]
+    times = [one.step.time_s for one in steps if one is not None]
+    assert peaks == sorted(peaks, reverse=True) and times == sorted(times)
+    options = replace(OPTIONS, memory_limit_bytes=round(peaks[1] + 1), zero=(zero_of(trainer),))
+    plan = plan_for(model, MACHINE, 2, trainer, options=options)
+    assert plan.trainer is not UNSET
+    assert plan.trainer.parallelism == parts_of(full, layers, LAYERS)[1]
+    assert plan.predicted.peak_bytes == pytest.approx(peaks[1])
+    assert plan.predicted.replayed_time_s == pytest.approx(times[1])
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "torchtitan"])
+def test_the_file_is_read_and_priced_alike(model: Graph, trainer: str) -> None:
+    full = Parallelism(shards=2, zero=zero_of(trainer), recompute="full")
+    given = parts_of(full, SPACES[trainer].layers, LAYERS)[1]
+    samples = (model.batch_size or 0) // 2
+    text = write_for(plan_of(given, samples=samples, sequence_length=1024), trainer).text
+    read = configuration_of(text, 2, "file")
+    assert read.parallelism == given
+    priced = price_configuration(model, MACHINE, 2, read, OPTIONS, file="file")
+    known = parts(model, read.stated).of(given)
+    assert known is not None
+    assert priced.plan.predicted.replayed_time_s == pytest.approx(known.step.time_s)
+    texts = [one.text for one in priced.alternatives]
+    assert any(text.startswith("no recomputation instead of partial (") for text in texts)
+
+
+def test_words_of_parts() -> None:
+    full = Parallelism(shards=2, zero=3, recompute="full")
+    first, third = (
+        Parallelism(shards=2, zero=3, recompute="full", recompute_layers=5),
+        Parallelism(shards=2, zero=3, recompute="full", recompute_every=3),
+    )
+    assert text_of(first) == "dp_shard 2, partial (5 layers) recomputation"
+    assert change_text(full, third) == "partial (1 layer in 3) recomputation instead of full"
