@@ -21,7 +21,6 @@ from shardwise.errors import BadInput
 from shardwise.pipeline.schedules import SCHEDULES
 from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.models import MODELS, Model
-from shardwise.trainers.partial import Layers
 
 FIELD = "trainer.parallelism"
 
@@ -56,7 +55,7 @@ class Limits:
     tensor: bool = True
     sequence: Collection[bool] = (False, True)
     recompute: Collection[Recomputed] = ("none", "full")
-    layers: Collection[Layers] = ()
+    layers: Collection[str] = ()
     schedules: Collection[str] = ()
 
 
