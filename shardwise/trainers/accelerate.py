@@ -117,6 +117,10 @@ def _unsaid(job: Job) -> list[str]:
             "Which layers are split: Accelerate takes the tensor parallel plan of the model in "
             "transformers."
         )
+    if job.wide_gradients:
+        unsaid.append(
+            f"Gradients: Accelerate reduces them in {job.dtype} under FSDP, the plan in float32."
+        )
     if job.kernels == "fused":
         unsaid.append("Kernels: the plan counts on fused ones, which the script chooses.")
     return unsaid

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from shardwise.cost.step_settings import FLOAT32
+from shardwise.cost.step_settings import EIGHT_BITS, FLOAT32
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.model_facts import ModelFacts, facts_text
 from shardwise.documents.parallelism import (
@@ -65,9 +65,10 @@ class Job:
 
     With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
-    `precision` is bf16, fp16 or fp32.
-    `wide_gradients` of parameters in 16 bits add up and are reduced in float32. `facts` are
-    those of the model, as far as they are known; `model` is the preset of the graph's name.
+    `precision` is bf16, fp16 or fp32. `wide_gradients` of parameters in 16 bits add up and are
+    reduced in float32. `state` and `update` are those of the optimizer
+    (`cost/step_settings.py`). `facts` are those of the model, as far as they are known; `model` is
+    the preset of the graph's name.
     """
 
     name: str
@@ -85,6 +86,8 @@ class Job:
     schedule: str = ""
     stages_per_rank: int = 1
     wide_gradients: bool = False
+    state: str = FLOAT32
+    update: str = "foreach"
     facts: ModelFacts | None = None
     unsaid: list[str] = field(default_factory=list)
 
@@ -180,12 +183,17 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         schedule=plan.schedule if isinstance(plan, Pipeline) else "",
         stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
         wide_gradients=planned.gradients == FLOAT32,
+        state=_execution(plan, "state", FLOAT32),
+        update=_execution(plan, "update", "foreach"),
         facts=_facts(planned, plan.graph_name),
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
     if plan.precision == "captured" and planned.dtype not in _PRECISIONS:
         job.unsaid.append(GUESSED_PRECISION)
+    if job.state != FLOAT32:
+        kept = "8 bits" if job.state == EIGHT_BITS else "the parameters' dtype"
+        job.unsaid.append(f"The optimizer's state: the plan keeps moments in {kept}.")
     if planned.sequence_length is None:
         job.unsaid.append(_NO_LENGTH)
     return job
@@ -227,6 +235,13 @@ def _precision(plan: Plan | Pipeline) -> str:
     if plan.precision != "captured" or plan.trainer is UNSET:
         return plan.precision if plan.precision in _DTYPES else "bf16"
     return _PRECISIONS.get(plan.trainer.dtype or "", "bf16")
+
+
+def _execution(plan: Plan | Pipeline, name: str, usual: str) -> str:
+    """Returns how a plan's step runs; pipelines do not say."""
+    if isinstance(plan, Pipeline) or plan.execution is UNSET:
+        return usual
+    return str(getattr(plan.execution, name))
 
 
 def _facts(planned: PlannedTrainer, name: str) -> ModelFacts | None:

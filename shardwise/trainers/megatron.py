@@ -140,6 +140,6 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             f"ZeRO stage {job.parallelism.zero} is Megatron-FSDP, not Megatron's usual optimizer."
         )
-    if job.kernels == "eager":
-        unsaid.append("Kernels: the plan counts on eager ones; Megatron fuses some by default.")
+    if job.kernels != "fused":
+        unsaid.append(f"Kernels: the plan counts on {job.kernels} ones; Megatron has fused ones.")
     return unsaid

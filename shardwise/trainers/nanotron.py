@@ -226,6 +226,6 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append("The base of the rotation: the graph does not show it; set rope_theta.")
     if job.optimizer == "momentum":
         unsaid.append("The optimizer: nanotron's SGD has no momentum, the plan counts it.")
-    if job.kernels == "compiled":
-        unsaid.append("Kernels: the plan counts on compiled ones, which nanotron does not make.")
+    if job.kernels != "eager":
+        unsaid.append(f"Kernels: the plan counts on {job.kernels} ones; nanotron chooses its own.")
     return unsaid

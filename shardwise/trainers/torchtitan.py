@@ -89,7 +89,7 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
     if p.recompute != "selective" and not p.in_part:
         del sections["activation_checkpoint"]["selective_ac_option"]
     if job.optimizer == "adam":
-        sections["optimizer"] = {"name": "AdamW"}
+        sections["optimizer"] = {"name": "AdamW", "implementation": job.update}
     return sections
 
 
@@ -153,6 +153,8 @@ def _flags(job: Job, sections: Mapping[str, Mapping[str, Any]]) -> str:
                 flags.append(f"--{section}.{'' if value else 'no-'}{key}")
             else:
                 flags.append(f"--{section}.{key} {value}")
+    if job.optimizer == "adam":
+        flags.append(f"--optimizer.implementation {job.update}")
     flags.append(f"activation-checkpoint:{job.parallelism.recompute}")
     return " ".join(flags)
 
@@ -196,6 +198,8 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(f"The optimizer: torchtitan has Adam and AdamW, the plan {job.optimizer}.")
     if job.precision == "fp16":
         unsaid.append("The precision: torchtitan trains in bfloat16 or float32, not fp16.")
+    if job.precision != "fp32" and not job.wide_gradients:
+        unsaid.append(f"Gradients: torchtitan reduces them in float32, the plan in {job.dtype}.")
     if job.kernels == "fused":
         unsaid.append("Fused kernels: torchtitan fuses light operators by torch.compile alone.")
     if job.parallelism.recompute == "selective":
