@@ -8,11 +8,12 @@
     accelerate  0 to 3   of ZeRO-2 and 3   -                                   none, full
     nanotron    0, 1     no                either                              none, full
 
-Micro-batches are any number in all of them (gradient accumulation). ZeRO-2 of `fully_shard` is
-`reshard_after_forward=False`: parameters stay whole from forward to backward. Not told apart is
-what a trainer recomputes in selective recomputation: ours are all groups of a block without a
-product by weights (`peers/practitioners.py`), torchtitan's policy saves every second product,
-Megatron's default is the core of attention alone.
+Full recomputation may be of some layers alone: of the first k in Megatron and FSDP2, of one in k in
+torchtitan until 0.2 (`partial.py`). Micro-batches are any number in all of them (gradient
+accumulation). ZeRO-2 of `fully_shard` is `reshard_after_forward=False`: parameters stay whole from
+forward to backward. Not told apart is what a trainer recomputes in selective recomputation: ours
+are all groups of a block without a product by weights (`peers/practitioners.py`), torchtitan's
+policy saves every second product, Megatron's default is the core of attention alone.
 
 Context and expert parallelism are in no space here; pipelines are beside it (`pipelines.py`).
 """

@@ -34,6 +34,7 @@ ELSEWHERE = {
     "deepspeed/runtime/config_utils.py",
     "megatron/core/transformer/moe/README.md",
     "megatron/training/arguments.py",
+    "torchtitan/config/configs.py",
     "torchtitan/config/job_config.py",
     "torchtitan/config_manager.py",
     "benchmarks/llama3_h100_202412_torchtitan.md",
