@@ -74,8 +74,10 @@ def _method_of(parallelism: Parallelism) -> str:
 class Practices:
     """The strategies of one problem."""
 
-    def __init__(self, problem: SearchProblem, progress: Progress) -> None:
+    def __init__(self, problem: SearchProblem, progress: Progress, stages: int = 1) -> None:
+        """`stages` have equal numbers of blocks; which of them run again is alike in all."""
         self._problem = problem
+        self._stages = stages
         self._options = problem.context.options
         self._progress = progress
         sizes, node = problem.context.mesh.sizes, _axes_in_a_node(problem)
@@ -96,8 +98,8 @@ class Practices:
 
     @property
     def blocks(self) -> int:
-        """Returns the number of blocks, of which some may run again and others not."""
-        return max(self._block_of, default=-1) + 1
+        """Returns the number of blocks of a stage, of which some may run again and others not."""
+        return (max(self._block_of, default=-1) + 1) // self._stages
 
     def marked(self, allowed: Allowed, partial: Collection[Parallelism] = ()) -> Iterator[Named]:
         """Yields the allowed strategies: every factorisation, stage, extent of shards and
@@ -142,7 +144,7 @@ class Practices:
         if not parallelism.in_part:
             return mask
         chosen = np.arange(self.blocks)[parallelism.recomputed_blocks]
-        return mask & np.isin(self._block_of, chosen)
+        return mask & np.isin(np.array(self._block_of) % self.blocks, chosen)
 
     def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, bool]]:
         """Yields the strategies of a factorisation, with recomputation and whether shards are

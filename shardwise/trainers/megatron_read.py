@@ -133,7 +133,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     samples = flags.number("micro-batch-size", 1)
     batch = flags.number("global-batch-size", samples * data)
     notes: list[str] = []
-    recompute, layers_again = _recomputed(flags, stages, notes)
+    recompute, layers_again = _recomputed(flags, notes)
     stated = _stated(flags, notes)
     flags.ignore("micro-batch-size", "num-query-groups", "ffn-hidden-size")
     parallelism = Parallelism(
@@ -248,9 +248,7 @@ def _zero(flags: MegatronFlags) -> int:
     return 1 if distributed else 0
 
 
-def _recomputed(
-    flags: MegatronFlags, stages: int, notes: list[str]
-) -> tuple[Recomputed, int | UnsetType]:
+def _recomputed(flags: MegatronFlags, notes: list[str]) -> tuple[Recomputed, int | UnsetType]:
     """Returns what runs again, and of how many layers where the flags say so and it is priced."""
     granularity = flags.word("recompute-granularity", "", ("", "full", "selective"))
     method = flags.word("recompute-method", "uniform")
@@ -258,12 +256,12 @@ def _recomputed(
     modules = flags.values("recompute-modules") or ["core_attn"]
     old = [flags.path(flag) for flag in _OLD_FULL if flag in flags]
     if granularity == "full":
-        if method == "block" and stages == 1:
+        if method == "block":
             return "full", layers
-        if method == "block" or layers != 1:
+        if layers != 1:
             notes.append(
-                f"{flags.path('recompute-method')} {method[:20]} in {layers} layers: read as "
-                "the recomputation of every layer by itself"
+                f"{flags.path('recompute-method')} {method[:20]} in {layers} layers: read as the "
+                "recomputation of every layer by itself"
             )
         return "full", UNSET
     selective = "recompute-activations" in flags

@@ -9,59 +9,27 @@ trainer's form, `Layers`: a mask over the choices of full recomputation (`peers/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from shardwise.cost.options import Progress, go_on
 from shardwise.documents.parallelism import Parallelism
-from shardwise.peers.methods import STAGE
-from shardwise.peers.practices import Practices
-from shardwise.peers.practitioners import Practised, practitioners, replayed
-from shardwise.replay.replay import Replayer
 
 Layers = Literal["all", "first", "every"]
 """Which blocks a trainer recomputes if not all: none but all, the first ones, every n-th."""
 
+Strategy = TypeVar("Strategy")
+"""What was replayed: a strategy of a problem, or a pipeline."""
 
-class Parts:
-    """The strategies of one problem in which some blocks run again."""
 
-    def __init__(self, replayer: Replayer, limit_bytes: float, progress: Progress) -> None:
-        self._replayer = replayer
-        self._limit_bytes = limit_bytes
-        self._progress = progress
-        self._practices = Practices(replayer.problem, progress)
+class Tried(NamedTuple):
+    """A strategy as it was replayed."""
 
-    def of(self, partial: Parallelism) -> Practised | None:
-        """Returns a strategy replayed, with its smallest copies where the fastest do not fit; None
-        where the problem does not have it."""
-        go_on(self._progress, STAGE, 0.0)
-        practices = practitioners(
-            self._replayer.problem,
-            self._progress,
-            allowed=lambda one: False,
-            partial=(partial,),
-            practices=self._practices,
-        )
-        known = replayed(self._replayer, practices, self._limit_bytes)
-        return min(known, key=lambda one: one.rank(self._limit_bytes), default=None)
-
-    def fewest(self, full: Parallelism, layers: Layers) -> Practised | None:
-        """Returns the strategy that recomputes the fewest blocks and fits, None where only all of
-        them or none that is known do."""
-        choices = parts_of(full, layers, self._practices.blocks)
-        low, high, best = 0, len(choices), None
-        while low < high:
-            middle = (low + high) // 2
-            one = self.of(choices[middle])
-            if one is not None and one.step.peak_bytes <= self._limit_bytes:
-                high, best = middle, one
-            else:
-                low = middle + 1
-        return best
+    parallelism: Parallelism
+    time_s: float
+    fits: bool
 
 
 def parts_of(full: Parallelism, layers: Layers, blocks: int) -> Sequence[Parallelism]:
@@ -75,32 +43,41 @@ def parts_of(full: Parallelism, layers: Layers, blocks: int) -> Sequence[Paralle
     return []
 
 
+def fewest(
+    parts: Sequence[Parallelism],
+    replayed: Callable[[Parallelism], Strategy | None],
+    tried: Callable[[Strategy], Tried],
+) -> Strategy | None:
+    """Returns the first of the parts that fits, by bisection; None where none is found."""
+    low, high, best = 0, len(parts), None
+    while low < high:
+        middle = (low + high) // 2
+        one = replayed(parts[middle])
+        if one is not None and tried(one).fits:
+            high, best = middle, one
+        else:
+            low = middle + 1
+    return best
+
+
 def with_parts(
-    known: Collection[Practised],
-    replayers: Iterable[Replayer],
-    limit_bytes: float,
-    layers: Layers,
-    progress: Progress,
-) -> list[Practised]:
-    """Returns the strategies with part of the blocks recomputed that are faster than all that are
-    known to fit."""
-    if layers == "all":
-        return []
-    of_problem = {id(one.problem): Parts(one, limit_bytes, progress) for one in replayers}
-    steps = {one.practice.parallelism: one for one in known}
-    fits = [one.step.time_s for one in known if one.step.peak_bytes <= limit_bytes]
-    fastest_s = min(fits, default=inf)
-    found: list[Practised] = []
-    for none in sorted(known, key=lambda one: one.step.time_s):
-        own = none.practice.parallelism
-        full = steps.get(replace(own, recompute="full"))
-        if own.recompute != "none" or none.step.peak_bytes <= limit_bytes or full is None:
+    known: Collection[Strategy],
+    tried: Callable[[Strategy], Tried],
+    refined: Callable[[Strategy], Strategy | None],
+    fastest_s: float = inf,
+) -> Iterator[Strategy]:
+    """Yields the strategies with part of the blocks recomputed that are faster than all that are
+    known to fit, and than `fastest_s`. `refined` returns the part of a strategy that recomputes
+    all which is enough."""
+    of = {tried(one).parallelism: one for one in known}
+    fastest_s = min([fastest_s, *(one.time_s for one in map(tried, known) if one.fits)])
+    for none in sorted(map(tried, known), key=lambda one: one.time_s):
+        full = of.get(replace(none.parallelism, recompute="full"))
+        if none.parallelism.recompute != "none" or none.fits or full is None:
             continue
-        if none.step.time_s >= fastest_s:
+        if none.time_s >= fastest_s:
             break
-        if full.step.peak_bytes <= limit_bytes:
-            one = of_problem[id(full.problem)].fewest(full.practice.parallelism, layers)
-            if one is not None:
-                found.append(one)
-                fastest_s = min(fastest_s, one.step.time_s)
-    return found
+        part = refined(full) if tried(full).fits else None
+        if part is not None:
+            fastest_s = min(fastest_s, tried(part).time_s)
+            yield part

@@ -13,18 +13,20 @@ from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.documents import Pipeline
-from shardwise.documents.parallelism import PlannedTrainer
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
+from shardwise.peers.practices import Practices
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.searched import LOOPED, Searched
-from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.search.search import Infeasible
 from shardwise.trainers.facts import facts_of
+from shardwise.trainers.partial import Tried, fewest, parts_of, with_parts
 from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.spaces import space_of
@@ -80,9 +82,14 @@ def pipeline_for(
             if not named & {schedule, str(Searched(schedule, cut.stages_per_rank))}:
                 continue
             cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
-            for one in piped_practices(cut, schedule, space.allows, progress, cutoff_s):
-                if best is None or one.pipeline.rank < best.pipeline.rank:
-                    best = one
+            known = list(piped_practices(cut, schedule, space.allows, progress, cutoff_s))
+            if space.layers == "first":
+                known += _with_parts(known, cut, schedule, progress, cutoff_s)
+            best = min(
+                known if best is None else [best, *known],
+                key=lambda one: one.pipeline.rank,
+                default=None,
+            )
     if best is None or not best.pipeline.fits:
         raise Infeasible(_reason(trainer, asked, devices, best))
     step = step_of(graph)
@@ -100,6 +107,30 @@ def pipeline_for(
             facts_of(graph) or UNSET,
         ),
     )
+
+
+def _with_parts(
+    known: Sequence[PipedPractice],
+    cut: UniformStages,
+    schedule: str,
+    progress: Progress,
+    fastest_s: float,
+) -> list[PipedPractice]:
+    """Returns the pipelines with the first blocks of each stage recomputed that are faster than all
+    that are known to fit."""
+    layers = Practices(cut.search.problem, progress, len(cut.bounds) - 1).blocks
+
+    def tried(one: PipedPractice) -> Tried:
+        return Tried(one.practice.parallelism, one.pipeline.step_s, one.pipeline.fits)
+
+    def replayed(part: Parallelism) -> PipedPractice | None:
+        found = piped_practices(cut, schedule, lambda one: False, progress, partial=(part,))
+        return min(found, key=lambda one: one.pipeline.rank, default=None)
+
+    def refined(full: PipedPractice) -> PipedPractice | None:
+        return fewest(parts_of(full.practice.parallelism, "first", layers), replayed, tried)
+
+    return list(with_parts(known, tried, refined, fastest_s))
 
 
 def _named(trainer: str, schedules: Sequence[str]) -> frozenset[str]:

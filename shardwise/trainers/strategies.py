@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.cost.options import Progress
+from shardwise.cost.options import Progress, go_on
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import InternalError
-from shardwise.peers.practices import Allowed
+from shardwise.peers.methods import STAGE
+from shardwise.peers.practices import Allowed, Practices
 from shardwise.peers.practitioners import Practised, practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen
 from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Search
 from shardwise.search.solution import Solution
-from shardwise.trainers.partial import Layers, with_parts
+from shardwise.trainers.partial import Layers, Tried, fewest, parts_of, with_parts
 from shardwise.trainers.spaces import EVERY_RECOMPUTATION
 
 
@@ -33,6 +34,41 @@ class Replayable:
 
     search: Search
     replayer: Replayer
+
+
+class Parts:
+    """The strategies of one problem in which some blocks run again."""
+
+    def __init__(self, replayable: Replayable, progress: Progress) -> None:
+        self._replayer = replayable.replayer
+        self._limit_bytes = replayable.search.limit_bytes
+        self._progress = progress
+        self._practices = Practices(replayable.replayer.problem, progress)
+
+    def tried(self, one: Practised) -> Tried:
+        """Returns whether a strategy fits, and its time."""
+        fits = one.step.peak_bytes <= self._limit_bytes
+        return Tried(one.practice.parallelism, one.step.time_s, fits)
+
+    def of(self, partial: Parallelism) -> Practised | None:
+        """Returns a strategy replayed, with its smallest copies where the fastest do not fit; None
+        where the problem does not have it."""
+        go_on(self._progress, STAGE, 0.0)
+        practices = practitioners(
+            self._replayer.problem,
+            self._progress,
+            allowed=lambda one: False,
+            partial=(partial,),
+            practices=self._practices,
+        )
+        known = replayed(self._replayer, practices, self._limit_bytes)
+        return min(known, key=lambda one: one.rank(self._limit_bytes), default=None)
+
+    def fewest(self, full: Practised, layers: Layers) -> Practised | None:
+        """Returns the strategy that recomputes the fewest blocks and fits; None where only all of
+        them do."""
+        parts = parts_of(full.practice.parallelism, layers, self._practices.blocks)
+        return fewest(parts, self.of, self.tried)
 
 
 def strategies(
@@ -56,11 +92,13 @@ def strategies(
             key = practised.practice.parallelism
             if key not in best or practised.rank(limit) < best[key].rank(limit):
                 best[key] = practised
-    if replayables:
-        limit = replayables[0].search.limit_bytes
-        replayers = [one.replayer for one in replayables]
-        for practised in with_parts(best.values(), replayers, limit, layers, progress):
-            best[practised.practice.parallelism] = practised
+    parts = {id(one.replayer.problem): Parts(one, progress) for one in replayables}
+    for practised in with_parts(
+        list(best.values()),
+        lambda one: parts[id(one.problem)].tried(one),
+        lambda full: parts[id(full.problem)].fewest(full, layers),
+    ):
+        best[practised.practice.parallelism] = practised
     return best
 
 

@@ -18,12 +18,13 @@ from shardwise.hardware import load_hardware
 from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.trainers.changes import change_text
 from shardwise.trainers.formats import write_for
-from shardwise.trainers.partial import Layers, Parts, parts_of
+from shardwise.trainers.partial import Layers, parts_of
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of
 from shardwise.trainers.spaces import SPACES
 from shardwise.trainers.stated import with_stated
+from shardwise.trainers.strategies import Parts, Replayable
 
 MACHINE = load_hardware("dgx-h100")
 LAYERS = 6
@@ -40,7 +41,7 @@ def parts(model: Graph, stated: Mapping[str, str]) -> Parts:
     options = with_stated(OPTIONS, stated, ())
     draft = Draft.of(Subject.of(model), MACHINE, mesh_of(MACHINE, 2), options, quiet, 1)
     search = draft.joined(quiet)
-    return Parts(search.own_replayer, search.limit_bytes, quiet)
+    return Parts(Replayable(search, search.own_replayer), quiet)
 
 
 def zero_of(trainer: str) -> int:
