@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,8 +33,8 @@ class Parallelism(msgspec.Struct, frozen=True):
     zero: int = 0
     recompute: Recomputed = "none"
     micro_batches: int = 1
-    recompute_layers: int | UnsetType = UNSET
-    recompute_every: int | UnsetType = UNSET
+    recompute_layers: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
+    recompute_every: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
 
     @property
     def recomputed_blocks(self) -> slice:

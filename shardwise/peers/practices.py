@@ -141,7 +141,7 @@ class Practices:
     def _again(self, parallelism: Parallelism, recompute: str) -> NDArray[np.bool_]:
         """Returns which groups run forward again: a mask over those of all blocks."""
         mask = self._recomputing[recompute]
-        if not parallelism.in_part:
+        if not (parallelism.in_part and self.blocks):
             return mask
         chosen = np.arange(self.blocks)[parallelism.recomputed_blocks]
         return mask & np.isin(np.array(self._block_of) % self.blocks, chosen)

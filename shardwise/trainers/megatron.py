@@ -7,7 +7,7 @@ from msgspec import UNSET
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.job import Job, Limits, Written, job_of
-from shardwise.trainers.megatron_model import model_flags, model_unsaid
+from shardwise.trainers.megatron_model import PADDING, divisor, model_flags, model_unsaid
 
 NAME = "megatron"
 FILENAME = "megatron.sh"
@@ -114,6 +114,8 @@ def _faster(job: Job) -> str:
     ]
     if job.parallelism.sequence:
         flags.insert(0, "--tp-comm-overlap")
+    if job.facts is not None and divisor(job.facts.vocabulary, job.parallelism.tensor) < PADDING:
+        flags.append(f"--make-vocab-size-divisible-by {PADDING} (it pads the vocabulary)")
     lines = "".join(f"#   {line}\n" for line in flags)
     return f"# NVIDIA's own performance flags, further arguments of this script:\n{lines}\n"
 

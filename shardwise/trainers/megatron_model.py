@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from shardwise.documents.model_facts import ModelFacts
 from shardwise.trainers.job import Job
 
-_PADDING = 128
+PADDING = 128
 """Megatron pads the vocabulary to a multiple of this for each device of a tensor group."""
 
 
@@ -69,7 +69,7 @@ def _sizes(facts: ModelFacts, job: Job) -> list[str]:
             lines.append(f"--kv-channels {facts.head_size}")
     lines.append(f"--vocab-size {facts.vocabulary}")
     multiple = divisor(facts.vocabulary, job.parallelism.tensor)
-    if multiple != _PADDING:
+    if multiple != PADDING:
         lines.append(f"--make-vocab-size-divisible-by {multiple}")
     if not facts.tied:
         lines.append("--untie-embeddings-and-output-weights")
@@ -122,8 +122,10 @@ def _activation(facts: ModelFacts) -> str | None:
 
 def divisor(vocabulary: int, tensor: int) -> int:
     """Returns the multiple with which Megatron pads the least: its own where nothing is padded."""
-    fitting = [n for n in (128, 64, 32, 16, 8, 4, 2) if vocabulary % (n * tensor) == 0]
-    return fitting[0] if fitting else 1
+    multiple = PADDING
+    while multiple > 1 and vocabulary % (multiple * tensor):
+        multiple //= 2
+    return multiple
 
 
 def _padded(vocabulary: int, tensor: int) -> int:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
+from harness.graph_builder import mlp
 from harness.models.shortened import shortened
 from harness.trainer_plans import plan_of
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
 from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.search.search import Draft, Subject, mesh_of
@@ -20,7 +24,7 @@ from shardwise.trainers.changes import change_text
 from shardwise.trainers.formats import write_for
 from shardwise.trainers.partial import Layers, parts_of
 from shardwise.trainers.plan import plan_for
-from shardwise.trainers.price import price_configuration
+from shardwise.trainers.price import price, price_configuration
 from shardwise.trainers.read import configuration_of
 from shardwise.trainers.spaces import SPACES
 from shardwise.trainers.stated import with_stated
@@ -99,3 +103,29 @@ def test_words_of_parts() -> None:
     )
     assert text_of(first) == "dp_shard 2, partial (5 layers) recomputation"
     assert change_text(full, third) == "partial (1 layer in 3) recomputation instead of full"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"recompute": "full", "recompute_layers": 0},
+        {"recompute": "full", "recompute_every": -2},
+        {"recompute": "full", "recompute_layers": 2, "recompute_every": 2},
+        {"recompute": "selective", "recompute_layers": 2},
+    ],
+)
+def test_parts_that_are_none_are_refused(model: Graph, members: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as raised:
+        price(model, MACHINE, 2, Parallelism(shards=2, zero=3, **members), OPTIONS)
+    assert str(raised.value.field).startswith("parallelism")
+    document = msgspec.json.encode({"shards": 2, **members})
+    if min(value for value in members.values() if isinstance(value, int)) < 1:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(document, type=Parallelism)
+
+
+def test_a_model_without_blocks_recomputes_all_of_it() -> None:
+    whole = Parallelism(shards=2, zero=3, recompute="full")
+    some = Parallelism(shards=2, zero=3, recompute="full", recompute_layers=2)
+    prices = [price(mlp(64, 64, 2), MACHINE, 2, one, OPTIONS).plan for one in (whole, some)]
+    assert prices[0].predicted.peak_bytes == prices[1].predicted.peak_bytes
