@@ -121,14 +121,17 @@ def _with_parts(
     layers = Practices(cut.search.problem, progress, len(cut.bounds) - 1).blocks
 
     def tried(one: PipedPractice) -> Tried:
-        return Tried(one.practice.parallelism, one.pipeline.step_s, one.pipeline.fits)
+        pipeline = one.pipeline
+        over_bytes = pipeline.scaled_peak_bytes - pipeline.limit_bytes
+        return Tried(one.practice.parallelism, pipeline.step_s, over_bytes)
 
     def replayed(part: Parallelism) -> PipedPractice | None:
         found = piped_practices(cut, schedule, lambda one: False, progress, partial=(part,))
         return min(found, key=lambda one: one.pipeline.rank, default=None)
 
-    def refined(full: PipedPractice) -> PipedPractice | None:
-        return fewest(parts_of(full.practice.parallelism, "first", layers), replayed, tried)
+    def refined(none: PipedPractice, full: PipedPractice) -> PipedPractice | None:
+        parts = parts_of(full.practice.parallelism, "first", layers)
+        return fewest(parts, tried(none), tried(full), replayed, tried)
 
     return list(with_parts(known, tried, refined, fastest_s))
 

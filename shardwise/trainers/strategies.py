@@ -46,9 +46,9 @@ class Parts:
         self._practices = Practices(replayable.replayer.problem, progress)
 
     def tried(self, one: Practised) -> Tried:
-        """Returns whether a strategy fits, and its time."""
-        fits = one.step.peak_bytes <= self._limit_bytes
-        return Tried(one.practice.parallelism, one.step.time_s, fits)
+        """Returns how far a strategy is above the limit, and its time."""
+        over_bytes = one.step.peak_bytes - self._limit_bytes
+        return Tried(one.practice.parallelism, one.step.time_s, over_bytes)
 
     def of(self, partial: Parallelism) -> Practised | None:
         """Returns a strategy replayed, with its smallest copies where the fastest do not fit; None
@@ -64,11 +64,11 @@ class Parts:
         known = replayed(self._replayer, practices, self._limit_bytes)
         return min(known, key=lambda one: one.rank(self._limit_bytes), default=None)
 
-    def fewest(self, full: Practised, layers: Layers) -> Practised | None:
+    def fewest(self, none: Practised, full: Practised, layers: Layers) -> Practised | None:
         """Returns the strategy that recomputes the fewest blocks and fits; None where only all of
         them do."""
         parts = parts_of(full.practice.parallelism, layers, self._practices.blocks)
-        return fewest(parts, self.of, self.tried)
+        return fewest(parts, self.tried(none), self.tried(full), self.of, self.tried)
 
 
 def strategies(
@@ -96,7 +96,7 @@ def strategies(
     for practised in with_parts(
         list(best.values()),
         lambda one: parts[id(one.problem)].tried(one),
-        lambda full: parts[id(full.problem)].fewest(full, layers),
+        lambda none, full: parts[id(full.problem)].fewest(none, full, layers),
     ):
         best[practised.practice.parallelism] = practised
     return best

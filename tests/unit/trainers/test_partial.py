@@ -22,7 +22,7 @@ from shardwise.hardware import load_hardware
 from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.trainers.changes import change_text
 from shardwise.trainers.formats import write_for
-from shardwise.trainers.partial import Layers, parts_of
+from shardwise.trainers.partial import Layers, Tried, fewest, parts_of
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.price import price, price_configuration
 from shardwise.trainers.read import configuration_of
@@ -129,3 +129,28 @@ def test_a_model_without_blocks_recomputes_all_of_it() -> None:
     some = Parallelism(shards=2, zero=3, recompute="full", recompute_layers=2)
     prices = [price(mlp(64, 64, 2), MACHINE, 2, one, OPTIONS).plan for one in (whole, some)]
     assert prices[0].predicted.peak_bytes == prices[1].predicted.peak_bytes
+
+
+@pytest.mark.parametrize("bend", [0.0, 0.7, -0.7])
+@pytest.mark.parametrize("needed", [1, 2, 40, 79])
+def test_few_replays_find_the_fewest(bend: float, needed: int) -> None:
+    """A straight peak takes two replays, another no more than a bisection and three."""
+    full = Parallelism(recompute="full")
+    parts = parts_of(full, "first", 80)
+    replays: list[int] = []
+
+    def over(count: int) -> float:
+        def peak(one: int) -> float:
+            return 80.0 - one + bend * one * (80 - one) / 80
+
+        return peak(count) - peak(needed)
+
+    def tried(one: Parallelism) -> Tried:
+        count = len(range(80)[one.recomputed_blocks])
+        replays.append(count)
+        return Tried(one, 1.0, over(count))
+
+    ends = Tried(full, 1.0, over(0)), Tried(full, 1.0, over(80))
+    found = fewest(parts, *ends, lambda one: one, tried)
+    assert found is not None and found.recompute_layers == needed
+    assert len(replays) <= (2 if not bend else 10)
