@@ -37,7 +37,7 @@ class Replayable:
 
 
 class Parts:
-    """The strategies of one problem in which some blocks run again."""
+    """The strategies of one problem, those in which some blocks run again among them."""
 
     def __init__(self, replayable: Replayable, progress: Progress) -> None:
         self._replayer = replayable.replayer
@@ -50,18 +50,22 @@ class Parts:
         over_bytes = one.step.peak_bytes - self._limit_bytes
         return Tried(one.practice.parallelism, one.step.time_s, over_bytes)
 
+    def replayed(self, allowed: Allowed, partial: Collection[Parallelism] = ()) -> list[Practised]:
+        """Returns the allowed strategies and those in `partial`, replayed."""
+        practices = practitioners(
+            self._replayer.problem,
+            self._progress,
+            allowed=allowed,
+            partial=partial,
+            practices=self._practices,
+        )
+        return replayed(self._replayer, practices, self._limit_bytes)
+
     def of(self, partial: Parallelism) -> Practised | None:
         """Returns a strategy replayed, with its smallest copies where the fastest do not fit; None
         where the problem does not have it."""
         go_on(self._progress, STAGE, 0.0)
-        practices = practitioners(
-            self._replayer.problem,
-            self._progress,
-            allowed=lambda one: False,
-            partial=(partial,),
-            practices=self._practices,
-        )
-        known = replayed(self._replayer, practices, self._limit_bytes)
+        known = self.replayed(lambda one: False, (partial,))
         return min(known, key=lambda one: one.rank(self._limit_bytes), default=None)
 
     def fewest(self, none: Practised, full: Practised, layers: Layers) -> Practised | None:
@@ -85,14 +89,13 @@ def strategies(
     Raises as `practitioners` does.
     """
     best: dict[Parallelism, Practised] = {}
+    parts = {id(one.replayer.problem): Parts(one, progress) for one in replayables}
     for one in replayables:
         limit = one.search.limit_bytes
-        practices = practitioners(one.replayer.problem, progress, allowed=allowed, partial=partial)
-        for practised in replayed(one.replayer, practices, limit):
+        for practised in parts[id(one.replayer.problem)].replayed(allowed, partial):
             key = practised.practice.parallelism
             if key not in best or practised.rank(limit) < best[key].rank(limit):
                 best[key] = practised
-    parts = {id(one.replayer.problem): Parts(one, progress) for one in replayables}
     for practised in with_parts(
         list(best.values()),
         lambda one: parts[id(one.problem)].tried(one),
