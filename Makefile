@@ -41,9 +41,11 @@ demo: $(VENV)/.service $(if $(TORCH),$(VENV)/.torch)
 	$(BIN)/python examples/demo.py
 
 # The tasks of examples/tasks, each in an empty folder with an empty home: a line for each.
-# TASKS=01 04 runs those whose names contain one of these.
+# TASKS=01 04 runs those whose names contain one of these. All of them end with the trainers' own
+# parsers, which take what `shardwise export` writes.
 tasks: $(VENV)/.torch
 	$(BIN)/python -m tools.tasks $(TASKS)
+	$(if $(TASKS),,$(BIN)/python -m tools.own_parsers)
 
 # Programs of the system that tests need: installed where that may be done, else their tests are
 # skipped and named. Quick when all is there.

@@ -62,7 +62,9 @@ from shardwise.trainers.spaces import ANY
     stages_option,
     text="Numbers of pipeline stages, such as 1,4,8, or auto (docs/pipelines.md).",
 )
-@partial(schedules_option, text=f"{SCHEDULES} With --space those of the trainer.")
+@partial(
+    schedules_option, text=f"{SCHEDULES} With --space, unless it is given, all of the trainer."
+)
 @click.option("-o", "--output", help="Write the plan here.")
 @click.option("--plot", help="Write a picture of the step: .html, .svg or .png.")
 @other_search_options
@@ -127,7 +129,12 @@ def plan(
 
                 ask = _pipelines(
                     partial(pipeline_for, trainer=space, given=given_options(search)),
-                    {"stages": asked_stages.counts},
+                    {
+                        "stages": asked_stages.counts,
+                        "schedules": asked_stages.schedules
+                        if given_options(("schedules",))
+                        else None,
+                    },
                 )
         try:
             document = ask(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from shardwise.errors import BadInput
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, check_asked, stages_from
 from shardwise.trainers.spaces import ANY
 
@@ -50,9 +51,13 @@ class Stages:
 
     @classmethod
     def of(cls, stages: str, schedules: str = ",".join(DEFAULT_SCHEDULES)) -> Stages:
-        """Returns what the options say. Raises `BadInput` for text that is no number of stages."""
+        """Returns what the options say. Raises `BadInput` for text that is no number of stages, and
+        for schedules without stages."""
         named = [name.strip() for name in schedules.split(",")]
-        return cls(stages_from(stages, "--stages"), named)
+        asked = cls(stages_from(stages, "--stages"), named)
+        if not asked.piped and tuple(named) != DEFAULT_SCHEDULES:
+            raise BadInput("of no pipeline", field="--schedules", expected="them beside --stages")
+        return asked
 
     @property
     def piped(self) -> bool:

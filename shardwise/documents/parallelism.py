@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from shardwise.documents.model_facts import ModelFacts
 
 Recomputed = Literal["none", "selective", "full"]
 """What backward computes again: nothing, all of a block but its products by weights, all of it."""
@@ -18,6 +21,9 @@ class Parallelism(msgspec.Struct, frozen=True):
     shards have `replicas` copies (HSDP); without ZeRO `shards` is 1. `tensor` is the degree of
     tensor parallelism, innermost in the mesh; `sequence` says whether positions are split over
     the same devices between the products (sequence parallelism). `zero` is the stage, 0 to 3.
+
+    Full recomputation is of every block, unless `recompute_layers` says of how many, the first
+    ones, or `recompute_every` of each how many-th; never both.
     """
 
     replicas: int = 1
@@ -27,6 +33,20 @@ class Parallelism(msgspec.Struct, frozen=True):
     zero: int = 0
     recompute: Recomputed = "none"
     micro_batches: int = 1
+    recompute_layers: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
+    recompute_every: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
+
+    @property
+    def recomputed_blocks(self) -> slice:
+        """Returns which of the blocks run again, in their order."""
+        if self.recompute_every is not UNSET:
+            return slice(self.recompute_every - 1, None, self.recompute_every)
+        return slice(None if self.recompute_layers is UNSET else self.recompute_layers)
+
+    @property
+    def in_part(self) -> bool:
+        """Whether some of the blocks run again and others do not."""
+        return not (self.recompute_layers is UNSET and self.recompute_every is UNSET)
 
     @property
     def gpus(self) -> int:
@@ -46,7 +66,7 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     both are null where that search found nothing. `dtype` is that of the graph's parameters, null
     where it does not say. `implied` are the options of the step that the trainer sets by itself,
     such as `gradients float32`; `gradients` is the dtype that gradients add up in, `captured` for
-    that of the parameters.
+    that of the parameters. `model` is what the graph shows of a decoder.
     """
 
     name: str
@@ -57,16 +77,32 @@ class PlannedTrainer(msgspec.Struct, frozen=True):
     dtype: str | None = None
     implied: list[str] | UnsetType = UNSET
     gradients: str | UnsetType = UNSET
+    model: ModelFacts | UnsetType = UNSET
 
 
 def text_of(parallelism: Parallelism) -> str:
     """Returns text such as `dp_shard 8 × tp 8 with sequence parallelism, full recomputation`."""
     parts = [_degrees(parallelism)]
     if parallelism.recompute != "none":
-        parts.append(f"{parallelism.recompute} recomputation")
+        parts.append(f"{recomputation_text(parallelism)} recomputation")
     if parallelism.micro_batches > 1:
         parts.append(f"{parallelism.micro_batches} micro-batches")
     return ", ".join(parts)
+
+
+def recomputation_text(parallelism: Parallelism) -> str:
+    """Returns text such as `selective`, `partial (27 layers)` or `partial (1 layer in 3)`."""
+    if parallelism.recompute_every is not UNSET:
+        return f"partial (1 layer in {parallelism.recompute_every})"
+    if parallelism.recompute_layers is not UNSET:
+        layers = parallelism.recompute_layers
+        return f"partial ({layers} layer{'s' if layers > 1 else ''})"
+    return parallelism.recompute
+
+
+def whole(parallelism: Parallelism) -> Parallelism:
+    """Returns the same strategy with the recomputation of all blocks."""
+    return replace(parallelism, recompute_layers=UNSET, recompute_every=UNSET)
 
 
 def _degrees(parallelism: Parallelism) -> str:

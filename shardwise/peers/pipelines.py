@@ -23,7 +23,7 @@ that is searched: each stage replayed, the schedule simulated (`search/pipelines
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from math import inf
 from time import monotonic
@@ -37,7 +37,7 @@ from shardwise.errors import BadInput, SolverError
 from shardwise.peers.answer import Answer
 from shardwise.peers.evaluate import Breakdown, Piped, Point, Step
 from shardwise.peers.methods import STAGE
-from shardwise.peers.practices import Allowed
+from shardwise.peers.practices import Allowed, Practices
 from shardwise.peers.practitioners import Practice, practitioners
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.schedules import SCHEDULES, allows
@@ -135,14 +135,24 @@ def piped_practices(
     allowed: Allowed,
     progress: Progress,
     cutoff_s: float = inf,
+    partial: Collection[Parallelism] = (),
 ) -> Iterator[PipedPractice]:
-    """Yields the allowed strategies of the whole model in stages.
+    """Yields the allowed strategies of the whole model in stages, and those in `partial`, in which
+    some blocks of each stage run again.
 
     Those with the smallest copies are left out where the same with the fastest fits, and what by
     sums takes `HOPELESS` times as long as `cutoff_s`. Raises as `practitioners`.
     """
     fit: set[tuple[str, str]] = set()
-    for practice in practitioners(stages.search.problem, progress, allowed=allowed):
+    problem = stages.search.problem
+    practices = practitioners(
+        problem,
+        progress,
+        allowed=allowed,
+        partial=partial,
+        practices=Practices(problem, progress, len(stages.bounds) - 1),
+    )
+    for practice in practices:
         go_on(progress, STAGE, 0.0)
         if practice.lean and practice.key in fit:
             continue

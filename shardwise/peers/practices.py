@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, go_on
-from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.documents.parallelism import Parallelism, text_of, whole
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.megatron import Grid, MegatronSpace
 from shardwise.peers.methods import (
@@ -74,11 +75,14 @@ def _method_of(parallelism: Parallelism) -> str:
 class Practices:
     """The strategies of one problem."""
 
-    def __init__(self, problem: SearchProblem, progress: Progress) -> None:
+    def __init__(self, problem: SearchProblem, progress: Progress, stages: int = 1) -> None:
+        """`stages` have equal numbers of blocks; which of them run again is alike in all."""
         self._problem = problem
+        self._stages = stages
         self._options = problem.context.options
         self._progress = progress
         sizes, node = problem.context.mesh.sizes, _axes_in_a_node(problem)
+        self._known: dict[Grid, Choices | None] = {}
         self._rows = {id(cost): RowsBySplit(cost, sizes, node) for cost in problem.costs}
 
     def named(self, methods: Container[str]) -> Iterator[Named]:
@@ -93,38 +97,68 @@ class Practices:
                 if any(grid.tp) and self._has_samples_for(grid.shares):
                     yield from self._megatron(space, grid)
 
-    def marked(self, allowed: Allowed) -> Iterator[Named]:
+    @property
+    def blocks(self) -> int:
+        """Returns the number of blocks of a stage, of which some may run again and others not."""
+        return (max(self._block_of, default=-1) + 1) // self._stages
+
+    def marked(self, allowed: Allowed, partial: Collection[Parallelism] = ()) -> Iterator[Named]:
         """Yields the allowed strategies: every factorisation, stage, extent of shards and
-        recomputation; what tensor parallelism can split it does. Those are left out whose shards
-        the model cannot have (`unsharded.py`)."""
-        for named in self._marked(allowed):
+        recomputation; what tensor parallelism can split it does. Of these in which all blocks run
+        again also those that are named in `partial`, in which some do. Those are left out whose
+        shards the model cannot have (`unsharded.py`)."""
+        for named in self._marked(allowed, partial):
             if unsharded_text(self._problem, named.choices, named.parallelism.shards) is None:
                 yield named
 
     def refusal(self, given: Parallelism) -> str | None:
         """Returns why the model cannot have the shards of a strategy; None where it can."""
-        marked = self._marked(lambda one: one == given)
+        partial = () if whole(given) == given else (given,)
+        marked = self._marked(lambda one: one == given, partial)
         texts = (unsharded_text(self._problem, one.choices, given.shards) for one in marked)
         return next(filter(None, texts), None)
 
-    def _marked(self, allowed: Allowed) -> Iterator[Named]:
+    def _marked(self, allowed: Allowed, partial: Collection[Parallelism]) -> Iterator[Named]:
         space = MegatronSpace(self._problem)
         for grid in space.grids():
             go_on(self._progress, STAGE, 0.0)
-            wanted = [one for one in self._strategies(grid) if allowed(one[0])]
+            every = list(self._strategies(grid))
+            wanted = [one for one in every if allowed(one[0])]
+            wanted += [
+                (other, recompute, inside)
+                for one, recompute, inside in every
+                for other in partial
+                if whole(other) == one
+            ]
             if not (wanted and self._has_samples_for(grid.shares)):
                 continue
-            if any(grid.tp):
-                splits = self._least_sum(space, grid, divided=True)
-            else:
-                splits = data_parallel_rows(self._problem).choices
+            splits = self._splits(space, grid)
             if splits is not None:
                 for parallelism, recompute, inside in wanted:
                     method = _method_of(parallelism)
-                    rows = self._like(splits, parallelism.zero, inside, recompute)
+                    again = self._again(parallelism, recompute)
+                    rows = self._like(splits, parallelism.zero, inside, again)
                     yield Named(
                         method, text_of(replace(parallelism, micro_batches=1)), parallelism, rows
                     )
+
+    def _splits(self, space: MegatronSpace, grid: Grid) -> Choices | None:
+        """Returns what a factorisation splits, None where the model cannot follow it."""
+        if grid not in self._known:
+            self._known[grid] = (
+                self._least_sum(space, grid, divided=True)
+                if any(grid.tp)
+                else data_parallel_rows(self._problem).choices
+            )
+        return self._known[grid]
+
+    def _again(self, parallelism: Parallelism, recompute: str) -> NDArray[np.bool_]:
+        """Returns which groups run forward again: a mask over those of all blocks."""
+        mask = self._recomputing[recompute]
+        if not (parallelism.in_part and self.blocks):
+            return mask
+        chosen = np.arange(self.blocks)[parallelism.recomputed_blocks]
+        return mask & np.isin(np.array(self._block_of) % self.blocks, chosen)
 
     def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, bool]]:
         """Yields the strategies of a factorisation, with recomputation and whether shards are
@@ -220,13 +254,12 @@ class Practices:
         data = int(self._problem.context.mesh.sizes.prod()) if grid is None else grid.shares
         shards = 1 if not stage else self._inside(grid) if inside else data
         for recompute in self._recomputations:
-            rows = self._like(splits, stage, inside, recompute)
+            rows = self._like(splits, stage, inside, self._recomputing[recompute])
             words = "·".join(filter(None, (label, recompute)))
             yield Named(method, words, self._parallelism(grid, stage, shards, recompute), rows)
 
-    def _like(self, splits: Choices, stage: int, inside: bool, recompute: str) -> Choices:
+    def _like(self, splits: Choices, stage: int, inside: bool, again: NDArray[np.bool_]) -> Choices:
         """Returns the rows that split as `splits` do."""
-        again = self._recomputing[recompute]
         rows = [
             self._rows[id(cost)].like(int(splits[g]), stage, inside, bool(again[g]))
             for g, cost in enumerate(self._problem.costs)
@@ -238,12 +271,17 @@ class Practices:
         return RECOMPUTATIONS[self._options.recomputation]
 
     @cached_property
+    def _block_of(self) -> list[int]:
+        """Returns the block of each group by its place among the blocks, -1 outside of all."""
+        segments = self._problem.context.segments
+        counts = Counter(segments)
+        order = {one: place for place, one in enumerate(o for o in counts if counts[o] > 1)}
+        return [order.get(segment, -1) for segment in segments]
+
+    @cached_property
     def _recomputing(self) -> dict[str, NDArray[np.bool_]]:
         """Which groups run forward again under each recomputation."""
-        _, segment, count = np.unique(
-            self._problem.context.segments, return_inverse=True, return_counts=True
-        )
-        block = count[segment.reshape(-1)] > 1
+        block = np.array(self._block_of) >= 0
         if not block.any():
             block = np.ones_like(block)
         weights = np.array([self._has_weights(g) for g in range(len(block))], dtype=bool)

@@ -27,7 +27,7 @@ Edges take their fastest copies; where these do not fit, their smallest are trie
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,26 +134,30 @@ def practitioners(
     *,
     methods: Container[str] = METHODS,
     allowed: Allowed | None = None,
+    partial: Collection[Parallelism] = (),
+    practices: Practices | None = None,
 ) -> list[Practice]:
     """Returns the strategies of practitioners that the options of a problem allow.
 
-    With `allowed` these are all strategies of the whole model that it marks, whatever `methods`.
+    With `allowed` these are all strategies of the whole model that it marks, whatever `methods`,
+    and those in `partial`, in which some blocks run again. `practices` are those of the problem,
+    where they are known.
 
     Some may be equal where configurations were dropped. Those that need more shares of samples
     than a micro-batch has are left out. Raises `Cancelled` when `progress` returns False, and for
     Megatron's `SolverError` when a limit of the options is met.
     """
-    practices_of = Practices(problem, progress)
-    named = list(practices_of.named(methods) if allowed is None else practices_of.marked(allowed))
+    of = practices or Practices(problem, progress)
+    named = list(of.named(methods) if allowed is None else of.marked(allowed, partial))
     if not named:
         return []
     choices = np.stack([one.choices for one in named])
-    practices: list[Practice] = []
+    found: list[Practice] = []
     for lean in (False, True):
         edges = edge_alternatives(problem, choices, smallest=lean)
-        practices += [
+        found += [
             Practice(one.method, one.label, one.parallelism, one.choices, of_edges, lean)
             for one, of_edges in zip(named, edges, strict=True)
         ]
-    plain = {one.key: one.content for one in practices[: len(named)]}
-    return [one for one in practices if not one.lean or one.content != plain[one.key]]
+    plain = {one.key: one.content for one in found[: len(named)]}
+    return [one for one in found if not one.lean or one.content != plain[one.key]]

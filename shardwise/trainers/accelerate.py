@@ -106,6 +106,7 @@ def _unsaid(job: Job) -> list[str]:
     p = job.parallelism
     unsaid = [
         f"The batch: {job.samples} samples per device in the script's DataLoader.",
+        *job.model_of_script,
         job.optimizer_of_script,
     ]
     if p.micro_batches > 1 and p.zero != 1:
@@ -115,6 +116,10 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             "Which layers are split: Accelerate takes the tensor parallel plan of the model in "
             "transformers."
+        )
+    if job.wide_gradients:
+        unsaid.append(
+            f"Gradients: Accelerate reduces them in {job.dtype} under FSDP, the plan in float32."
         )
     if job.kernels == "fused":
         unsaid.append("Kernels: the plan counts on fused ones, which the script chooses.")

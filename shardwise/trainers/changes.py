@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import Parallelism, recomputation_text
 
 MICRO_BATCHES, RECOMPUTATION, ZERO = "micro-batches", "recomputation", "ZeRO stage"
 EXTENT, TENSOR, SEQUENCE = "shards", "tensor parallelism", "sequence parallelism"
@@ -18,7 +18,7 @@ def changes(given: Parallelism, other: Parallelism) -> list[str]:
     fields = []
     if given.micro_batches != other.micro_batches:
         fields.append(MICRO_BATCHES)
-    if given.recompute != other.recompute:
+    if recomputation_text(given) != recomputation_text(other):
         fields.append(RECOMPUTATION)
     if given.tensor != other.tensor:
         fields.append(TENSOR)
@@ -36,7 +36,10 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
     """Returns text such as `8 micro-batches instead of 4, full recomputation instead of none`."""
     words = {
         MICRO_BATCHES: f"{_counted(other.micro_batches)} instead of {given.micro_batches}",
-        RECOMPUTATION: f"{_word(other.recompute)} recomputation instead of {given.recompute}",
+        RECOMPUTATION: (
+            f"{_word(recomputation_text(other))} recomputation instead of "
+            f"{recomputation_text(given)}"
+        ),
         TENSOR: f"tp {other.tensor} instead of {given.tensor}",
         SEQUENCE: f"{'with' if other.sequence else 'without'} sequence parallelism",
         ZERO: f"{_stage(other.zero)} instead of {_stage(given.zero)}",

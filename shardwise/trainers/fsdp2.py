@@ -12,7 +12,12 @@ from shardwise.trainers.module_splits import Splits, splits_of
 
 NAME = "fsdp2"
 FILENAME = "parallelize.py"
-LIMITS = Limits(zero=(0, 2, 3), hybrid=(2, 3), recompute=("none", "selective", "full"))
+LIMITS = Limits(
+    zero=(0, 2, 3),
+    hybrid=(2, 3),
+    recompute=("none", "selective", "full"),
+    layers=("first", "every"),
+)
 
 TEMPLATE = DATA / "parallelize.py.template"
 _UNPRINTABLE = re.compile(r"[^ -~]|[\"\\]")
@@ -26,8 +31,8 @@ def write(plan: Plan) -> Written:
     job = job_of(plan, NAME, LIMITS)
     splits = splits_of(plan, job.parallelism)
     p = job.parallelism
-    casts = not job.captured and job.precision != "fp32"
-    precision = f"torch.{job.dtype}" if casts else "None"
+    dtype = None if GUESSED_PRECISION in job.unsaid or job.precision == "fp32" else job.dtype
+    reduced = "float32" if dtype is not None and job.wide_gradients else dtype
     name = _UNPRINTABLE.sub(" ", job.name)[:60]
     text = Template(TEMPLATE.read_text("utf-8")).substitute(
         title=f"{name} on {job.gpus} GPUs with FSDP2, made by Shardwise.",
@@ -39,15 +44,22 @@ def write(plan: Plan) -> Written:
         sequence=p.sequence,
         zero=p.zero,
         recompute=f'"{p.recompute}"',
+        recomputed=str(p.recomputed_blocks).replace(", None)", ")"),
         micro_batches=p.micro_batches,
-        precision=precision,
+        precision=_dtype(dtype),
+        reduced=_dtype(reduced),
+        compile=job.kernels == "compiled",
         blocks=_listed(splits.blocks),
         styles=_mapping(splits.styles),
         tied=_mapping({path: f'"{owner}"' for path, owner in splits.tied.items()}),
     )
-    # A captured precision is not written here, so none is guessed.
+    # A precision that is not known is not guessed here.
     unsaid = [sentence for sentence in job.unsaid if sentence != GUESSED_PRECISION]
     return Written(text, [*unsaid, *_unsaid(job, splits)])
+
+
+def _dtype(name: str | None) -> str:
+    return "None" if name is None else f"torch.{name}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -62,8 +74,8 @@ def _mapping(members: dict[str, str]) -> str:
 
 
 def _unsaid(job: Job, splits: Splits) -> list[str]:
-    unsaid = [job.optimizer_of_script]
-    if job.captured:
+    unsaid = [*job.model_of_script, job.optimizer_of_script]
+    if GUESSED_PRECISION in job.unsaid:
         unsaid.append("The precision: parameters keep the dtype that the script gives them.")
     if job.precision == "fp16":
         unsaid.append("Loss scaling for fp16: the script does it.")
@@ -73,6 +85,6 @@ def _unsaid(job: Job, splits: Splits) -> list[str]:
             "Blocks: the model has no list of modules, so that its parameters are gathered all at "
             "once and nothing is recomputed."
         )
-    if job.kernels != "eager":
-        unsaid.append(f"Kernels: the plan counts on {job.kernels} ones; call torch.compile.")
+    if job.kernels == "fused":
+        unsaid.append("Kernels: the plan counts on fused ones, which the script chooses.")
     return unsaid

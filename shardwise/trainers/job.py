@@ -8,11 +8,18 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from shardwise.cost.step_settings import FLOAT32
+from shardwise.cost.step_settings import EIGHT_BITS, FLOAT32
 from shardwise.documents import Pipeline, Plan
-from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.documents.model_facts import ModelFacts, facts_text
+from shardwise.documents.parallelism import (
+    Parallelism,
+    PlannedTrainer,
+    Recomputed,
+    recomputation_text,
+)
 from shardwise.errors import BadInput
 from shardwise.pipeline.schedules import SCHEDULES
+from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.models import MODELS, Model
 
 FIELD = "trainer.parallelism"
@@ -48,6 +55,7 @@ class Limits:
     tensor: bool = True
     sequence: Collection[bool] = (False, True)
     recompute: Collection[Recomputed] = ("none", "full")
+    layers: Collection[str] = ()
     schedules: Collection[str] = ()
 
 
@@ -57,8 +65,10 @@ class Job:
 
     With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
-    `precision` is bf16, fp16 or fp32; if `captured`, it is that of the graph's parameters.
-    `wide_gradients` of parameters in 16 bits add up and are reduced in float32.
+    `precision` is bf16, fp16 or fp32. `wide_gradients` of parameters in 16 bits add up and are
+    reduced in float32. `state` and `update` are those of the optimizer
+    (`cost/step_settings.py`). `facts` are those of the model, as far as they are known; `model` is
+    the preset of the graph's name.
     """
 
     name: str
@@ -69,7 +79,6 @@ class Job:
     samples: int
     sequence_length: int | None
     precision: str
-    captured: bool
     optimizer: str
     kernels: str
     model: Model | None
@@ -77,6 +86,9 @@ class Job:
     schedule: str = ""
     stages_per_rank: int = 1
     wide_gradients: bool = False
+    state: str = FLOAT32
+    update: str = "foreach"
+    facts: ModelFacts | None = None
     unsaid: list[str] = field(default_factory=list)
 
     @property
@@ -92,6 +104,13 @@ class Job:
     def optimizer_of_script(self) -> str:
         """Returns what is left unsaid where the script makes the optimizer."""
         return f"The optimizer: the script makes it; the plan counts the state of {self.optimizer}."
+
+    @property
+    def model_of_script(self) -> list[str]:
+        """Returns what is left unsaid where the script makes the model, at most a sentence."""
+        if self.facts is None:
+            return []
+        return [f"The model: the script makes it; the plan's has {facts_text(self.facts)}."]
 
     @property
     def length_of_script(self) -> list[str]:
@@ -157,7 +176,6 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         samples=plan.batch_size // parts,
         sequence_length=planned.sequence_length,
         precision=_precision(plan),
-        captured=plan.precision == "captured",
         optimizer=plan.optimizer,
         kernels="eager" if plan.kernels is UNSET else plan.kernels,
         model=MODELS.get(plan.graph_name),
@@ -165,11 +183,17 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         schedule=plan.schedule if isinstance(plan, Pipeline) else "",
         stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
         wide_gradients=planned.gradients == FLOAT32,
+        state=_execution(plan, "state", FLOAT32),
+        update=_execution(plan, "update", "foreach"),
+        facts=_facts(planned, plan.graph_name),
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)
-    if job.captured and planned.dtype not in _PRECISIONS:
+    if plan.precision == "captured" and planned.dtype not in _PRECISIONS:
         job.unsaid.append(GUESSED_PRECISION)
+    if job.state != FLOAT32:
+        kept = "8 bits" if job.state == EIGHT_BITS else "the parameters' dtype"
+        job.unsaid.append(f"The optimizer's state: the plan keeps moments in {kept}.")
     if planned.sequence_length is None:
         job.unsaid.append(_NO_LENGTH)
     return job
@@ -213,6 +237,21 @@ def _precision(plan: Plan | Pipeline) -> str:
     return _PRECISIONS.get(plan.trainer.dtype or "", "bf16")
 
 
+def _execution(plan: Plan | Pipeline, name: str, usual: str) -> str:
+    """Returns how a plan's step runs; pipelines do not say."""
+    if isinstance(plan, Pipeline) or plan.execution is UNSET:
+        return usual
+    return str(getattr(plan.execution, name))
+
+
+def _facts(planned: PlannedTrainer, name: str) -> ModelFacts | None:
+    """Returns what the plan's graph showed of its model; of a plan that does not say, the preset's
+    by its name."""
+    if planned.model is not UNSET:
+        return planned.model
+    return facts_of_preset(MODELS[name]) if name in MODELS else None
+
+
 def canonical(parallelism: Parallelism) -> Parallelism:
     """Returns the same strategy with words that say nothing left out.
 
@@ -230,6 +269,8 @@ def canonical(parallelism: Parallelism) -> Parallelism:
         zero=zero,
         recompute=p.recompute,
         micro_batches=p.micro_batches,
+        recompute_layers=p.recompute_layers if p.recompute == "full" else UNSET,
+        recompute_every=p.recompute_every if p.recompute == "full" else UNSET,
     )
 
 
@@ -252,6 +293,10 @@ def check(parallelism: Parallelism, trainer: str, limits: Limits) -> None:
     if p.recompute not in limits.recompute:
         what = f"recomputation that is {p.recompute!r}"
         raise _refused(trainer, "recompute", what, _listed(limits.recompute))
+    for form, given in (("first", p.recompute_layers), ("every", p.recompute_every)):
+        if given is not UNSET and form not in limits.layers:
+            what = f"{recomputation_text(p)} recomputation"
+            raise _refused(trainer, "recompute", what, _listed(limits.recompute))
 
 
 def _listed(values: Collection[object]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.job import Job, Limits, Written, job_of
-from shardwise.trainers.models import Model
+from shardwise.trainers.megatron_model import PADDING, divisor, model_flags, model_unsaid
 
 NAME = "megatron"
 FILENAME = "megatron.sh"
@@ -13,6 +15,7 @@ LIMITS = Limits(
     zero=(0, 1, 2, 3),
     hybrid=(1,),
     recompute=("none", "selective", "full"),
+    layers=("first",),
     schedules=("1f1b", "interleaved"),
 )
 
@@ -26,7 +29,7 @@ def write(plan: Plan | Pipeline) -> Written:
     """Returns a shell script that starts a plan. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
     parts = {
-        "MODEL": _model(job),
+        "MODEL": model_flags(job),
         "PARALLEL": _parallel(job.parallelism, job.stages, job.stages_per_rank),
         "TRAINING": _training(job),
     }
@@ -38,7 +41,7 @@ def write(plan: Plan | Pipeline) -> Written:
     text = (
         "#!/usr/bin/env bash\n"
         "# Data, tokenizer, learning rate and checkpoints: further arguments of this script.\n"
-        f"set -euo pipefail\n{_environment(job)}\n{arrays}"
+        f"set -euo pipefail\n{_environment(job)}\n{arrays}{_faster(job)}"
         f'{_quoted(job.torchrun())} pretrain_gpt.py \\\n  {used} "$@"\n'
     )
     return Written(text, [*job.unsaid, *_unsaid(job)])
@@ -69,10 +72,11 @@ def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     elif p.replicas > 1:
         lines.append("--overlap-grad-reduce")
     if p.recompute == "full":
+        method = "uniform" if p.recompute_layers is UNSET else "block"
         lines += [
             "--recompute-granularity full",
-            "--recompute-method uniform",
-            "--recompute-num-layers 1",
+            f"--recompute-method {method}",
+            f"--recompute-num-layers {p.recompute_layers or 1}",
         ]
     elif p.recompute == "selective":
         lines += [
@@ -99,33 +103,21 @@ def _training(job: Job) -> list[str]:
     return lines
 
 
-def _model(job: Job) -> list[str]:
-    if job.model is None:
-        return ["# --num-layers, --hidden-size, --num-attention-heads, … of your model"]
-    positions = max(job.model.positions, job.sequence_length or 0)
-    return [*_sizes(job.model), f"--max-position-embeddings {positions}"]
-
-
-def _sizes(model: Model) -> list[str]:
-    lines = [
-        f"--num-layers {model.layers}",
-        f"--hidden-size {model.hidden}",
-        f"--ffn-hidden-size {model.feed_forward}",
-        f"--num-attention-heads {model.heads}",
-        f"--vocab-size {model.vocabulary}",
+def _faster(job: Job) -> str:
+    """Returns NVIDIA's own performance flags as comments, which leave the plan's strategy as it is
+    (megatron/core/transformer/moe/README.md, and the recipes of Megatron's tests)."""
+    flags = [
+        "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+        "--manual-gc --manual-gc-interval 100",
+        "--attention-backend flash",
+        "--no-check-for-nan-in-loss-and-grad",
     ]
-    if model.key_value_heads != model.heads:
-        lines.append(f"--group-query-attention --num-query-groups {model.key_value_heads}")
-    if model.family == "gpt":
-        return [*lines, "--position-embedding-type learned_absolute"]
-    lines += [
-        "--swiglu --disable-bias-linear --normalization RMSNorm",
-        "--untie-embeddings-and-output-weights",
-        f"--position-embedding-type rope --rotary-base {int(model.rope_theta)}",
-    ]
-    if model.family == "qwen":
-        lines.append("--qk-layernorm --kv-channels 128")
-    return lines
+    if job.parallelism.sequence:
+        flags.insert(0, "--tp-comm-overlap")
+    if job.facts is not None and divisor(job.facts.vocabulary, job.parallelism.tensor) < PADDING:
+        flags.append(f"--make-vocab-size-divisible-by {PADDING} (it pads the vocabulary)")
+    lines = "".join(f"#   {line}\n" for line in flags)
+    return f"# NVIDIA's own performance flags, further arguments of this script:\n{lines}\n"
 
 
 def _environment(job: Job) -> str:
@@ -140,9 +132,7 @@ def _quoted(command: str) -> str:
 
 
 def _unsaid(job: Job) -> list[str]:
-    unsaid = []
-    if job.model is None:
-        unsaid.append(f"The model: the sizes of {job.name[:60]!r}; fill in MODEL.")
+    unsaid = list(model_unsaid(job))
     if job.parallelism.recompute == "selective":
         unsaid.append(
             "Selective recomputation: Megatron keeps what the activation function of a "
@@ -152,6 +142,6 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             f"ZeRO stage {job.parallelism.zero} is Megatron-FSDP, not Megatron's usual optimizer."
         )
-    if job.kernels == "eager":
-        unsaid.append("Kernels: the plan counts on eager ones; Megatron fuses some by default.")
+    if job.kernels != "fused":
+        unsaid.append(f"Kernels: the plan counts on {job.kernels} ones; Megatron has fused ones.")
     return unsaid

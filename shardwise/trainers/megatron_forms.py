@@ -10,7 +10,7 @@ from typing import Any
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, NamedModel
 from shardwise.trainers.maxtext_read import read as read_maxtext
-from shardwise.trainers.megatron_model import with_model_flags
+from shardwise.trainers.megatron_named import with_model_flags
 from shardwise.trainers.megatron_read import read_mapping
 from shardwise.trainers.torchtitan_read import read as read_titan
 

@@ -1,121 +1,133 @@
-"""The model that Megatron's flags describe, as a configuration of transformers.
+"""Megatron-LM: the arguments that say a model, and what of it they cannot say.
 
-Defaults are those of megatron/training/arguments.py.
+Defaults are those of megatron/training/arguments.py; those by which Megatron would train another
+model are written whatever they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from shardwise.errors import BadInput
-from shardwise.trainers.configuration import NamedModel
-from shardwise.trainers.megatron_flags import MegatronFlags
+from shardwise.documents.model_facts import ModelFacts
+from shardwise.trainers.job import Job
 
-_TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
-"""Vocabularies of tokenizers that have only one."""
-
-_DIVISIBLE_BY = 128
-_OTHERS = (
-    "num-experts",
-    "multi-latent-attention",
-    "squared-relu",
-    "openai-gelu",
-    "quick-geglu",
-    "window-size",
-    "hybrid-override-pattern",
-    "hybrid-layer-pattern",
-    "encoder-num-layers",
-    "decoder-num-layers",
-    "spec",
-)
-"""Flags of models that are neither a GPT nor a Llama nor a Qwen here."""
+PADDING = 128
+"""Megatron pads the vocabulary to a multiple of this for each device of a tensor group."""
 
 
-def named_model(flags: MegatronFlags, tensor: int) -> NamedModel:
-    """Returns the model of the flags; what the flags leave out or open is `missing`."""
-    other = next((name for name in _OTHERS if flags.gives(name)), None)
-    if other is not None:
-        return NamedModel(missing=f"a model without {flags.path(other)}, which is not built here")
-    try:
-        return _model(flags, tensor)
-    except BadInput as error:
-        return NamedModel(missing=str(error))
+def model_flags(job: Job) -> list[str]:
+    """Returns the arguments of a plan's model, a comment where its sizes are not known."""
+    facts = job.facts
+    if facts is None:
+        return ["# --num-layers, --hidden-size, --num-attention-heads, … of your model"]
+    return [*_sizes(facts, job), *_positions(facts, job), *_options(facts)]
 
 
-def _model(flags: MegatronFlags, tensor: int) -> NamedModel:
-    layers, hidden, heads = (
-        flags.maybe_number(name) for name in ("num-layers", "hidden-size", "num-attention-heads")
-    )
-    if layers is None or hidden is None or heads is None:
-        return NamedModel(missing="--num-layers, --hidden-size and --num-attention-heads")
-    gated = "swiglu" in flags
-    wide = 4 * hidden if not gated else int(4 * hidden * 2 / 3) // 64 * 64
-    wide = flags.number("ffn-hidden-size", wide)
-    groups = flags.number("num-query-groups", 1) if "group-query-attention" in flags else heads
-    tied = "untie-embeddings-and-output-weights" not in flags
-    sizes: dict[str, int | bool] = {"tie_word_embeddings": tied}
-    config = _family(flags, gated)
-    if not config:
-        return NamedModel(
-            missing="the flags of a GPT (none of --swiglu, --normalization RMSNorm and rotary "
-            "positions) or of a Llama (all of them, and --disable-bias-linear)"
+def model_unsaid(job: Job) -> Iterator[str]:
+    """Yields what of a plan's model the arguments cannot say."""
+    facts = job.facts
+    if facts is None:
+        yield f"The model: the sizes of {job.name[:60]!r}; fill in MODEL."
+        return
+    if facts.heads is None or facts.feed_forward is None:
+        yield "The blocks: the graph does not show attention and feed-forward layers of Megatron's."
+        return
+    unlike = {
+        "attention in both directions": facts.causal is False,
+        "attention and feed-forward side by side": facts.parallel,
+        "norms of another kind or number": facts.norm is None,
+        "biases in some products of a block": facts.bias is None
+        or (facts.bias and facts.qkv_bias is False),
+        f"the activation function {facts.activation or 'of the feed-forward layer'}": (
+            _activation(facts) is None
+        ),
+        "positions that are neither learned nor rotated": facts.positions is None,
+        "several probabilities of dropout": facts.dropout is None,
+    }
+    for what, is_so in unlike.items():
+        if is_so:
+            yield f"The model has {what}, which Megatron's arguments do not say."
+    if facts.positions == "rotary" and facts.rotary_base is None:
+        yield "The base of the rotation: the graph does not show it; Megatron's default is 10000."
+    padded = _padded(facts.vocabulary, job.parallelism.tensor)
+    if padded > facts.vocabulary:
+        yield (
+            f"The vocabulary: Megatron pads {facts.vocabulary:,} words to {padded:,}, a multiple "
+            "of the tensor degree."
         )
-    if config == "GPT2Config":
-        positions = flags.maybe_number("max-position-embeddings")
-        positions = positions or flags.number("seq-length", 1024)
-        sizes |= {"n_layer": layers, "n_embd": hidden, "n_head": heads}
-        sizes |= {"n_inner": wide, "n_positions": positions}
-        if groups != heads:
-            return NamedModel(missing="a GPT without --group-query-attention")
-    else:
-        width = flags.number("kv-channels", max(1, hidden // heads))
-        sizes |= {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": wide}
-        sizes |= {"num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": width}
-    vocabulary = _vocabulary(flags, tensor)
-    if vocabulary is None:
-        return NamedModel(config=config, fields=sizes, missing="--vocab-size")
-    return NamedModel(config=config, fields={**sizes, "vocab_size": vocabulary})
 
 
-def _family(flags: MegatronFlags, gated: bool) -> str:
-    """Returns the class of transformers that has the flags' kind of blocks, "" if none has."""
-    positions = flags.word("position-embedding-type", "learned_absolute")
-    traits = (
-        gated,
-        flags.word("normalization", "LayerNorm") == "RMSNorm",
-        positions == "rope" or "use-rotary-position-embeddings" in flags,
-        "disable-bias-linear" in flags,
-    )
-    biased, normed = "add-qkv-bias" in flags, "qk-layernorm" in flags
-    if all(traits) and not (biased and normed):
-        return "Qwen2Config" if biased else "Qwen3Config" if normed else "LlamaConfig"
-    return "" if any(traits[:3]) or normed or positions != "learned_absolute" else "GPT2Config"
+def _sizes(facts: ModelFacts, job: Job) -> list[str]:
+    lines = [f"--num-layers {facts.layers}", f"--hidden-size {facts.hidden}"]
+    if facts.feed_forward is not None:
+        lines.append(f"--ffn-hidden-size {facts.feed_forward}")
+    if facts.heads is not None:
+        lines.append(f"--num-attention-heads {facts.heads}")
+        if facts.key_value_heads not in (None, facts.heads):
+            lines.append(f"--group-query-attention --num-query-groups {facts.key_value_heads}")
+        if facts.head_size is not None and facts.head_size * facts.heads != facts.hidden:
+            lines.append(f"--kv-channels {facts.head_size}")
+    lines.append(f"--vocab-size {facts.vocabulary}")
+    multiple = divisor(facts.vocabulary, job.parallelism.tensor)
+    if multiple != PADDING:
+        lines.append(f"--make-vocab-size-divisible-by {multiple}")
+    if not facts.tied:
+        lines.append("--untie-embeddings-and-output-weights")
+    return lines
 
 
-def _vocabulary(flags: MegatronFlags, tensor: int) -> int | None:
-    """Returns the padded size of the vocabulary, None where the flags do not say it."""
-    words = flags.maybe_number("vocab-size")
-    if words is None:
-        words = _TOKENIZERS.get(flags.word("tokenizer-type", ""))
-    if words is None:
-        return None
-    multiple = flags.number("make-vocab-size-divisible-by", _DIVISIBLE_BY) * tensor
-    return -(-words // multiple) * multiple
+def _positions(facts: ModelFacts, job: Job) -> list[str]:
+    rows = facts.position_rows or (job.model.positions if job.model else 0)
+    lines = [f"--max-position-embeddings {max(rows, job.sequence_length or 1)}"]
+    if facts.positions == "learned":
+        return ["--position-embedding-type learned_absolute", *lines]
+    if facts.positions != "rotary":
+        return lines
+    base = "" if facts.rotary_base is None else f" --rotary-base {int(facts.rotary_base)}"
+    share = f" --rotary-percent {facts.rotary_share:g}" if facts.rotary_share else ""
+    return [f"--position-embedding-type rope{base}{share}", *lines]
 
 
-def with_model_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Returns the flags of a mapping of NeMo or Megatron-Bridge with Megatron's names for what a
-    block is made of."""
-    found = dict(flags)
-    activation = str(found.get("activation") or "")
-    if "swiglu" in activation or found.get("gated_linear_unit"):
-        found["swiglu"] = True
-    if str(found.get("normalization", "")).lower() == "rmsnorm":
-        found["normalization"] = "RMSNorm"
-    if found.get("bias") is False or found.get("add_bias_linear") is False:
-        found["disable_bias_linear"] = True
-    if found.get("share_embeddings_and_output_weights") is False:
-        found["untie_embeddings_and_output_weights"] = True
-    if found.get("num_query_groups"):
-        found["group_query_attention"] = True
-    return found
+def _options(facts: ModelFacts) -> list[str]:
+    lines = []
+    if facts.dropout is not None:
+        lines.append(f"--hidden-dropout {facts.dropout:g}")
+    if facts.attention_dropout is not None:
+        lines.append(f"--attention-dropout {facts.attention_dropout:g}")
+    if facts.norm is not None:
+        lines.append(f"--normalization {facts.norm}")
+    if facts.norm_epsilon is not None:
+        lines.append(f"--norm-epsilon {facts.norm_epsilon:g}")
+    if facts.bias is False:
+        lines.append("--disable-bias-linear")
+        if facts.qkv_bias:
+            lines.append("--add-qkv-bias")
+    if facts.query_key_norm:
+        lines.append("--qk-layernorm")
+    activation = _activation(facts)
+    return [*lines, activation] if activation else lines
+
+
+def _activation(facts: ModelFacts) -> str | None:
+    """Returns the flag of the activation function, empty for the default; None where none says it.
+
+    With biases Megatron fuses the approximation by tanh, without or unfused it is exact.
+    """
+    if facts.gated:
+        return "--swiglu" if facts.activation == "silu" else None
+    if facts.activation == "gelu":
+        return "--no-bias-gelu-fusion" if facts.bias else ""
+    return "" if facts.activation == "gelu-tanh" and facts.bias else None
+
+
+def divisor(vocabulary: int, tensor: int) -> int:
+    """Returns the multiple with which Megatron pads the least: its own where nothing is padded."""
+    multiple = PADDING
+    while multiple > 1 and vocabulary % (multiple * tensor):
+        multiple //= 2
+    return multiple
+
+
+def _padded(vocabulary: int, tensor: int) -> int:
+    multiple = divisor(vocabulary, tensor) * tensor
+    return -(-vocabulary // multiple) * multiple

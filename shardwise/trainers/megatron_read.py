@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from shardwise.cost.software import MEGATRON
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
@@ -17,7 +19,7 @@ from shardwise.trainers.megatron_flags import (
     flags_of_mapping,
     flags_of_script,
 )
-from shardwise.trainers.megatron_model import named_model
+from shardwise.trainers.megatron_named import named_model
 from shardwise.trainers.stated import optimizer_of
 
 LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
@@ -138,7 +140,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     samples = flags.number("micro-batch-size", 1)
     batch = flags.number("global-batch-size", samples * data)
     notes: list[str] = []
-    recompute = _recomputed(flags, notes)
+    recompute, layers_again = _recomputed(flags, notes)
     stated = _stated(flags, notes)
     flags.ignore("micro-batch-size", "num-query-groups", "ffn-hidden-size")
     parallelism = Parallelism(
@@ -148,6 +150,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         sequence="sequence-parallel" in flags,
         zero=_zero(flags),
         recompute=recompute,
+        recompute_layers=layers_again,
         micro_batches=divided(batch, samples * data, "samples", flags.path("global-batch-size")),
     )
     length = flags.maybe_number("seq-length")
@@ -296,19 +299,22 @@ def _zero(flags: MegatronFlags) -> int:
     return 1 if distributed else 0
 
 
-def _recomputed(flags: MegatronFlags, notes: list[str]) -> Recomputed:
+def _recomputed(flags: MegatronFlags, notes: list[str]) -> tuple[Recomputed, int | UnsetType]:
+    """Returns what runs again, and of how many layers where the flags say so and it is priced."""
     granularity = flags.word("recompute-granularity", "", ("", "full", "selective"))
     method = flags.word("recompute-method", "uniform")
-    layers = flags.word("recompute-num-layers", "1")
+    layers = flags.number("recompute-num-layers", 1)
     modules = flags.values("recompute-modules") or ["core_attn"]
     old = [flags.path(flag) for flag in _OLD_FULL if flag in flags]
     if granularity == "full":
-        if method == "block" or layers != "1":
+        if method == "block":
+            return "full", layers
+        if layers != 1:
             notes.append(
-                f"{flags.path('recompute-method')} {method[:20]} in {layers[:20]} layers: read as "
-                "the recomputation of every layer by itself"
+                f"{flags.path('recompute-method')} {method[:20]} in {layers} layers: read as the "
+                "recomputation of every layer by itself"
             )
-        return "full"
+        return "full", UNSET
     selective = "recompute-activations" in flags
     if granularity == "selective" or selective:
         if set(modules) != set(ALL_BUT_PRODUCTS):
@@ -316,8 +322,8 @@ def _recomputed(flags: MegatronFlags, notes: list[str]) -> Recomputed:
                 f"{flags.path('recompute-modules')} {' '.join(modules)[:80]}: read as all of a "
                 "layer but its products by weights"
             )
-        return "selective"
+        return "selective", UNSET
     if old:
         notes.append(f"{old[0]}: read as the recomputation of every layer by itself")
-        return "full"
-    return "none"
+        return "full", UNSET
+    return "none", UNSET

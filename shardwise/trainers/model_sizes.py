@@ -27,6 +27,17 @@ def of_flavor(name: str, flavor: str) -> str | None:
     return None
 
 
+def stacks_of(graph: Graph) -> dict[str, int]:
+    """Returns the number of blocks of each list of them, by the path in front of their number."""
+    stacks: dict[str, int] = {}
+    for operator in graph.operators:
+        match = _NUMBERED.search(operator.scope)
+        if match is not None:
+            stack = operator.scope[: match.start(1)]
+            stacks[stack] = max(stacks.get(stack, 0), int(match[1]) + 1)
+    return stacks
+
+
 def sizes_of_graph(graph: Graph) -> dict[str, frozenset[int]]:
     """Returns the sizes that a graph of a language model shows; empty for other graphs.
 
@@ -38,12 +49,7 @@ def sizes_of_graph(graph: Graph) -> dict[str, frozenset[int]]:
         for operator in graph.operators
         if operator.kind == "aten.embedding.default"
     }
-    stacks: dict[str, int] = {}
-    for operator in graph.operators:
-        match = _NUMBERED.search(operator.scope)
-        if match is not None:
-            stack = operator.scope[: match.start(1)]
-            stacks[stack] = max(stacks.get(stack, 0), int(match[1]) + 1)
+    stacks = stacks_of(graph)
     if not tables or not stacks:
         return {}
     sizes = {

@@ -24,6 +24,11 @@ class Model(NamedTuple):
     rope_theta: float = 0.0
     titan: tuple[str, str] | None = None
 
+    @property
+    def norm_epsilon(self) -> float:
+        """Returns what norms add to the variance."""
+        return 1e-6 if self.family == "qwen" else 1e-5
+
 
 def _gpt(layers: int, hidden: int, heads: int, positions: int = 1024) -> Model:
     return Model("gpt", layers, hidden, heads, heads, 4 * hidden, 50257, positions)

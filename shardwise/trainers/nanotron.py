@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents import Plan
+from shardwise.documents.model_facts import ModelFacts
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, NamedModel, Section
@@ -162,6 +163,7 @@ def _document(job: Job) -> dict[str, Any]:
         "model": {
             "dtype": job.dtype,
             "init_method": {"std": 0.02},
+            "make_vocab_size_divisible_by": 1,
             "model_config": _model(job),
         },
         "optimizer": _optimizer(job),
@@ -177,21 +179,38 @@ def _document(job: Job) -> dict[str, Any]:
 
 def _model(job: Job) -> dict[str, Any]:
     """Returns the sizes of a Llama, those of nanotron's default where the model is another one."""
-    model = job.model
-    if model is None or model.family != "llama":
+    facts = job.facts
+    if facts is None or list(_unlike_llama(facts)):
         return {"is_llama_config": True}
-    return {
-        "is_llama_config": True,
-        "num_hidden_layers": model.layers,
-        "hidden_size": model.hidden,
-        "intermediate_size": model.feed_forward,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.key_value_heads,
-        "vocab_size": model.vocabulary,
-        "max_position_embeddings": max(model.positions, job.sequence_length or 0),
-        "rope_theta": model.rope_theta,
-        "tie_word_embeddings": False,
+    rows = job.model.positions if job.model else 0
+    known = {
+        "num_hidden_layers": facts.layers,
+        "hidden_size": facts.hidden,
+        "intermediate_size": facts.feed_forward,
+        "num_attention_heads": facts.heads,
+        "num_key_value_heads": facts.key_value_heads,
+        "vocab_size": facts.vocabulary,
+        "max_position_embeddings": max(rows, job.sequence_length or 1),
+        "rms_norm_eps": facts.norm_epsilon,
+        "rope_theta": facts.rotary_base,
+        "tie_word_embeddings": facts.tied,
     }
+    sizes = {name: value for name, value in known.items() if value is not None}
+    return {"is_llama_config": True, **sizes}
+
+
+def _unlike_llama(facts: ModelFacts) -> Iterator[str]:
+    """Yields in what a model is none that nanotron's LlamaConfig says."""
+    differ = {
+        "its norms": facts.norm != "RMSNorm" or facts.query_key_norm,
+        "its biases": facts.bias is not False or facts.qkv_bias is not False,
+        "its feed-forward layers": not (facts.gated and facts.activation == "silu"),
+        "its positions": facts.positions != "rotary" or facts.rotary_share != 1.0,
+        "its dropout": facts.dropout != 0.0 or facts.attention_dropout != 0.0,
+        "its blocks": facts.parallel or facts.causal is False,
+        "the size of its heads": (facts.heads or 0) * (facts.head_size or 0) != facts.hidden,
+    }
+    yield from (what for what, is_so in differ.items() if is_so)
 
 
 def _optimizer(job: Job) -> dict[str, Any]:
@@ -222,13 +241,16 @@ def _optimizer(job: Job) -> dict[str, Any]:
 
 def _unsaid(job: Job) -> list[str]:
     unsaid = ["Data, tokenizer and checkpoints: nanotron's file has to name them."]
-    if job.model is None or job.model.family != "llama":
+    unlike = ["its sizes"] if job.facts is None else list(_unlike_llama(job.facts))
+    if unlike:
         unsaid.append(
-            f"The model: {job.name[:60]!r} is not a Llama that is known here; "
+            f"The model: nanotron's Llama cannot say {', '.join(unlike)} of {job.name[:60]!r}; "
             "fill in model.model_config."
         )
+    elif job.facts is not None and job.facts.rotary_base is None:
+        unsaid.append("The base of the rotation: the graph does not show it; set rope_theta.")
     if job.optimizer == "momentum":
         unsaid.append("The optimizer: nanotron's SGD has no momentum, the plan counts it.")
-    if job.kernels == "compiled":
-        unsaid.append("Kernels: the plan counts on compiled ones, which nanotron does not make.")
+    if job.kernels != "eager":
+        unsaid.append(f"Kernels: the plan counts on {job.kernels} ones; nanotron chooses its own.")
     return unsaid

@@ -230,15 +230,17 @@ def _priced(
     schedules for those; and with others, or another backward, the given strategy alone."""
     own = published.SCHEDULES[given.schedule]
     alike: list[str] = []
+    partial = (given.parallelism,) if given.parallelism.in_part else ()
     for schedule, cut in trainer_stages(model, costed, trainer):
         rule, each = published.SCHEDULES[schedule], cut.stages_per_rank
         if (rule.splits, rule.shape, each) == (own.splits, own.shape, given.stages_per_rank):
             alike.append(schedule)
             continue
-        for one in piped_practices(cut, schedule, given.parallelism.__eq__, progress):
+        same = given.parallelism.__eq__
+        for one in piped_practices(cut, schedule, same, progress, partial=partial):
             yield _Key(cut.ranks, schedule, each, one.practice.parallelism), one.pipeline
     cut = model.recut(costed, given.stages_per_rank)
-    for one in piped_practices(cut, given.schedule, allowed, progress):
+    for one in piped_practices(cut, given.schedule, allowed, progress, partial=partial):
         for name in alike:
             key = _Key(cut.ranks, name, cut.stages_per_rank, one.practice.parallelism)
             yield key, with_fields(one.pipeline, schedule=name)

@@ -38,6 +38,7 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.texts import counted
 from shardwise.trainers.changes import change_text, changes
+from shardwise.trainers.facts import facts_of
 from shardwise.trainers.spaces import ANY, TrainerSpace, space_of
 from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
@@ -112,7 +113,7 @@ def fastest_of(
     points of searches, with the fastest of them. Raises `Infeasible` as `fitting`."""
     started = monotonic()
     replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
-    known = strategies(replayables, space.allows, progress).values()
+    known = strategies(replayables, space.allows, progress, layers=space.layers).values()
     best = fitting(known, trainer, searches[0])
     own, chosen = searches_of(replayables, known, best, monotonic() - started)
     return best, known, own, chosen
@@ -219,6 +220,7 @@ def planned_trainer(
         any_time_s=any_time_s,
         slower=None if any_time_s is None else time_s / any_time_s - 1.0,
         dtype=step.dtype,
+        model=facts_of(graph) or UNSET,
     )
 
 

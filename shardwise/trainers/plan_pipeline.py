@@ -13,16 +13,20 @@ from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.documents import Pipeline
-from shardwise.documents.parallelism import PlannedTrainer
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
+from shardwise.peers.practices import Practices
 from shardwise.replay.stages import FEWEST
-from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.search.pipelines.searched import LOOPED, Searched
+from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.search.search import Infeasible
+from shardwise.trainers.facts import facts_of
+from shardwise.trainers.partial import Tried, fewest, parts_of, with_parts
 from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.spaces import space_of
@@ -36,17 +40,18 @@ def pipeline_for(
     trainer: str,
     *,
     stages: Sequence[int] | None = None,
+    schedules: Sequence[str] | None = None,
     options: Options | None = None,
     given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Pipeline:
     """Returns the fastest pipeline that fits of these numbers of stages (None: all that divide
-    layers and devices), each stage with the same strategy of a trainer, one of `SCHEDULES`, and the
-    step that of its program, as in `plan_for`.
+    layers and devices) and schedules (None: all of the trainer), each stage with the same strategy
+    of a trainer, one of `SCHEDULES`, and the step that of its program, as in `plan_for`.
 
     Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for a trainer whose
-    pipelines are not priced, for numbers of stages that layers or devices do not allow and for
-    options that such strategies do not have.
+    pipelines are not priced, for schedules that it does not have, for numbers of stages that layers
+    or devices do not allow and for options that such strategies do not have.
     """
     asked_options, progress = options or Options(), progress or quiet
     if trainer not in SCHEDULES:
@@ -55,6 +60,7 @@ def pipeline_for(
             field="space",
             expected=" or ".join(SCHEDULES) + " with stages",
         )
+    named = _named(trainer, schedules or SCHEDULES[trainer])
     devices, space = one_kind(gpus, hardware), space_of(trainer)
     options = with_stated(asked_options, space.implies, given)
     check_options(options)
@@ -73,10 +79,17 @@ def pipeline_for(
         go_on(progress, STAGE, place / len(questions))
         costed = model.costed(count, batches, options, progress)
         for schedule, cut in trainer_stages(model, costed, trainer):
+            if not named & {schedule, str(Searched(schedule, cut.stages_per_rank))}:
+                continue
             cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
-            for one in piped_practices(cut, schedule, space.allows, progress, cutoff_s):
-                if best is None or one.pipeline.rank < best.pipeline.rank:
-                    best = one
+            known = list(piped_practices(cut, schedule, space.allows, progress, cutoff_s))
+            if space.layers == "first":
+                known += _with_parts(known, cut, schedule, progress, cutoff_s)
+            best = min(
+                known if best is None else [best, *known],
+                key=lambda one: one.pipeline.rank,
+                default=None,
+            )
     if best is None or not best.pipeline.fits:
         raise Infeasible(_reason(trainer, asked, devices, best))
     step = step_of(graph)
@@ -91,8 +104,49 @@ def pipeline_for(
             step.dtype,
             changed_in_words(asked_options, options, space.implies) or UNSET,
             options.step.gradients,
+            facts_of(graph) or UNSET,
         ),
     )
+
+
+def _with_parts(
+    known: Sequence[PipedPractice],
+    cut: UniformStages,
+    schedule: str,
+    progress: Progress,
+    fastest_s: float,
+) -> list[PipedPractice]:
+    """Returns the pipelines with the first blocks of each stage recomputed that are faster than all
+    that are known to fit."""
+    layers = Practices(cut.search.problem, progress, len(cut.bounds) - 1).blocks
+
+    def tried(one: PipedPractice) -> Tried:
+        pipeline = one.pipeline
+        over_bytes = pipeline.scaled_peak_bytes - pipeline.limit_bytes
+        return Tried(one.practice.parallelism, pipeline.step_s, over_bytes)
+
+    def replayed(part: Parallelism) -> PipedPractice | None:
+        found = piped_practices(cut, schedule, lambda one: False, progress, partial=(part,))
+        return min(found, key=lambda one: one.pipeline.rank, default=None)
+
+    def refined(none: PipedPractice, full: PipedPractice) -> PipedPractice | None:
+        parts = parts_of(full.practice.parallelism, "first", layers)
+        return fewest(parts, tried(none), tried(full), replayed, tried)
+
+    return list(with_parts(known, tried, refined, fastest_s))
+
+
+def _named(trainer: str, schedules: Sequence[str]) -> frozenset[str]:
+    """Returns the schedules that were asked for, without a number of stages for any number. Raises
+    `BadInput` for one that a trainer does not run."""
+    for name in schedules:
+        if (name if name in LOOPED else Searched.of(name).name) not in SCHEDULES[trainer]:
+            raise BadInput(
+                f"{trainer} does not run {name[:80]}",
+                field="schedules",
+                expected=", ".join(SCHEDULES[trainer]),
+            )
+    return frozenset(schedules)
 
 
 def _reason(trainer: str, asked: Sequence[int], gpus: int, nearest: PipedPractice | None) -> str:

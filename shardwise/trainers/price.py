@@ -66,6 +66,8 @@ def price(
         replayables,
         lambda one: one == given or space is None or space.allows(one),
         progress,
+        layers="all" if space is None else space.layers,
+        partial=(given,) if given.in_part else (),
     )
     if given not in known:
         raise _not_priced(given, known, replayables, progress)
@@ -159,7 +161,14 @@ def check_step(graph: Graph, batch: int | None, sequence: int | None, file: str)
 
 def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
     """Raises `BadInput` for a strategy that divides neither the devices nor the batch."""
-    degrees = (given.replicas, given.shards, given.tensor, given.micro_batches)
+    parts = [one for one in (given.recompute_layers, given.recompute_every) if one is not UNSET]
+    degrees = (given.replicas, given.shards, given.tensor, given.micro_batches, *parts)
+    if len(parts) > 1 or (parts and given.recompute != "full"):
+        raise BadInput(
+            f"{given.recompute} recomputation of some layers: got {given}",
+            field="parallelism.recompute",
+            expected="full, of the first layers or of one in some",
+        )
     if min(degrees) < 1 or given.zero not in (0, 1, 2, 3):
         raise BadInput(
             f"{text_of(given)}: got {given}", field="parallelism", expected="degrees from 1"

@@ -8,11 +8,12 @@
     accelerate  0 to 3   of ZeRO-2 and 3   -                                   none, full
     nanotron    0, 1     no                either                              none, full
 
-Micro-batches are any number in all of them (gradient accumulation). ZeRO-2 of `fully_shard` is
-`reshard_after_forward=False`: parameters stay whole from forward to backward. Not told apart is
-what a trainer recomputes in selective recomputation: ours are all groups of a block without a
-product by weights (`peers/practitioners.py`), torchtitan's policy saves every second product,
-Megatron's default is the core of attention alone.
+Full recomputation may be of some layers alone: of the first k in Megatron and FSDP2, of one in k in
+torchtitan until 0.2 (`partial.py`). Micro-batches are any number in all of them (gradient
+accumulation). ZeRO-2 of `fully_shard` is `reshard_after_forward=False`: parameters stay whole from
+forward to backward. Not told apart is what a trainer recomputes in selective recomputation: ours
+are all groups of a block without a product by weights (`peers/practitioners.py`), torchtitan's
+policy saves every second product, Megatron's default is the core of attention alone.
 
 Context and expert parallelism are in no space here; pipelines are beside it (`pipelines.py`).
 """
@@ -26,6 +27,7 @@ from shardwise.cost.software import COMPILED, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
+from shardwise.trainers.partial import Layers
 
 ANY = "any"
 """The space of all strategies, one of its own for every group of operators."""
@@ -42,7 +44,8 @@ class TrainerSpace:
     `tensor` are the stages beside tensor parallelism over several shares of samples, none where it
     has no tensor parallelism; `sequence` says whether positions may, must or must not be split with
     it. `sources` are where the trainer says so. `implies` are options of the program that it runs,
-    by name and value, which count unless others are given.
+    by name and value, which count unless others are given. `layers` are the blocks that it can
+    recompute instead of all.
     """
 
     zero: tuple[int, ...]
@@ -52,6 +55,7 @@ class TrainerSpace:
     recompute: tuple[Recomputed, ...]
     sources: tuple[str, ...]
     implies: Mapping[str, str] = field(default_factory=dict)
+    layers: Layers = "all"
 
     def allows(self, parallelism: Parallelism) -> bool:
         """Returns whether the trainer can run a strategy."""
@@ -83,6 +87,8 @@ SPACES: Mapping[str, TrainerSpace] = {
             "torchtitan's published runs (its benchmarks folder) compile",
         ),
         implies={"framework": COMPILED},
+        # activation_checkpoint.selective_ac_option = "3": one layer in three, until 0.2.
+        layers="every",
     ),
     # Megatron-FSDP, which has ZeRO 2 and 3, is another path with limits of its own.
     "megatron": TrainerSpace(
@@ -98,6 +104,7 @@ SPACES: Mapping[str, TrainerSpace] = {
             "megatron/training/arguments.py: gradients of --bf16 add up in float32",
         ),
         implies={"framework": MEGATRON, "gradients": FLOAT32},
+        layers="first",  # --recompute-method block --recompute-num-layers
     ),
     # AutoTP (tensor_parallel.autotp_size) and MiCS need calls in the script, and are left out.
     "deepspeed": TrainerSpace(
@@ -118,6 +125,7 @@ SPACES: Mapping[str, TrainerSpace] = {
         tensor=(2, 3),
         sequence=(False, True),
         recompute=EVERY_RECOMPUTATION,
+        layers="first",  # the script wraps the blocks that it wants
         sources=(
             "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html: a mesh of one "
             "or two dimensions, reshard_after_forward",

@@ -8,21 +8,23 @@ documents compare a strategy with others of the same space.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.cost.options import Progress
+from shardwise.cost.options import Progress, go_on
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import InternalError
-from shardwise.peers.practices import Allowed
+from shardwise.peers.methods import STAGE
+from shardwise.peers.practices import Allowed, Practices
 from shardwise.peers.practitioners import Practised, practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.search.chosen import Chosen
 from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Search
 from shardwise.search.solution import Solution
+from shardwise.trainers.partial import Layers, Tried, fewest, parts_of, with_parts
 from shardwise.trainers.spaces import EVERY_RECOMPUTATION
 
 
@@ -34,21 +36,72 @@ class Replayable:
     replayer: Replayer
 
 
+class Parts:
+    """The strategies of one problem, those in which some blocks run again among them."""
+
+    def __init__(self, replayable: Replayable, progress: Progress) -> None:
+        self._replayer = replayable.replayer
+        self._limit_bytes = replayable.search.limit_bytes
+        self._progress = progress
+        self._practices = Practices(replayable.replayer.problem, progress)
+
+    def tried(self, one: Practised) -> Tried:
+        """Returns how far a strategy is above the limit, and its time."""
+        over_bytes = one.step.peak_bytes - self._limit_bytes
+        return Tried(one.practice.parallelism, one.step.time_s, over_bytes)
+
+    def replayed(self, allowed: Allowed, partial: Collection[Parallelism] = ()) -> list[Practised]:
+        """Returns the allowed strategies and those in `partial`, replayed."""
+        practices = practitioners(
+            self._replayer.problem,
+            self._progress,
+            allowed=allowed,
+            partial=partial,
+            practices=self._practices,
+        )
+        return replayed(self._replayer, practices, self._limit_bytes)
+
+    def of(self, partial: Parallelism) -> Practised | None:
+        """Returns a strategy replayed, with its smallest copies where the fastest do not fit; None
+        where the problem does not have it."""
+        go_on(self._progress, STAGE, 0.0)
+        known = self.replayed(lambda one: False, (partial,))
+        return min(known, key=lambda one: one.rank(self._limit_bytes), default=None)
+
+    def fewest(self, none: Practised, full: Practised, layers: Layers) -> Practised | None:
+        """Returns the strategy that recomputes the fewest blocks and fits; None where only all of
+        them do."""
+        parts = parts_of(full.practice.parallelism, layers, self._practices.blocks)
+        return fewest(parts, self.tried(none), self.tried(full), self.of, self.tried)
+
+
 def strategies(
-    replayables: Iterable[Replayable], allowed: Allowed, progress: Progress
+    replayables: Sequence[Replayable],
+    allowed: Allowed,
+    progress: Progress,
+    *,
+    layers: Layers = "all",
+    partial: Collection[Parallelism] = (),
 ) -> dict[Parallelism, Practised]:
-    """Returns the allowed strategies with every number of micro-batches.
+    """Returns the allowed strategies with every number of micro-batches, those in `partial`, and
+    what recomputes some blocks and is faster than all others, in the form of `layers`.
 
     Raises as `practitioners` does.
     """
     best: dict[Parallelism, Practised] = {}
+    parts = {id(one.replayer.problem): Parts(one, progress) for one in replayables}
     for one in replayables:
         limit = one.search.limit_bytes
-        practices = practitioners(one.replayer.problem, progress, allowed=allowed)
-        for practised in replayed(one.replayer, practices, limit):
+        for practised in parts[id(one.replayer.problem)].replayed(allowed, partial):
             key = practised.practice.parallelism
             if key not in best or practised.rank(limit) < best[key].rank(limit):
                 best[key] = practised
+    for practised in with_parts(
+        list(best.values()),
+        lambda one: parts[id(one.problem)].tried(one),
+        lambda none, full: parts[id(full.problem)].fewest(none, full, layers),
+    ):
+        best[practised.practice.parallelism] = practised
     return best
 
 

@@ -1,4 +1,7 @@
-"""torchtitan: the TOML of its JobConfig (0.1 and 0.2), and the same as flags (from 0.3)."""
+"""torchtitan: the TOML of its JobConfig (0.1 and 0.2), and the same as flags (0.3.0 and main).
+
+Main counts tokens since August 2026 where 0.3.0 counts samples (torchtitan/config/configs.py).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwise.documents import Pipeline, Plan
+from shardwise.documents.model_facts import differences
 from shardwise.errors import BadInput
+from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.job import Job, Limits, Written, job_of
 
 NAME = "torchtitan"
@@ -17,6 +22,7 @@ LIMITS = Limits(
     hybrid=(2, 3),
     sequence=(True,),
     recompute=("none", "selective", "full"),
+    layers=("every",),
     schedules=("1f1b", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev"),
 )
 
@@ -33,6 +39,9 @@ SCHEDULES = {
     "dualpipev": "DualPipeV",
 }
 """By our name what torchtitan calls them."""
+
+_WITHOUT_RECIPE = ("qwen3-8b",)
+"""Presets of which torchtitan has the model, and from 0.3 no configuration to start from."""
 
 STAGES_PER_RANK = 2
 """Stages of each device under schedules with several, unless the layers of a stage are given."""
@@ -68,8 +77,8 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
             "context_parallel_degree": 1,
         },
         "activation_checkpoint": {
-            "mode": p.recompute,
-            "selective_ac_option": OPERATORS,
+            "mode": "selective" if p.in_part else p.recompute,
+            "selective_ac_option": str(p.recompute_every or OPERATORS),
         },
         "compile": {"enable": job.kernels == "compiled"},
     }
@@ -77,10 +86,10 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
         del sections["model"]
     if job.sequence_length is None:
         del sections["training"]["seq_len"]
-    if p.recompute != "selective":
+    if p.recompute != "selective" and not p.in_part:
         del sections["activation_checkpoint"]["selective_ac_option"]
     if job.optimizer == "adam":
-        sections["optimizer"] = {"name": "AdamW"}
+        sections["optimizer"] = {"name": "AdamW", "implementation": job.update}
     return sections
 
 
@@ -115,24 +124,56 @@ def _head(job: Job) -> str:
     """Returns the commands that start training, as comments."""
     start = f"{job.torchrun()} -m torchtitan.train"
     lines = [f"torchtitan 0.1 and 0.2: {start} --job.config_file {FILENAME}"]
-    if job.model and job.model.titan:
-        flags = " ".join(_flags(job, *job.model.titan))
-        lines.append(f"torchtitan 0.3 reads no TOML: {start} {flags}")
+    if _has_recipe(job):
+        sections = _sections(job)
+        lines.append(f"torchtitan 0.3.0: {start} {_flags(job, sections)}")
+        if job.sequence_length is not None:
+            in_tokens = {**sections, **_in_tokens(job, sections, job.sequence_length)}
+            lines.append(f"torchtitan main: {start} {_flags(job, in_tokens)}")
     return "".join(f"# {line}\n" for line in lines) + "\n"
 
 
-def _flags(job: Job, name: str, flavor: str) -> list[str]:
-    """Returns the flags of torchtitan 0.3 that say what the TOML says."""
-    sections = _sections(job)
+def _has_recipe(job: Job) -> bool:
+    """Returns whether torchtitan from 0.3 has a configuration of the model to start from, and the
+    plan's recomputation, which is of operators or of all layers there."""
+    known = bool(job.model and job.model.titan) and job.name not in _WITHOUT_RECIPE
+    return known and not job.parallelism.in_part
+
+
+def _flags(job: Job, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the flags of torchtitan from 0.3 that say what sections of the TOML say."""
+    name, flavor = (job.model and job.model.titan) or ("", "")
     flags = [f"--module {name} --config {name}_{flavor.lower()}"]
+    if job.stages > 1:
+        # It captures CUDA graphs otherwise, and refuses pipelines with them.
+        flags.append("--training.disable_cuda_graphs")
     for section in ("training", "parallelism", "compile"):
         for key, value in sections[section].items():
             if isinstance(value, bool):
                 flags.append(f"--{section}.{'' if value else 'no-'}{key}")
             else:
                 flags.append(f"--{section}.{key} {value}")
+    if job.optimizer == "adam":
+        flags.append(f"--optimizer.implementation {job.update}")
     flags.append(f"activation-checkpoint:{job.parallelism.recompute}")
-    return flags
+    return " ".join(flags)
+
+
+def _in_tokens(
+    job: Job, sections: Mapping[str, Mapping[str, Any]], length: int
+) -> dict[str, dict[str, Any]]:
+    """Returns the sections in which main counts tokens, and pipelines their micro-batches."""
+    training, parallelism = dict(sections["training"]), dict(sections["parallelism"])
+    for name in ("local_batch_size", "global_batch_size", "seq_len"):
+        training.pop(name)
+    budget = {
+        "num_tokens_per_microbatch_per_dp_rank": job.samples * length,
+        "num_tokens_per_train_step": job.batch * length,
+        "max_context_length": length,
+    }
+    if parallelism.pop("pipeline_parallel_microbatch_size", None) is not None:
+        parallelism["num_pp_microbatches"] = job.parallelism.micro_batches
+    return {"training": {**budget, **training}, "parallelism": parallelism}
 
 
 def _unsaid(job: Job) -> list[str]:
@@ -141,10 +182,24 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             f"The model: torchtitan has no {job.name[:60]!r}; set model.name and model.flavor."
         )
+    elif job.parallelism.in_part:
+        unsaid.append(
+            "Recomputation of some layers: torchtitan from 0.3 recomputes all or none, so the file "
+            "is for 0.1 and 0.2 alone."
+        )
+    elif not _has_recipe(job):
+        unsaid.append(f"torchtitan from 0.3: it has no configuration of {job.name} to start from.")
+    if job.model and job.model.titan and job.facts is not None:
+        unsaid += [
+            f"The model: its {name} is {own}, that of torchtitan's {job.name} {theirs}."
+            for name, (own, theirs) in differences(job.facts, facts_of_preset(job.model)).items()
+        ]
     if job.optimizer != "adam":
         unsaid.append(f"The optimizer: torchtitan has Adam and AdamW, the plan {job.optimizer}.")
     if job.precision == "fp16":
         unsaid.append("The precision: torchtitan trains in bfloat16 or float32, not fp16.")
+    if job.precision != "fp32" and not job.wide_gradients:
+        unsaid.append(f"Gradients: torchtitan reduces them in float32, the plan in {job.dtype}.")
     if job.kernels == "fused":
         unsaid.append("Fused kernels: torchtitan fuses light operators by torch.compile alone.")
     if job.parallelism.recompute == "selective":

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from shardwise.cost.software import COMPILED
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
@@ -19,6 +21,7 @@ from shardwise.trainers.configuration import (
     NamedModel,
     Section,
     divided,
+    whole_number,
 )
 from shardwise.trainers.model_sizes import of_flavor, sizes_of_model
 from shardwise.trainers.models import MODELS
@@ -189,7 +192,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             field="training.global_batch_size",
             expected=f"local_batch_size × {data} = {samples * data}",
         )
-    recompute = _recomputed(job.section("activation_checkpoint"), notes)
+    recompute, every = _recomputed(job.section("activation_checkpoint"), stages, notes)
     model = job.section("model")
     preset = of_flavor(model.word("name", ""), model.word("flavor", ""))
     called = " ".join(filter(None, (model.word("name", ""), model.word("flavor", ""))))
@@ -207,6 +210,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             # torchtitan keeps parameters whole in a pipeline unless it is told otherwise.
             zero=2 if policy == "never" or (policy == "default" and stages > 1) else 3,
             recompute=recompute,
+            recompute_every=every,
             micro_batches=pieces
             * divided(batch, samples * data, "samples", "training.global_batch_size"),
         ),
@@ -304,18 +308,25 @@ def _unequal(parallelism: Section) -> Iterator[str]:
         )
 
 
-def _recomputed(section: Section, notes: list[str]) -> Recomputed:
+def _recomputed(
+    section: Section, stages: int, notes: list[str]
+) -> tuple[Recomputed, int | UnsetType]:
+    """Returns what runs again, and in one of how many layers where the file says so."""
     mode = section.word("mode", "selective", ("none", "selective", "full", "memory_budget"))
-    option = section.word("selective_ac_option", "2")
+    option = str(section.given("selective_ac_option") or "2")
     if mode == "memory_budget":
         raise BadInput(
             "a memory budget lets the compiler choose what to recompute",
             field="activation_checkpoint.mode",
             expected="none, selective or full",
         )
-    if mode == "selective" and option != OPERATORS:
-        notes.append(
-            f"activation_checkpoint.selective_ac_option = {option[:20]!r}: read as selective "
-            "recomputation by operator in every layer"
-        )
-    return "none" if mode == "none" else "full" if mode == "full" else "selective"
+    if mode != "selective" or option == OPERATORS:
+        return "none" if mode == "none" else "full" if mode == "full" else "selective", UNSET
+    each = whole_number(option, section.path("selective_ac_option"), least=0)
+    if stages == 1:
+        return "full", each if each > 1 else UNSET
+    notes.append(
+        f"activation_checkpoint.selective_ac_option = {each}: read as selective recomputation by "
+        "operator in every layer"
+    )
+    return "selective", UNSET

@@ -32,7 +32,9 @@ BUILT = {
 ELSEWHERE = {
     "adaptdl_sched/policy/pollux.py",
     "deepspeed/runtime/config_utils.py",
+    "megatron/core/transformer/moe/README.md",
     "megatron/training/arguments.py",
+    "torchtitan/config/configs.py",
     "torchtitan/config/job_config.py",
     "torchtitan/config_manager.py",
     "benchmarks/llama3_h100_202412_torchtitan.md",

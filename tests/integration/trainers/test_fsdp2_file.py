@@ -61,6 +61,8 @@ CASES = [
                           micro_batches=2)),
     ("gpt2", Parallelism(replicas=2, shards=2, zero=2, recompute="selective", micro_batches=2)),
     ("llama", Parallelism(shards=4, zero=3, recompute="full", micro_batches=2)),
+    ("llama", Parallelism(shards=4, zero=3, recompute="full", recompute_layers=1)),
+    ("qwen3", Parallelism(shards=4, zero=2, recompute="full", recompute_every=2)),
     ("llama", Parallelism(replicas=4, micro_batches=2)),
     ("llama", Parallelism(replicas=2, tensor=2, recompute="selective")),
     ("llama", Parallelism(tensor=4, sequence=True, micro_batches=4)),
@@ -104,10 +106,11 @@ def planned(name: str, tensor: int) -> Plan:
     return shardwise.plan(graph, "dgx-h100", gpus=GPUS, pins=rules, overlap=False, zero=(0,))
 
 
-def written(name: str, parallelism: Parallelism, folder: Path) -> Path:
+def written(name: str, parallelism: Parallelism, folder: Path, **members: Any) -> Path:
     plan = replace(
         planned(name, parallelism.tensor),
-        trainer=PlannedTrainer("fsdp2", parallelism, SEQ, None, None),
+        trainer=PlannedTrainer("fsdp2", parallelism, SEQ, None, None, "float32"),
+        **members,
     )
     file = folder / "parallelize.py"
     file.write_text(write_for(plan, "fsdp2").text)
@@ -121,13 +124,18 @@ def loss_of(model: Any, ids: Any) -> Any:
     )
 
 
-def _errors(rank: int, name: str, file: str) -> tuple[float, float, float, int]:
-    """The largest errors of the loss, of gradients and of parameters after a step; and how many
-    parameters this rank holds less than all of."""
+def imported(file: str) -> Any:
     spec = importlib.util.spec_from_file_location("parallelize", file)
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
+    return made
+
+
+def _errors(rank: int, name: str, file: str) -> tuple[float, float, float, int]:
+    """The largest errors of the loss, of gradients and of parameters after a step; and how many
+    parameters this rank holds less than all of."""
+    made = imported(file)
     one, model, ids = a_model(name), a_model(name), tokens()
     loss = loss_of(one, ids)
     loss.backward()
@@ -154,6 +162,19 @@ def _errors(rank: int, name: str, file: str) -> tuple[float, float, float, int]:
     return off, gradient, value, split
 
 
+def _mixed(rank: int, name: str, file: str) -> tuple[set[Any], float]:
+    """The dtypes of parameters and gradients of a model in 16 bits, and the error of the loss."""
+    made = imported(file)
+    ids = tokens()
+    loss = float(loss_of(a_model(name), ids))
+    mesh = made.device_mesh("cpu")
+    model = made.parallelize(a_model(name).bfloat16(), mesh)
+    local = made.accumulate(model, {"ids": made.share(ids, mesh)}, loss_of).float()
+    torch.distributed.all_reduce(local)
+    dtypes = {t.dtype for p in model.parameters() for t in (p, p.grad)}
+    return dtypes, abs(float(local) / GPUS - loss)
+
+
 @pytest.fixture(scope="module")
 def ranks() -> Any:
     started = Ranks(GPUS)
@@ -169,6 +190,17 @@ def test_a_step_equals_that_of_one_device(
     for off, gradient, value, split in ranks(_errors, name, str(file)):
         assert off < 1e-5 and gradient < 1e-5 and value < 1e-6
         assert (split > 0) == (parallelism.tensor > 1 or parallelism.shards > 1)
+
+
+@pytest.mark.parametrize("kernels", some(("eager", "compiled"), lambda kernels: kernels == "eager"))
+def test_parameters_are_float32_where_16_bits_compute(
+    kernels: str, tmp_path: Path, ranks: Any
+) -> None:
+    given = Parallelism(shards=4, zero=3, recompute="full", micro_batches=2)
+    file = written("llama", given, tmp_path, precision="bf16", kernels=kernels)
+    assert f"COMPILE = {kernels == 'compiled'}" in file.read_text()
+    for dtypes, off in ranks(_mixed, "llama", str(file)):
+        assert dtypes == {torch.float32} and off < 0.05
 
 
 def test_products_that_are_no_linear_modules_cannot_be_split() -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import re
 import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +24,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from torch.distributed.pipelining.schedules import get_schedule_class
 
+from harness.models.shortened import shortened
 from harness.trainer_plans import plan_of
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.documents import Pipeline
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
-from shardwise.graph import read_graph
+from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
+from shardwise.trainers.facts import facts_of
 from shardwise.trainers.formats import TRAINERS, write_for
 from shardwise.trainers.plan_pipeline import pipeline_for
 
@@ -66,22 +72,40 @@ def texts(trainer: str) -> list[tuple[Parallelism, str]]:
 
 
 def test_torchtitan_s_configuration(tmp_path: Path) -> None:
-    config = installed("torchtitan.config")
-    if hasattr(config, "TORCH_DTYPE_MAP") and hasattr(config, "Configurable"):
-        installed("torchtitan.trainer")  # 0.3 makes configurations in code
+    config = titan_config()
     file = tmp_path / TRAINERS["torchtitan"].filename
     for parallelism, text in texts("torchtitan"):
-        file.write_text(text)
-        arguments = ["--job.config_file", str(file)]
-        if not hasattr(config, "JobConfig"):
-            (line,) = (line for line in text.splitlines() if line.startswith("# torchtitan 0.3"))
-            arguments = shlex.split(line.partition("torchtitan.train ")[2])
-        job = config.ConfigManager().parse_args(arguments)
+        job = parsed_by_titan(config, text, file)
         assert job.parallelism.data_parallel_shard_degree == parallelism.shards
         assert job.parallelism.data_parallel_replicate_degree == parallelism.replicas
         assert job.parallelism.tensor_parallel_degree == parallelism.tensor
-        assert job.training.global_batch_size == 2 * parallelism.data * parallelism.micro_batches
-        assert job.training.seq_len == 8192
+        samples = 2 * parallelism.data * parallelism.micro_batches
+        if hasattr(job.training, "seq_len"):
+            assert job.training.global_batch_size == samples
+            assert job.training.seq_len == 8192
+        else:
+            assert job.training.num_tokens_per_train_step == samples * 8192
+            assert job.training.max_context_length == 8192
+
+
+def titan_config() -> ModuleType:
+    """Returns torchtitan's configuration module; from 0.3 it is made in code, by its trainer."""
+    config = installed("torchtitan.config")
+    if not hasattr(config, "JobConfig"):
+        installed("torchtitan.trainer")
+    return config
+
+
+def parsed_by_titan(config: ModuleType, text: str, file: Path) -> Any:
+    """Returns what torchtitan's own manager reads, of the TOML or of its release's flags."""
+    file.write_text(text)
+    arguments = ["--job.config_file", str(file)]
+    if not hasattr(config, "JobConfig"):
+        fields = {one.name for one in dataclasses.fields(config.TrainingConfig)}
+        release = "0.3.0" if "seq_len" in fields else "main"
+        (line,) = (one for one in text.splitlines() if one.startswith(f"# torchtitan {release}"))
+        arguments = shlex.split(line.partition("torchtitan.train ")[2])
+    return config.ConfigManager().parse_args(arguments)
 
 
 @cache
@@ -94,12 +118,11 @@ def two_stages() -> Pipeline:
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 def test_torchtitan_s_pipelines(schedule: str, tmp_path: Path) -> None:
-    config = installed("torchtitan.config")
-    if not hasattr(config, "JobConfig"):
-        pytest.skip("torchtitan 0.3 makes configurations in code")
+    config = titan_config()
     file = tmp_path / TRAINERS["torchtitan"].filename
-    file.write_text(write_for(replace(two_stages(), schedule=schedule), "torchtitan").text)
-    job = config.ConfigManager().parse_args(["--job.config_file", str(file)])
+    planned = replace(two_stages(), schedule=schedule, graph_name="llama3-8b")
+    job = parsed_by_titan(config, write_for(planned, "torchtitan").text, file)
+    assert getattr(job.training, "disable_cuda_graphs", True)
     degrees = job.parallelism
     assert degrees.pipeline_parallel_degree == 2
     assert degrees.pipeline_parallel_schedule.lower() == schedule
@@ -108,6 +131,10 @@ def test_torchtitan_s_pipelines(schedule: str, tmp_path: Path) -> None:
     )
     assert degrees.pipeline_parallel_first_stage_less_layers == 0
     assert degrees.pipeline_parallel_last_stage_less_layers == 0
+    if hasattr(degrees, "num_pp_microbatches"):
+        assert degrees.num_pp_microbatches == 8
+        assert job.training.num_tokens_per_microbatch_per_dp_rank == 4 * 1024
+        return
     size = degrees.pipeline_parallel_microbatch_size
     assert (job.training.local_batch_size, size) == (32, 4)
     assert job.training.global_batch_size == 64
@@ -179,10 +206,18 @@ def taken(kind: Any, flags: dict[str, list[str]]) -> dict[str, Any]:
         words = flags.get(member.name)
         if words is None:
             continue
-        numbers = [int(word) if word.isdecimal() else word for word in words]
+        numbers = [number_of(word) for word in words]
         several = member.name == "recompute_modules"
         values[member.name] = numbers if several else numbers[0] if numbers else True
     return values
+
+
+def number_of(word: str) -> int | float | str:
+    """Returns a whole number, a number or the word."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(word)
+    return word
 
 
 def test_megatron_core_s_configurations() -> None:
@@ -200,6 +235,109 @@ def test_megatron_core_s_configurations() -> None:
         assert sums.use_distributed_optimizer == (parallelism.zero > 0)
         copies = parallelism.replicas if parallelism.zero else 1
         assert sums.num_distributed_optimizer_instances == copies
+
+
+def of_model(trainer: str, graph: Graph, parallelism: Parallelism) -> str:
+    """Returns what is written for a graph's own model, in float32."""
+    plan = plan_of(parallelism, sequence_length=16, precision="fp32")
+    assert plan.trainer is not UNSET
+    shown = replace(plan.trainer, model=facts_of(graph) or UNSET)
+    return write_for(replace(plan, trainer=shown), trainer).text
+
+
+def megatron_model(text: str) -> Any:
+    """Returns the model of megatron-core that a script's flags make on one device."""
+    transformer = installed("megatron.core.transformer.transformer_config")
+    specs = installed("megatron.core.models.gpt.gpt_layer_specs")
+    flags = flags_of(text)
+    values = {
+        **taken(transformer.TransformerConfig, flags),
+        "add_bias_linear": "disable_bias_linear" not in flags,
+        "add_qkv_bias": "add_qkv_bias" in flags,
+        "layernorm_epsilon": float(flags["norm_epsilon"][0]),
+        "bias_activation_fusion": False,
+        "use_cpu_initialization": True,
+    }
+    if "swiglu" in flags:
+        values |= {"gated_linear_unit": True, "activation_func": torch.nn.functional.silu}
+    normalization = flags["normalization"][0]
+    multiple = int(flags.get("make_vocab_size_divisible_by", ["128"])[0])
+    vocabulary = -(-int(flags["vocab_size"][0]) // multiple) * multiple
+    return installed("megatron.core.models.gpt.gpt_model").GPTModel(
+        transformer.TransformerConfig(**values),
+        specs.get_gpt_layer_local_spec(normalization=normalization),
+        vocab_size=vocabulary,
+        max_sequence_length=int(flags["max_position_embeddings"][0]),
+        position_embedding_type=flags["position_embedding_type"][0],
+        share_embeddings_and_output_weights="untie_embeddings_and_output_weights" not in flags,
+    )
+
+
+@pytest.fixture
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Megatron's groups of one rank on the CPU."""
+    state = installed("megatron.core.parallel_state")
+    if torch.distributed.is_initialized():
+        pytest.skip("another test's process group")
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
+        tracker = SimpleNamespace(fork=nullcontext)
+        parallel = installed("megatron.core.tensor_parallel")
+        monkeypatch.setattr(parallel, "get_cuda_rng_tracker", lambda: tracker)
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    state.initialize_model_parallel()
+    yield
+    state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-8b"])
+def test_megatron_core_makes_the_model_of_the_graph(name: str, one_rank: None) -> None:
+    """Biases, norms, tied embeddings and an unpadded vocabulary: the same parameters."""
+    graph = shortened(name, 1)
+    with torch.device("meta" if name == "llama-8b" else "cpu"):
+        model = megatron_model(of_model("megatron", graph, Parallelism()))
+    assert sum(one.numel() for one in model.parameters()) == graph.parameter_count
+    if name == "llama-8b":
+        return
+    ids = torch.arange(32).reshape(2, 16)
+    later = torch.ones(1, 1, 16, 16, dtype=torch.bool).triu(1)
+    loss = model(ids, torch.arange(16).expand(2, 16), later, labels=ids).mean()
+    loss.backward()
+    assert 9.0 < float(loss) < 13.0
+    assert all(one.grad is not None for one in model.parameters())
+
+
+def test_megatron_lm_s_own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its arguments are in a clone of Megatron-LM, not in the package megatron-core."""
+    parser = installed("megatron.training.arguments")
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(parser, "get_device_arch_version", lambda: 9)
+    more = "--mock-data --tokenizer-type NullTokenizer --train-iters 1 --lr 1e-4"
+    for parallelism, text in texts("megatron"):
+        monkeypatch.setenv("WORLD_SIZE", str(parallelism.gpus))
+        monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+        for name, value in re.findall(r"^export (\w+)=(\w+)$", text, re.MULTILINE):
+            monkeypatch.setenv(name, value)
+        words = [
+            word
+            for name, values in flags_of(text).items()
+            for word in (f"--{name.replace('_', '-')}", *values)
+        ]
+        local = ["--transformer-impl", "local", "--no-persist-layer-norm", "--no-rope-fusion"]
+        monkeypatch.setattr(sys, "argv", ["pretrain_gpt.py", *words, *more.split(), *local])
+        parsed = parser.parse_args()
+        parser.validate_args(parsed)
+        config = parser.core_transformer_config_from_args(parsed)
+        assert (config.hidden_dropout, config.attention_dropout) == (0.0, 0.0)
+        assert (config.num_query_groups, config.normalization) == (8, "RMSNorm")
+        assert parsed.data_parallel_size == parallelism.data
+        assert config.recompute_granularity == {"none": None}.get(
+            parallelism.recompute, parallelism.recompute
+        )
+        assert parsed.optimizer == "adam" and parsed.grad_reduce_in_bf16
+        assert parsed.untie_embeddings_and_output_weights and not parsed.add_bias_linear
 
 
 def test_nanotron_s_configuration(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -76,6 +77,32 @@ def test_it_is_the_fastest_of_the_space(gpt2: Graph, planned: Pipeline) -> None:
     assert strategy_of(planned).gpus * planned.ranks == 8
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "interleaved:2", "zbv"])
+def test_schedules_are_those_that_were_named(gpt2: Graph, schedule: str) -> None:
+    pipeline = pipeline_for(
+        gpt2, MACHINE, 8, "torchtitan", stages=(2,), schedules=(schedule,), options=OPTIONS
+    )
+    name, _, each = schedule.partition(":")
+    assert pipeline.schedule == name
+    assert not each or pipeline.stages_per_rank == int(each)
+
+
+def test_schedules_that_a_trainer_does_not_run_are_refused(gpt2: Graph) -> None:
+    for trainer, schedule in (("megatron", "gpipe"), ("megatron", "zb-h1:2"),
+                              ("torchtitan", "1f1b-eager")):  # fmt: skip
+        with pytest.raises(BadInput, match=f"{trainer} does not run {schedule}") as raised:
+            pipeline_for(gpt2, MACHINE, 8, trainer, stages=(2,), schedules=(schedule,))
+        assert raised.value.field == "schedules"
+
+
+def test_the_command_takes_schedules_beside_a_space() -> None:
+    asked = ["plan", str(shipped_graph("gpt2")), "--hardware", "dgx-h100", "--gpus", "8"]
+    for more in (["--stages", "2", "--space", "megatron"], ["--space", "megatron"]):
+        result = CliRunner().invoke(cli, [*asked, *more, "--schedules", "gpipe"])
+        assert isinstance(result.exception, BadInput), result.output
+        assert "schedules" in str(result.exception.field)
+
+
 def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline) -> None:
     """The file says the stages, the schedule and every degree, or the price would be another."""
     written = write_for(planned, name_of(planned))
@@ -85,6 +112,40 @@ def test_what_is_written_is_read_and_priced_alike(gpt2: Graph, planned: Pipeline
     assert read.parallelism == strategy_of(planned) and read.batch == gpt2.batch_size
     document = price_pipeline(gpt2, MACHINE, 8, read, OPTIONS, file="file")
     assert document.pipeline.predicted == planned.predicted
+
+
+def test_the_first_layers_of_each_stage_are_recomputed(gpt2: Graph) -> None:
+    """Of two layers in each of two stages one: priced between none and both, written and read."""
+    options = with_stated(OPTIONS, space_of("megatron").implies, ())
+    model = UniformModel(gpt2, MACHINE, 2, scattered=True)
+    costed = model.costed(2, 8, options, quiet)
+    none = Parallelism(micro_batches=8)
+    full = replace(none, recompute="full")
+    first = replace(full, recompute_layers=1)
+    found = {
+        one.practice.parallelism: one.pipeline
+        for one in piped_practices(
+            costed, "1f1b", lambda one: one in (none, full), quiet, partial=(first,)
+        )
+    }
+    for schedule_of in (lambda one: one.peak_bytes.max(), lambda one: -one.step_s):
+        assert schedule_of(found[none]) > schedule_of(found[first]) > schedule_of(found[full])
+    limit = options_with_limit(round(float(found[first].peak_bytes.max())) + 1)
+    planned = pipeline_for(
+        gpt2, MACHINE, 2, "megatron", stages=(2,), schedules=("1f1b",), options=limit
+    )
+    assert strategy_of(planned) == first
+    assert planned.predicted.step_s == pytest.approx(found[first].step_s)
+    text = write_for(planned, "megatron").text
+    assert "--recompute-method block\n  --recompute-num-layers 1\n" in text
+    read = configuration_of(text, 2, "file")
+    assert read.parallelism == first
+    priced = price_pipeline(gpt2, MACHINE, 2, read, limit, file="file")
+    assert priced.pipeline.predicted == planned.predicted
+
+
+def options_with_limit(limit_bytes: int) -> Options:
+    return dataclasses.replace(OPTIONS, memory_limit_bytes=limit_bytes)
 
 
 def test_every_schedule_and_degree_is_written(planned: Pipeline) -> None:

@@ -21,13 +21,16 @@ from shardwise.trainers.job import canonical
 from shardwise.trainers.models import MODELS
 from shardwise.trainers.read import read_configuration
 
+PARTS: tuple[dict[str, int], ...] = ({}, {"recompute_layers": 3}, {"recompute_every": 2})
 READABLE = [name for name in TRAINERS if name != "fsdp2"]
 DEGREES = ((1, 1, 1), (4, 1, 1), (1, 8, 1), (2, 4, 1), (1, 1, 8), (8, 1, 2), (1, 4, 4), (2, 2, 8))
 STRATEGIES = list(
     dict.fromkeys(
-        canonical(Parallelism(replicas, shards, tensor, sequence, zero, recompute, micro_batches))
-        for (replicas, shards, tensor), sequence, zero, recompute, micro_batches in product(
-            DEGREES, (False, True), range(4), ("none", "selective", "full"), (1, 4)
+        canonical(
+            Parallelism(replicas, shards, tensor, sequence, zero, recompute, micro_batches, **part)
+        )
+        for (replicas, shards, tensor), sequence, zero, recompute, micro_batches, part in product(
+            DEGREES, (False, True), range(4), ("none", "selective", "full"), (1, 4), PARTS
         )
     )
 )
@@ -66,6 +69,9 @@ def test_a_written_file_is_read_as_the_plan_s_parallelism(trainer: str, tmp_path
         ("accelerate", Parallelism(replicas=2, tensor=2), "zero"),
         ("accelerate", Parallelism(replicas=2, recompute="full"), "recompute"),
         ("nanotron", Parallelism(shards=4, zero=2), "zero"),
+        ("nanotron", Parallelism(recompute="full", recompute_layers=3), "recompute"),
+        ("torchtitan", Parallelism(recompute="full", recompute_layers=3), "recompute"),
+        ("megatron", Parallelism(recompute="full", recompute_every=3), "recompute"),
     ],
 )
 def test_what_a_trainer_cannot_say_is_named(
