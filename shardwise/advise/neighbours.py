@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from shardwise.advise.label import Labels
 from shardwise.advise.roles import GroupRoles, Role
+from shardwise.advise.summary import Summaries
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import Progress
 from shardwise.cost.part import Masks
@@ -98,13 +99,13 @@ class Neighbourhood:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._known: dict[int, Labels] = {}
+        self._summaries = Summaries(())
 
     def of(self, answer: Chosen, searches: Sequence[Search]) -> list[Named]:
         """Returns the neighbours of an answer that are found in time."""
         watch = Watch(self._progress, _left_s(searches))
         choices = answer.search.solution.choices[answer.point]
-        own = self._labels(answer.search).of(choices)
+        own = self._label(Candidate.of(answer))
         named = []
         for wanted in self._properties(answer, choices):
             try:
@@ -114,17 +115,17 @@ class Neighbourhood:
             except (Cancelled, OutOfTime):
                 break
             if strategy is not None and wanted.holds(strategy):
-                label = self._labels(strategy.search).of(strategy.choices)
+                label = self._label(strategy)
                 if label != own:
                     named.append(Named(wanted.name, label, strategy))
         return named
 
+    def _label(self, one: Candidate) -> str:
+        step = one.time_s, one.peak_bytes
+        return self._labels(one.search).of(one.choices, one.edge_choices, step)
+
     def _labels(self, search: Search) -> Labels:
-        key = id(search.problem)
-        if key not in self._known:
-            groups = next((labels.groups for labels in self._known.values()), None)
-            self._known[key] = Labels(search.problem, groups)
-        return self._known[key]
+        return self._summaries.labels(search)
 
     def _properties(self, answer: Chosen, choices: Choices) -> Iterator[_Property]:
         if answer.search.mesh.gpus > 1:
@@ -147,8 +148,8 @@ class Neighbourhood:
     def _pure_fsdp(self, search: Search) -> Masks | None:
         """Returns the rows of FSDP over all devices, with recomputation or without it."""
         strategies = fully_sharded(search.problem)
-        label = self._labels(search).of(strategies[0])
-        if not label.startswith(f"FSDP {search.mesh.gpus}"):
+        own = self._labels(search).uniform(strategies[0])
+        if own is None or not own.fully_sharded(search.mesh.gpus):
             return None
         known: dict[Hashable, NDArray[np.bool_]] = {}
         masks = []

@@ -28,6 +28,7 @@ from shardwise.documents import Plan
 from shardwise.documents.plan import (
     Choice,
     Execution,
+    Mixture,
     Neighbour,
     NextBest,
     PlaceCost,
@@ -221,6 +222,10 @@ def _document(
 def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
     search, point = chosen.search, chosen.point
     compute, batch = search.compute_s(point), search.subject.graph.batch_size
+    summaries = Summaries(searches)
+    mixtures: list[Mixture] | UnsetType = UNSET
+    if not isinstance(search, MixedSearch):
+        mixtures = summaries.labels(search).mixtures(search.solution.choices[point])
     return Prediction(
         memory_bytes=round(chosen.memory_bytes),
         peak_bytes=round(chosen.peak_bytes),
@@ -235,7 +240,8 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
         gap=time_gap(searches, chosen),
         host_s=float(search.replayed.host_s[point]),
-        **fields(Summaries(searches).of(chosen), advice=True),
+        mixtures=mixtures,
+        **fields(summaries.of(chosen), advice=True),
     )
 
 

@@ -105,10 +105,21 @@ class Summaries:
         if key not in self._texts and isinstance(search, MixedSearch):
             self._texts[key] = mixed_label(search, point)
         if key not in self._texts:
-            if id(search.problem) not in self._labels:
-                self._labels[id(search.problem)] = Labels(search.problem)
-            self._texts[key] = self._labels[id(search.problem)].of(search.solution.choices[point])
+            solution, replayed = search.solution, search.replayed
+            self._texts[key] = self.labels(search).of(
+                solution.choices[point],
+                solution.edge_choices[point],
+                (float(replayed.time_s[point]), float(replayed.peak_bytes[point])),
+            )
         return self._texts[key]
+
+    def labels(self, search: Search) -> Labels:
+        """Returns what names the strategies of a search, checked by their replayed steps."""
+        key = id(search.problem)
+        if key not in self._labels:
+            groups = next((labels.groups for labels in self._labels.values()), None)
+            self._labels[key] = Labels(search.problem, groups, search.replayer, search.limit_bytes)
+        return self._labels[key]
 
     @cached_property
     def _tokens(self) -> int | None:

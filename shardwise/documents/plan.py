@@ -22,11 +22,21 @@ from shardwise.documents.timeline import Timeline
 from shardwise.errors import BadInput
 
 
+class Mixture(msgspec.Struct, frozen=True):
+    """A part of a strategy: what its groups do, with their share of all parameters and of the
+    compute time."""
+
+    label: str
+    parameters: float
+    compute: float
+
+
 class Prediction(msgspec.Struct, frozen=True):
     """What a plan is predicted to take: sums of the search, and the step as it was replayed.
 
     `gap` is how much longer than the shortest possible the time may be, relative, null without a
-    proof. `label` is the strategy in the words of parallel training (docs/strategies.md).
+    proof. `label` is the strategy in the words of parallel training (docs/strategies.md), and
+    `mixtures` what it consists of, the largest part first.
     `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
     time that ranks; recomputation does not count. `tokens_per_s` is null where samples are not
     sequences of tokens. `host_s` is how long the host launches the step's work, for which GPUs may
@@ -52,6 +62,7 @@ class Prediction(msgspec.Struct, frozen=True):
     bound_by: str | UnsetType = UNSET
     to_go_faster: str | UnsetType = UNSET
     host_s: float | UnsetType = UNSET
+    mixtures: list[Mixture] | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True):
