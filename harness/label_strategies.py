@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
 from shardwise.advise.label import Labels
 from shardwise.advise.roles import Kind
 from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
@@ -38,14 +36,8 @@ def pinned(label: str, searches: Sequence[Search], of: Search) -> Candidate | No
     def allowed(search: Search) -> Masks | None:
         if search.micro_batches != of.micro_batches:
             return None
-        masks = []
-        for rows in Labels(search.problem).rows:
-            mask = np.zeros(len(rows.cost.time_s), dtype=bool)
-            mask[rows.nearest(wanted)] = True
-            once = mask & ~rows.cost.recompute
-            again = any("recompute" in word for word in rest)
-            masks.append(mask if again or not once.any() else once)
-        return masks
+        again = any("recompute" in word for word in rest)
+        return Labels(search.problem).allowed(wanted, None if again else False)
 
     return fastest_allowed(searches, of, allowed, Watch(quiet, None))
 

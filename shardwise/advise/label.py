@@ -24,6 +24,7 @@ from shardwise.advise.group_rows import GroupRows
 from shardwise.advise.roles import GroupRoles, Kind, Role, group_roles, tokens
 from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.part import Masks
 from shardwise.documents.plan import Mixture
 from shardwise.replay.replay import StrategyReplayer
 
@@ -34,6 +35,8 @@ NEARLY_ALL = 0.9
 """The share of parameters and of compute that has to follow a label where steps are not known."""
 SAID = 0.1
 """The share of parameters or of compute from which a second part of a strategy is named."""
+MIXED = "mixed:"
+"""How the label of a strategy begins that no strategy of the whole model replays like."""
 MOST_TRIED = 4
 """Strategies of the whole model that are tried for a label."""
 
@@ -143,8 +146,8 @@ class Labels:
     def _mixed(self, chosen: Choices) -> str:
         first, *others = self.mixtures(chosen)
         if others and max(others[0].parameters, others[0].compute) >= SAID:
-            return f"mixed: {first.label} and {others[0].label}"
-        return f"mixed: mostly {first.label}"
+            return f"{MIXED} {first.label} and {others[0].label}"
+        return f"{MIXED} mostly {first.label}"
 
     def _agrees(
         self,
@@ -185,6 +188,18 @@ class Labels:
                 self._nearest[key] = own if own in near else often[0] if often else of_time
             made.append(self._nearest[key])
         return np.array(made, dtype=np.uint32)
+
+    def allowed(self, wanted: Uniform, again: bool | None) -> Masks:
+        """Returns the configurations of each group that are nearest to a strategy of the whole
+        model; those that recompute or those that do not, where there are any, or both (None)."""
+        known: dict[int, NDArray[np.bool_]] = {}
+        for rows in self.rows:
+            if id(rows) not in known:
+                mask = np.zeros(len(rows.cost.time_s), dtype=bool)
+                mask[rows.nearest(wanted)] = True
+                only = mask if again is None else mask & (rows.cost.recompute == again)
+                known[id(rows)] = only if only.any() else mask
+        return [known[id(rows)] for rows in self.rows]
 
     def mixtures(self, choices: ArrayLike) -> list[Mixture]:
         """Returns the strategies that the groups follow, each with its share of the parameters and
@@ -302,16 +317,10 @@ def _edges_of(
 ) -> Choices:
     """Returns the alternatives of edges, (edges,): the same between groups that are as before, and
     the fastest of the others, or the smallest."""
-    made = edges.copy()
     changed = chosen != other
-    for e, edge in enumerate(problem.edges):
-        if changed[edge.source] or changed[edge.target]:
-            table = edge.table
-            cell = table.cell(int(other[edge.source]), int(other[edge.target]))
-            count = int(table.count[cell])
-            costs = table.time_s[cell][:count], table.memory_bytes[cell][:count]
-            made[e] = np.lexsort(costs if smallest else costs[::-1])[0]
-    return made
+    ends = np.array([(edge.source, edge.target) for edge in problem.edges]).reshape(-1, 2)
+    of_other = problem.alternatives(other[None, :], smallest=smallest)[0]
+    return np.where(changed[ends].any(axis=1), of_other, edges)
 
 
 def _of(count: int, all_of: int) -> str:
