@@ -274,14 +274,15 @@ def _compute_basis(hardware: Hardware) -> str:
     return "modelled: roofline with the profile's stated efficiency"
 
 
-def certificate(searches: Sequence[Search]) -> Certificate:
+def certificate(searches: Sequence[Search], answer: Chosen | None = None) -> Certificate:
     """Returns how far from the true frontier of the searched space the answer can be at most.
 
     The union of frontiers is as good as the worst of them. Where replayed times were searched,
-    epsilon is the gap of the fastest strategy that fits, and the bound that of the replayed time.
+    epsilon is the gap of the `answer`, by default the fastest strategy that fits, and the bound
+    that of the replayed time.
     """
     if all(search.proof is not None for search in searches):
-        return _replayed_certificate(searches)
+        return _replayed_certificate(searches, answer or fastest(searches))
     epsilon = max(float(search.solution.epsilon) for search in searches)
     bounds = [
         float(bound) + search.problem.fixed_time_s
@@ -313,9 +314,8 @@ def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -
     return replace(said, epsilon=epsilon if isfinite(epsilon) else None, status=status)
 
 
-def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
+def _replayed_certificate(searches: Sequence[Search], best: Chosen | None) -> Certificate:
     bound = min(s.proof.bound_s(s.limit_bytes) for s in searches if s.proof is not None)
-    best = fastest(searches)
     gap = None if best is None else time_gap(searches, best)
     return Certificate(
         exact=False,

@@ -108,13 +108,13 @@ class Labels:
 
     def degrees(self, choices: ArrayLike) -> Degrees | None:
         """Returns the degrees of most products by weights; None without operators."""
-        wanted = next(self._candidates(np.asarray(choices, dtype=np.uint32)), None)
+        wanted = next(self.candidates(np.asarray(choices, dtype=np.uint32)), None)
         return None if wanted is None else wanted.products
 
     def uniform(self, choices: ArrayLike) -> Uniform | None:
         """Returns the strategy of the whole model that most of a strategy is; None without
         operators."""
-        return next(self._candidates(np.asarray(choices, dtype=np.uint32)), None)
+        return next(self.candidates(np.asarray(choices, dtype=np.uint32)), None)
 
     def name(self, wanted: Uniform) -> str:
         """Returns a strategy of the whole model in words."""
@@ -130,7 +130,7 @@ class Labels:
         edge_choices: ArrayLike | None,
         step: tuple[float, float] | None,
     ) -> str:
-        candidates = list(self._candidates(chosen))
+        candidates = list(self.candidates(chosen))
         if not candidates:
             return "no operators"
         if self._replayer is None or edge_choices is None or step is None:
@@ -139,8 +139,14 @@ class Labels:
             return self.name(candidates[0]) if sure else self._mixed(chosen)
         edges = np.asarray(edge_choices, dtype=np.uint32)
         for wanted in candidates:
-            if self._agrees(self._replayer, self.as_uniform(wanted, chosen), chosen, edges, *step):
-                return self.name(wanted)
+            for other, of_edges in self.like(wanted, chosen, edges):
+                if np.array_equal(other, chosen):
+                    return self.name(wanted)
+                replayed = self._replayer.replay(other[None, :], of_edges[None, :])
+                if replayed.peak_bytes[0] <= max(self._limit, step[1]):
+                    if abs(float(replayed.time_s[0]) / step[0] - 1.0) <= AGREES:
+                        return self.name(wanted)
+                    break
         return self._mixed(chosen)
 
     def _mixed(self, chosen: Choices) -> str:
@@ -149,27 +155,17 @@ class Labels:
             return f"{MIXED} {first.label} and {others[0].label}"
         return f"{MIXED} mostly {first.label}"
 
-    def _agrees(
-        self,
-        replayer: StrategyReplayer,
-        other: Choices,
-        chosen: Choices,
-        edges: Choices,
-        time_s: float,
-        peak_bytes: float,
-    ) -> bool:
-        """Returns whether the step of another strategy takes as long, and fits where this does."""
-        if np.array_equal(other, chosen):
-            return True
+    def like(
+        self, wanted: Uniform, chosen: Choices, edges: Choices
+    ) -> Iterator[tuple[Choices, Choices]]:
+        """Yields a strategy as one of the whole model, with its edges: as they are between groups
+        that stay, and of the others the fastest copies, then the smallest."""
+        other, problem = self.as_uniform(wanted, chosen), self._problem
+        changed = chosen != other
+        ends = np.array([(edge.source, edge.target) for edge in problem.edges]).reshape(-1, 2)
         for smallest in (False, True):
-            kept = _edges_of(self._problem, chosen, edges, other, smallest=smallest)
-            replayed = replayer.replay(other[None, :], kept[None, :])
-            fits = replayed.peak_bytes[0] <= max(self._limit, peak_bytes)
-            if fits and abs(float(replayed.time_s[0]) / time_s - 1.0) <= AGREES:
-                return True
-            if fits:
-                return False
-        return False
+            of_other = problem.alternatives(other[None, :], smallest=smallest)[0]
+            yield other, np.where(changed[ends].any(axis=1), of_other, edges).astype(np.uint32)
 
     def as_uniform(self, wanted: Uniform, choices: ArrayLike) -> Choices:
         """Returns a strategy with every group as one of the whole model has it, and the rest as it
@@ -212,7 +208,7 @@ class Labels:
         return self._mixtures[key]
 
     def _found_mixtures(self, chosen: Choices) -> list[Mixture]:
-        first = next(self._candidates(chosen), None)
+        first = next(self.candidates(chosen), None)
         if first is None:
             return []
         together = first.ulysses is not None
@@ -227,7 +223,8 @@ class Labels:
             own, shard = of.degrees_of(k), of.sharding_of(k)
             follows = together and own == self._of_kind(first, of.kind)
             if of.kind is Kind.LIGHT:
-                own = of_batch.get(own.batch, own)
+                splits = roles.has(Role.BATCH)
+                own = of_batch.get(own.batch, own) if splits else first.products
                 follows = own == first.products
             shard = shard if roles.parameters else first.sharding
             one = replace(first, sharding=shard) if follows else _alone(own, shard)
@@ -243,7 +240,7 @@ class Labels:
             return wanted.attention
         return wanted.experts if kind is Kind.EXPERTS else wanted.products
 
-    def _candidates(self, chosen: Choices) -> Iterator[Uniform]:
+    def candidates(self, chosen: Choices) -> Iterator[Uniform]:
         """Yields strategies of the whole model that a strategy may be, the likeliest first."""
         shares: dict[Kind, dict[tuple[Degrees, Sharding], float]] = {k: {} for k in Kind}
         total = float(sum(roles.parameters for roles in self.groups)) or 1.0
@@ -310,17 +307,6 @@ def _alone(own: Degrees, shard: Sharding) -> Uniform:
     if own.expert == 1:
         return Uniform(own, None, None, shard)
     return Uniform(own._replace(expert=1), None, own, shard)
-
-
-def _edges_of(
-    problem: SearchProblem, chosen: Choices, edges: Choices, other: Choices, *, smallest: bool
-) -> Choices:
-    """Returns the alternatives of edges, (edges,): the same between groups that are as before, and
-    the fastest of the others, or the smallest."""
-    changed = chosen != other
-    ends = np.array([(edge.source, edge.target) for edge in problem.edges]).reshape(-1, 2)
-    of_other = problem.alternatives(other[None, :], smallest=smallest)[0]
-    return np.where(changed[ends].any(axis=1), of_other, edges)
 
 
 def _of(count: int, all_of: int) -> str:

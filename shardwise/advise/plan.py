@@ -20,6 +20,7 @@ from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM, asked_order, ordered
+from shardwise.advise.simplest import simplest
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.timeline import timeline
@@ -28,6 +29,7 @@ from shardwise.documents import Plan
 from shardwise.documents.plan import (
     Choice,
     Execution,
+    Faster,
     Mixture,
     Neighbour,
     NextBest,
@@ -105,8 +107,10 @@ def plan(
         return plan_document(searches, _of_id(searches, point), POINT, order=order)
     if near_limit and all(search.proof is not None for search in searches):
         searches, neighbours = with_neighbours(searches, progress or quiet)
-        best = choose(searches, objective)
-        return plan_document(searches, best, objective, neighbours, order=order)
+        answer = simplest(searches, choose(searches, objective), progress or quiet)
+        return plan_document(
+            answer.searches, answer.chosen, objective, neighbours, order=order, faster=answer.faster
+        )
     return plan_document(searches, choose(searches, objective), objective, order=order)
 
 
@@ -165,13 +169,14 @@ def plan_document(
     neighbours: list[Neighbour] | UnsetType = UNSET,
     *,
     order: str = PROGRAM,
+    faster: Chosen | None = None,
 ) -> Plan:
     """Returns the plan of one point of the searches of a question, in the order that is asked for;
-    raises as `ordered`."""
+    raises as `ordered`. `faster` is another one that is faster, if the plan should name it."""
     other = ordered(chosen, order)
     if other is None:
-        return _document(searches, chosen, objective, neighbours)
-    document = _document(searches, other.chosen, objective, neighbours)
+        return _document(searches, chosen, objective, neighbours, faster)
+    document = _document(searches, other.chosen, objective, neighbours, faster)
     return replace(
         document,
         id=other.id_of(document.id),
@@ -187,6 +192,7 @@ def _document(
     chosen: Chosen,
     objective: str,
     neighbours: list[Neighbour] | UnsetType,
+    faster: Chosen | None,
 ) -> Plan:
     search, point = chosen.search, chosen.point
     places: Callable[[int, int], list[PlaceCost]] | None = None
@@ -204,11 +210,11 @@ def _document(
         **asdict(heading(search)),
         micro_batches=search.micro_batches,
         objective=objective,
-        predicted=_prediction(searches, chosen),
+        predicted=_prediction(searches, chosen, faster),
         groups=strategy.groups(_next_best(search, point)),
         edges=strategy.edges(),
         order=[op.name for op in search.subject.graph.operators],
-        certificate=certificate(searches),
+        certificate=certificate(searches, None if faster is None else chosen),
         search=search_report(searches),
         neighbours=neighbours,
         framework=search.options.framework,
@@ -219,7 +225,7 @@ def _document(
     )
 
 
-def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
+def _prediction(searches: Sequence[Search], chosen: Chosen, faster: Chosen | None) -> Prediction:
     search, point = chosen.search, chosen.point
     compute, batch = search.compute_s(point), search.subject.graph.batch_size
     summaries = Summaries(searches)
@@ -241,7 +247,17 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         gap=time_gap(searches, chosen),
         host_s=float(search.replayed.host_s[point]),
         mixtures=mixtures,
+        faster=UNSET if faster is None else _faster(summaries, chosen, faster),
         **fields(summaries.of(chosen), advice=True),
+    )
+
+
+def _faster(summaries: Summaries, chosen: Chosen, faster: Chosen) -> Faster:
+    return Faster(
+        label=summaries.label(faster.search, faster.point),
+        saves=1.0 - faster.replayed_time_s / chosen.replayed_time_s,
+        replayed_time_s=faster.replayed_time_s,
+        peak_bytes=round(faster.peak_bytes),
     )
 
 

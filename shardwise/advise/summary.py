@@ -22,6 +22,7 @@ from shardwise.advise.levels import Levels
 from shardwise.advise.mixed import mixed_ideal_s, mixed_label
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.cost.options import NEVER
 from shardwise.cost.software import COMPILED, GRAPHS
 from shardwise.hardware.levels import BETWEEN
 from shardwise.search.chosen import Chosen
@@ -181,7 +182,10 @@ class Summaries:
         for search in self._searches:
             gains = 1.0 - search.ranking_s / max(chosen.ranking_s, 1e-30)
             lacking = search.replayed.peak_bytes - search.limit_bytes
-            for p in np.flatnonzero(gains >= NOTICED).tolist():
+            # What the simplest strategy within the tolerance may cost is said elsewhere.
+            simple = search.options.replays and search.options.simplest != NEVER
+            noticed = max(NOTICED, search.options.epsilon if simple else 0.0)
+            for p in np.flatnonzero(gains >= noticed).tolist():
                 known = fitting if lacking[p] <= 0 else beyond
                 if lacking[p] <= search.limit_bytes:
                     known.append((float(lacking[p]), float(gains[p]), search, p))

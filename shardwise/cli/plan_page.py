@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from shardwise.advise.explain import bound_text, rate_texts
+from shardwise.advise.explain import bound_text, rate_texts, strategy_text
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
@@ -46,7 +46,7 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
     width = console().width
     say(_heading(plan))
     for name, text in (
-        ("strategy", plan.predicted.label or ""),
+        ("strategy", strategy_text(plan.predicted)),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),
         ("memory", _memory(plan)),
