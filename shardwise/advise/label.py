@@ -98,9 +98,17 @@ class Labels:
         the check by steps; without them most of the strategy has to be as the label says.
         """
         chosen = np.asarray(choices, dtype=np.uint32)
+        return self._line(self._division(chosen, edge_choices, step), chosen)
+
+    def mixed(self, choices: ArrayLike) -> str:
+        """Returns the label of a strategy that is told apart from the one that it replays like."""
+        chosen = np.asarray(choices, dtype=np.uint32)
+        return self._line(self._mixed(chosen), chosen)
+
+    def _line(self, division: str, chosen: Choices) -> str:
         batches = self._problem.context.micro_batches
         parts = [
-            self._division(chosen, edge_choices, step),
+            division,
             f"{batches} micro-batches" if batches > 1 else "",
             self._recomputation(chosen),
         ]

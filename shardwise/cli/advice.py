@@ -22,6 +22,7 @@ from shardwise.cli.arguments import (
     options_from,
     search_options,
 )
+from shardwise.cli.named_table import named_table
 from shardwise.cli.output import (
     INTERRUPTED,
     emit,
@@ -59,6 +60,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @click.option("--gpus", required=True, help=GPUS)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option("--scale", type=click.Choice(SCALES), help="Axes of --plot. [default: by range]")
+@click.option("--all", "every", is_flag=True, help="Every point, not the named strategies alone.")
 @with_stages
 @search_options
 @question_options
@@ -69,6 +71,7 @@ def frontier(
     gpus: str,
     plot: str | None,
     scale: str | None,
+    every: bool,
     server: str | None,
     key_file: str | None,
     priority: int,
@@ -105,13 +108,19 @@ def frontier(
         emit(document)
     else:
         warn(document.warnings)
-        _frontier_table(document)
+        if document.named and not every:
+            named_table(document, document.named)
+        else:
+            _frontier_table(document, every=every)
+        _pipelines_table(document)
+        say(compute_basis(document.points))
+        _certificate(document)
     stop_if_cancelled(document.certificate)
 
 
-def _frontier_table(document: Frontier) -> None:
+def _frontier_table(document: Frontier, *, every: bool) -> None:
     points, knee = document.points, document.turning_point
-    shown = _thin(len(points), knee)
+    shown = range(len(points)) if every else _thin(len(points), knee)
     columns = _frontier_columns(document)
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware} "
@@ -125,9 +134,6 @@ def _frontier_table(document: Frontier) -> None:
             for i in shown
         ],
     )
-    _pipelines_table(document)
-    say(compute_basis(points))
-    _certificate(document)
 
 
 def _pipelines_table(document: Frontier) -> None:
@@ -185,7 +191,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
     if any(isinstance(p.gap, float) for p in document.points):
         columns["gap"] = lambda p: gap_text(p.gap)
     columns["fits"] = lambda p: "yes" if p.feasible else "no"
-    columns["strategy"] = lambda p: p.label or "-"
+    columns["strategy"] = lambda p: f"{p.label or '-'}{f' ({p.differs})' if p.differs else ''}"
     return columns
 
 
