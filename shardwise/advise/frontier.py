@@ -122,7 +122,7 @@ def frontier_document(searches: Sequence[Search], progress: Progress = quiet) ->
     outlined = {id(search): outlines(search) for search in searches}
     points = []
     differences = Differences()
-    for number, point in enumerate(chosen):
+    for point in chosen:
         summary = summaries.of(point)
         compute = point.search.compute_s(point.point)
         outline = outlined[id(point.search)][point.point]
@@ -145,7 +145,7 @@ def frontier_document(searches: Sequence[Search], progress: Progress = quiet) ->
                 splits=outline.splits,
                 other_splits=outline.other_splits,
                 places=peaks_of(point),
-                differs=differences.of(summary.label, number, point),
+                differs=differences.of(summary.label, point),
                 **fields(summary),
             )
         )

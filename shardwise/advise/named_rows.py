@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from shardwise.advise.named import named_strategies
+from shardwise.advise.neighbours import left_s
 from shardwise.advise.summary import Summaries
 from shardwise.cost.options import Progress
 from shardwise.documents.frontier import MOST_NAMED, WITHIN, NamedStrategy
@@ -34,7 +35,7 @@ def named_rows(
         return []
     found: list[tuple[str, Candidate]] = []
     own = Candidate.of(best)
-    for named in named_strategies(searches, Watch(progress, options.time_limit_s)):
+    for named in named_strategies(searches, Watch(progress, left_s(searches))):
         one = named.strategy
         if one.time_s <= (1.0 + WITHIN) * own.time_s and not any(_alike(one, o) for _, o in found):
             found.append((named.label, one))
@@ -76,17 +77,15 @@ class Differences:
     """Says what points of a frontier with one label differ in."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, Chosen]] = {}
+        self._last: dict[str, Chosen] = {}
 
-    def of(self, label: str, number: int, point: Chosen) -> str | UnsetType:
-        """Returns what the point of this number has otherwise than the last one with its label."""
+    def of(self, label: str, point: Chosen) -> str | UnsetType:
+        """Returns what a point has otherwise than the last one with its label."""
         last = self._last.get(label)
-        self._last[label] = number, point
+        self._last[label] = point
         if last is None:
             return UNSET
-        place, before = last
-        parts = [f"{what} of {count}" for what, count in _changes(before, point) if count]
-        return f"as {place} but {', '.join(parts)}"
+        return f"other {', '.join(f'{what} of {n}' for what, n in _changes(last, point) if n)}"
 
 
 def _changes(before: Chosen, after: Chosen) -> list[tuple[str, int]]:

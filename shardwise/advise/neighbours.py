@@ -103,7 +103,7 @@ class Neighbourhood:
 
     def of(self, answer: Chosen, searches: Sequence[Search]) -> list[Named]:
         """Returns the neighbours of an answer that are found in time."""
-        watch = Watch(self._progress, _left_s(searches))
+        watch = Watch(self._progress, left_s(searches))
         choices = answer.search.solution.choices[answer.point]
         own = self._label(Candidate.of(answer))
         named = []
@@ -198,7 +198,8 @@ class Neighbourhood:
         return _Property(f"TP {degree}" if degree > 1 else "no TP", allowed, holds)
 
 
-def _left_s(searches: Sequence[Search]) -> float | None:
+def left_s(searches: Sequence[Search]) -> float | None:
+    """Returns the seconds that searches have left of their limit; None without one."""
     limit_s = searches[0].options.time_limit_s
     if limit_s is None:
         return None

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise.advise.label import Labels
 from shardwise.advise.named import named_strategies
+from shardwise.advise.neighbours import left_s
 from shardwise.cost.options import NEVER, Progress
 from shardwise.search.chosen import Chosen, time_gap
 from shardwise.search.mixed.search import MixedSearch
@@ -42,7 +43,7 @@ def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Si
     longest_s, gap = best.replayed_time_s * (1.0 + options.epsilon), time_gap(searches, best)
     if gap is not None and gap <= options.epsilon:
         longest_s /= 1.0 + gap
-    for one in _candidates(searches, best, Watch(progress, options.time_limit_s)):
+    for one in _candidates(searches, best, Watch(progress, left_s(searches))):
         if one.fits and one.time_s <= longest_s:
             if _is(one, best):
                 return same

@@ -53,7 +53,7 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     `feasible` says that the replayed peak is within the memory limit. `label` and what follows it
     are as in a plan's `predicted`, except `gap`: how much faster a strategy of no more memory could
     be at most, relative, null without a proof. `differs` is there where an earlier point has the
-    same label: what is otherwise than in the last of these.
+    same label: what is otherwise than in the last of these, and in how many groups.
     """
 
     memory_bytes: int

@@ -95,14 +95,13 @@ def test_a_frontier_names_strategies_to_decide_between(of_gpt2: Frontier) -> Non
 
 
 def test_points_of_one_label_say_what_differs(of_gpt2: Frontier) -> None:
-    last: dict[object, int] = {}
-    for number, point in enumerate(of_gpt2.points):
-        differs, before = point.differs, last.get(point.label)
-        last[point.label] = number
-        assert bool(differs) == (before is not None)
-        if differs:
-            assert differs.startswith(f"as {before} but ") and differs[-1].isdigit()
-    assert len(last) < len(of_gpt2.points), "some label is of several points"
+    seen: set[object] = set()
+    for point in of_gpt2.points:
+        assert bool(point.differs) == (point.label in seen)
+        if point.differs:
+            assert point.differs.startswith("other ") and point.differs[-1].isdigit()
+        seen.add(point.label)
+    assert len(seen) < len(of_gpt2.points), "some label is of several points"
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -125,7 +124,9 @@ def test_the_named_are_printed_and_all_on_request(
     table = rows[head + 1 : end]
     if every:
         assert len(table) == len(of_gpt2.points)
-        assert sum("(as " in row for row in table) == sum(bool(p.differs) for p in of_gpt2.points)
+        assert sum("(other " in row for row in table) == sum(
+            bool(p.differs) for p in of_gpt2.points
+        )
         return
     named = of_gpt2.named or []
     assert all(row.startswith(one.label) for row, one in zip(table, named, strict=False))
