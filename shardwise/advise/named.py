@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -33,25 +33,31 @@ from shardwise.sharding.layout import shard_fits
 
 @dataclass(frozen=True)
 class Named:
-    """A strategy with its label; `place` is less for a simpler one."""
+    """A strategy with its label."""
 
     label: str
-    place: int
     strategy: Candidate
 
 
 def named_strategies(
-    searches: Sequence[Search], watch: Watch, *, tensor: bool = True
-) -> list[Named]:
-    """Returns the named strategies that fit, the simplest first; with `tensor` parallelism too.
+    searches: Sequence[Search], watch: Watch, *, within_s: float = inf, tensor: bool = True
+) -> Iterator[Named]:
+    """Yields the named strategies that fit, the simplest first; with `tensor` parallelism too.
 
-    Of a search that was given up there are none, nor on devices of several kinds.
+    Of a search that was given up there are none, nor on devices of several kinds, nor of one that
+    has no strategy `within_s`.
     """
-    whole = [s for s in searches if len(s.time_s) and not isinstance(s, MixedSearch)]
+    whole = [
+        one
+        for one in searches
+        if len(one.time_s)
+        and not isinstance(one, MixedSearch)
+        and (one.proof is None or one.proof.bound_s(one.limit_bytes) <= within_s)
+    ]
     if not whole:
-        return []
-    summaries, best = Summaries(whole), dict[str, Named]()
-    for place, (wanted, again) in enumerate(_wanted(whole[0])):
+        return
+    summaries, known = Summaries(whole), set[str]()
+    for wanted, again in _wanted(whole[0]):
         if wanted.products.model > 1 and not tensor:
             continue
         try:
@@ -66,9 +72,9 @@ def named_strategies(
         one = min(fitting, key=lambda one: (one.time_s, one.peak_bytes))
         step = one.time_s, one.peak_bytes
         label = summaries.labels(one.search).of(one.choices, one.edge_choices, step)
-        if not label.startswith(MIXED):
-            best.setdefault(label, Named(label, place, one))
-    return [*best.values()]
+        if not label.startswith(MIXED) and label not in known:
+            known.add(label)
+            yield Named(label, one)
 
 
 def _wanted(search: Search) -> Iterator[tuple[Uniform, bool]]:

@@ -43,7 +43,8 @@ def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Si
     longest_s, gap = best.replayed_time_s * (1.0 + options.epsilon), time_gap(searches, best)
     if gap is not None and gap <= options.epsilon:
         longest_s /= 1.0 + gap
-    for one in _candidates(searches, best, Watch(progress, left_s(searches))):
+    watch = Watch(progress, left_s(searches))
+    for one in _candidates(searches, best, watch, longest_s):
         if one.fits and one.time_s <= longest_s:
             if _is(one, best):
                 return same
@@ -52,7 +53,9 @@ def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Si
     return same
 
 
-def _candidates(searches: Sequence[Search], best: Chosen, watch: Watch) -> Iterator[Candidate]:
+def _candidates(
+    searches: Sequence[Search], best: Chosen, watch: Watch, within_s: float
+) -> Iterator[Candidate]:
     """Yields strategies that may be the answer, the simplest first: those with a name, then the
     strategy of the whole model that the best is most like."""
     search = best.search
@@ -60,7 +63,7 @@ def _candidates(searches: Sequence[Search], best: Chosen, watch: Watch) -> Itera
     own = Candidate.of(best)
     degrees = labels.degrees(own.choices)
     tensor = degrees is not None and degrees.model > 1
-    for named in named_strategies(searches, watch, tensor=tensor):
+    for named in named_strategies(searches, watch, within_s=within_s, tensor=tensor):
         yield named.strategy
     for wanted in labels.candidates(own.choices):
         for choices, edges in labels.like(wanted, own.choices, own.edge_choices):
