@@ -18,7 +18,9 @@ from shardwise.search.neighbours import Candidate
 from shardwise.search.search import Search
 from shardwise.search.watch import Watch
 
-SAME = 1e-3
+FEWEST = 5
+"""Strategies that are named though others beat them, if there are as many."""
+SAME = 5e-3
 """Relative: steps and peaks that differ by less are those of one strategy."""
 
 
@@ -26,8 +28,8 @@ def named_rows(
     searches: Sequence[Search], summaries: Summaries, progress: Progress
 ) -> list[NamedStrategy] | UnsetType:
     """Returns the strategies to decide between, the fastest first; of those that are alike the
-    simplest. Where there are too many, those that another beats in step and peak are left out, the
-    slowest first."""
+    simplest. Those that another beats in step and peak are left out, the slowest first, as long as
+    more than `FEWEST` are left."""
     options, best = searches[0].options, fastest(searches)
     if not options.replays or isinstance(searches[0], MixedSearch):
         return UNSET
@@ -39,8 +41,10 @@ def named_rows(
         one = named.strategy
         if one.time_s <= (1.0 + WITHIN) * own.time_s and not any(_alike(one, o) for _, o in found):
             found.append((named.label, one))
-    while len(found) >= MOST_NAMED:
+    while len(found) > FEWEST:
         beaten = [row for row in found if any(_beats(other, row[1]) for _, other in found)]
+        if len(found) < MOST_NAMED and not beaten:
+            break
         found.remove(max(beaten or found, key=lambda row: row[1].time_s))
     if not any(_alike(own, one) for _, one in found):
         label = summaries.label(best.search, best.point)
