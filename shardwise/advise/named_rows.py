@@ -20,7 +20,7 @@ from shardwise.search.watch import Watch
 
 FEWEST = 5
 """Strategies that are named though others beat them, if there are as many."""
-SAME = 5e-3
+SAME = 2e-3
 """Relative: steps and peaks that differ by less are those of one strategy."""
 
 
