@@ -33,9 +33,10 @@ from shardwise.sharding.layout import shard_fits
 
 @dataclass(frozen=True)
 class Named:
-    """A strategy with its label."""
+    """A strategy with its label; `wanted` is what it is of the whole model."""
 
     label: str
+    wanted: Uniform
     strategy: Candidate
 
 
@@ -74,7 +75,7 @@ def named_strategies(
         label = summaries.labels(one.search).of(one.choices, one.edge_choices, step)
         if not label.startswith(MIXED) and label not in known:
             known.add(label)
-            yield Named(label, one)
+            yield Named(label, wanted, one)
 
 
 def _wanted(search: Search) -> Iterator[tuple[Uniform, bool]]:

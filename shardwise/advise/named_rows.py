@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from shardwise.advise.named import named_strategies
+from shardwise.advise.named import Named, named_strategies
 from shardwise.advise.neighbours import left_s
 from shardwise.advise.summary import Summaries
+from shardwise.advise.uniform import Uniform
 from shardwise.cost.options import Progress
 from shardwise.documents.frontier import MOST_NAMED, WITHIN, NamedStrategy
 from shardwise.search.chosen import Chosen, fastest
@@ -35,12 +37,18 @@ def named_rows(
         return UNSET
     if best is None:
         return []
-    found: list[tuple[str, Candidate]] = []
     own = Candidate.of(best)
+    kept: list[Named] = []
+    least_bytes: dict[Uniform, float] = {}
     for named in named_strategies(searches, Watch(progress, left_s(searches))):
         one = named.strategy
-        if one.time_s <= (1.0 + WITHIN) * own.time_s and not any(_alike(one, o) for _, o in found):
-            found.append((named.label, one))
+        # Recomputation is for less memory.
+        worth = one.peak_bytes < least_bytes.get(named.wanted, inf)
+        least_bytes.setdefault(named.wanted, one.peak_bytes)
+        same = any(_alike(one, other.strategy) for other in kept)
+        if one.time_s <= (1.0 + WITHIN) * own.time_s and worth and not same:
+            kept.append(named)
+    found = [(named.label, named.strategy) for named in kept]
     while len(found) > FEWEST:
         beaten = [row for row in found if any(_beats(other, row[1]) for _, other in found)]
         if len(found) < MOST_NAMED and not beaten:
@@ -52,7 +60,7 @@ def named_rows(
             label = summaries.labels(best.search).mixed(own.choices)
         found.append((label, own))
     found.sort(key=lambda row: row[1].time_s)
-    least_bytes = min(one.peak_bytes for _, one in found)
+    smallest_bytes = min(one.peak_bytes for _, one in found)
     return [
         NamedStrategy(
             label=label,
@@ -60,7 +68,7 @@ def named_rows(
             replayed_time_s=one.time_s,
             replayed_peak_bytes=round(one.peak_bytes),
             slower=one.time_s / found[0][1].time_s - 1.0,
-            more_bytes=round(one.peak_bytes - least_bytes),
+            more_bytes=round(one.peak_bytes - smallest_bytes),
         )
         for label, one in found
     ]
