@@ -116,7 +116,7 @@ class Labels:
 
     def degrees(self, choices: ArrayLike) -> Degrees | None:
         """Returns the degrees of most products by weights; None without operators."""
-        wanted = next(self.candidates(np.asarray(choices, dtype=np.uint32)), None)
+        wanted = self.uniform(choices)
         return None if wanted is None else wanted.products
 
     def uniform(self, choices: ArrayLike) -> Uniform | None:

@@ -78,7 +78,8 @@ def plan(
 ) -> Plan:
     """Returns the strategy that `objective` picks among those whose replayed step fits in memory.
 
-    `mini-time`: the shortest iteration time. `mini-memory`: the lowest peak. `turning-point`:
+    `mini-time`: the shortest iteration time, or with the option `simplest` the simplest strategy
+    within epsilon of it (`simplest.py`). `mini-memory`: the lowest peak. `turning-point`:
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
     fixed number of GPUs the price of a step grows with its time alone, so it picks as
     `mini-time` does. With `point`, the `plan_id` of a point of the frontier, it is that point
