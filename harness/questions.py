@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.graph_builder import GraphBuilder
 from shardwise.advise import OBJECTIVES, Options
-from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, TOFU, ZERO_STAGES
+from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, SIMPLEST, TOFU, ZERO_STAGES
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
@@ -175,6 +175,7 @@ FIELDS: dict[str, Any] = {
     "kernels": st.none() | st.sampled_from(KERNELS),
     "loss": st.none() | st.sampled_from(tuple(LOSS)),
     "rerun": st.none() | st.sampled_from(tuple(RERUNS)),
+    "simplest": st.sampled_from(SIMPLEST),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
 ALONE = ("gradients_applied_at_once", "policy", "threads")

@@ -20,6 +20,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_answers.py", "unit/test_cluster.py", "unit/test_experts.py",
         "unit/test_labels.py",
         "unit/test_bundle_curve.py", "unit/test_bundle_pipelines.py", "unit/test_curve_parts.py",
+        "unit/test_label_law.py", "unit/test_named_strategies.py",
         "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
         "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_published_steps.py",

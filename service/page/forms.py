@@ -216,6 +216,7 @@ OPTION_FIELDS = {
     "framework": _word,
     "kernels": _word,
     "recompute": _word,
+    "simplest": _word,
     "zero": _wholes,
     "micro_batches": _wholes,
     "pins": lines,

@@ -39,16 +39,17 @@ def gap_within(searches: Sequence[Search], chosen: Chosen) -> float | None:
     return None if not_searched(searches[0].subject) else gap_at(searches, chosen)
 
 
-def certificate(searches: Sequence[Search]) -> Certificate:
+def certificate(searches: Sequence[Search], answer: Chosen | None = None) -> Certificate:
     """Returns how far from the true frontier of the searched space the answer can be at most.
 
     The union of frontiers is as good as the worst of them. Where replayed times were searched,
-    epsilon is the gap of the fastest strategy that fits, and the bound that of the replayed time.
+    epsilon is the gap of the `answer`, by default the fastest strategy that fits, and the bound
+    that of the replayed time.
     """
     if not_searched(searches[0].subject):
         return NOTHING
     if all(search.proof is not None for search in searches):
-        return _replayed_certificate(searches)
+        return _replayed_certificate(searches, answer or fastest(searches))
     epsilon = max(float(search.solution.epsilon) for search in searches)
     bounds = [
         float(bound) + search.problem.fixed_time_s
@@ -82,9 +83,8 @@ def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -
     return replace(said, epsilon=epsilon if isfinite(epsilon) else None, status=status)
 
 
-def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
+def _replayed_certificate(searches: Sequence[Search], best: Chosen | None) -> Certificate:
     bound = min(s.proof.bound_s(s.limit_bytes) for s in searches if s.proof is not None)
-    best = fastest(searches)
     epsilon = None if best is None else time_gap(searches, best)
     return Certificate(
         exact=False,

@@ -33,6 +33,7 @@ from shardwise.documents.plan import (
     COLLECTIVE_SUM,
     MORE_ROOM,
     Choice,
+    Mixture,
     Neighbour,
     NextBest,
     Plan,
@@ -41,6 +42,9 @@ from shardwise.documents.plan import (
     Prediction,
 )
 from shardwise.texts import counted, seconds, utilisation
+
+MOST_PARTS = 4
+"""Parts of a mixed strategy that are named."""
 
 
 class Axis(Protocol):
@@ -345,18 +349,18 @@ def _neighbour_text(
         return f"{name}: does not fit (needs {peak} of {limit} GiB): {neighbour.label}"
     if round(slower, 3) == 0:
         verdict = "as fast"
-    elif slower > 0:
-        verdict = f"slower by {slower:.1%}"
     else:
-        # The answer was replaced by faster neighbours `MOST_ANSWERS` times before this one.
-        verdict = f"faster by {-slower:.1%}, found last"
+        verdict = f"{'slower' if slower > 0 else 'faster'} by {abs(slower):.1%}"
     step = seconds(neighbour.replayed_time_s)
     return f"{name}: {verdict} ({step}, {peak} GiB): {neighbour.label}"
 
 
 def _first_words(predicted: Prediction) -> list[str]:
     """Returns the lines with which an answer begins; plans of earlier versions have none."""
-    words = [predicted.label] if predicted.label else []
+    words = [strategy_text(predicted)] if predicted.label else []
+    parts = predicted.mixtures or []
+    if len(parts) > 1:
+        words.append(f"Of it: {'; '.join(map(_mixture_text, parts[:MOST_PARTS]))}.")
     rates = []
     if predicted.model_flops_utilisation:
         rates.append(utilisation_text(predicted, "model flops utilisation"))
@@ -374,6 +378,19 @@ def utilisation_text(predicted: Prediction | PipelinePrediction, name: str = "MF
     """Returns how much of the GPUs' peak a step uses, in both conventions (`utilisation.py`)."""
     share, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
     return utilisation(share or 0.0, None if causal is UNSET else causal, name)
+
+
+def strategy_text(predicted: Prediction) -> str:
+    """Returns the label, and what the fastest strategy saves where that is another."""
+    label, faster = predicted.label or "", predicted.faster
+    if faster is UNSET:
+        return label
+    other = "mixed" if faster.label == label else faster.label
+    return f"{label}; {faster.saves:.1%} faster is possible: {other}, see explain"
+
+
+def _mixture_text(part: Mixture) -> str:
+    return f"{part.label} {part.parameters:.0%} of parameters, {part.compute:.0%} of compute"
 
 
 def rate_texts(predicted: Prediction) -> list[str]:

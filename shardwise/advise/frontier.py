@@ -16,6 +16,7 @@ from shardwise.advise.communication_basis import (
     joint_communication_basis,
 )
 from shardwise.advise.mixed import bundle_of, place_peaks
+from shardwise.advise.named_rows import Differences, named_rows
 from shardwise.advise.outline import outlines
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.precision_note import float32_note
@@ -83,7 +84,7 @@ def frontier(
         progress,
         proposer(options, devices),
     )
-    document = frontier_document(searches)
+    document = frontier_document(searches, progress)
     if asked is None or pipelines is UNSET:
         return document
     taken = replace(document.search, seconds=document.search.seconds + asked.seconds)
@@ -105,13 +106,15 @@ def _unbeaten(
     ]
 
 
-def frontier_document(searches: Sequence[Search]) -> Frontier:
+def frontier_document(searches: Sequence[Search], progress: Progress = quiet) -> Frontier:
     """Returns the frontier of a question's searches, one for each number of micro-batches."""
     chosen = merge_frontiers(searches)
     summaries = Summaries(searches)
     outlined = {id(search): outlines(search) for search in searches}
     points = []
+    differences = Differences()
     for point in chosen:
+        summary = summaries.of(point)
         compute = point.search.compute_s(point.point)
         outline = outlined[id(point.search)][point.point]
         points.append(
@@ -134,7 +137,8 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 splits=outline.splits,
                 other_splits=outline.other_splits,
                 places=peaks_of(point),
-                **fields(summaries.of(point)),
+                differs=differences.of(summary.label, point),
+                **fields(summary),
             )
         )
     memory, time = axes(chosen)
@@ -145,6 +149,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
         certificate=frontier_certificate(searches, chosen),
         search=search_report(searches),
         bundle=bundle_of(searches[0]),
+        named=named_rows(searches, summaries, progress),
     )
 
 

@@ -1,84 +1,70 @@
 """A strategy in one line, in the words of parallel training.
 
-    TP 4 × DP 2 (ZeRO-2), sequence parallel, 8 micro-batches, recompute in 12 of 32 layers
+    TP 4 (SP) × DP 2 (ZeRO-2), 8 micro-batches, recompute in 12 of 32 layers
 
-The degrees are those of most of the computation: of every product, convolution and attention, how
-many shares each role of a variable (`roles.py`) has; light operators go with the degrees that
-split the batch as they do. What the words mean is in docs/strategies.md.
+The first term is a strategy of the whole model (`uniform.py`): the degrees of most parameters and
+compute, of products by weights, of attention and of experts, and how most parameters are sharded.
+It is said where it is true: with every group as the strategy has it, the replayed step takes within
+`AGREES` of what it takes now, and still fits. Else the line says `mixed:` and names the two largest
+parts. What the words mean is in docs/strategies.md.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from math import prod
+from math import inf
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from shardwise.advise.roles import GroupRoles, Role, group_roles, tokens
+from shardwise.advise.group_rows import GroupRows
+from shardwise.advise.roles import GroupRoles, Kind, Role, group_roles, tokens
+from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.space import NONE, SearchAxis
-from shardwise.hardware.levels import INSIDE
+from shardwise.cost.part import Masks
+from shardwise.documents.plan import Mixture
+from shardwise.replay.replay import StrategyReplayer
 
+AGREES = 0.02
+"""Relative: how far the step of a label's strategy may be from that of the strategy it is said
+of."""
 NEARLY_ALL = 0.9
-"""The share from which a description is said of the whole strategy."""
-MOST = 0.5
-HARDLY = 0.1
+"""The share of parameters and of compute that has to follow a label where steps are not known."""
+SAID = 0.1
+"""The share of parameters or of compute from which a second part of a strategy is named."""
+MIXED = "mixed:"
+"""How the label of a strategy begins that no strategy of the whole model replays like."""
+MOST_TRIED = 4
+"""Strategies of the whole model that are tried for a label."""
 
-
-@dataclass(frozen=True)
-class Degrees:
-    """Into how many shares a group's configuration divides each role; `repeated` ranks work
-    alike."""
-
-    model: int
-    expert: int
-    position: int
-    batch: int
-    repeated: int
-
-
-@dataclass(frozen=True)
-class Sharding:
-    """A ZeRO stage over `ranks`; `whole` says that they are the whole data-parallel share.
-
-    `inside` says that they are all within a node.
-    """
-
-    stage: int
-    ranks: int
-    whole: bool
-    inside: bool
-
-
-PLAIN = Sharding(0, 1, True, True)
-
-
-@dataclass(frozen=True)
-class _Described:
-    """A configuration of a group."""
-
-    degrees: Degrees
-    sharding: Sharding
-    recompute: bool
-    compute_s: float
+Choices = NDArray[np.uint32]
 
 
 class Labels:
     """Names strategies of one search problem; what they share is found once.
 
     `groups` say what the variables of each group stand for, if that is known from another problem
-    of the model.
+    of the model. With a `replayer` labels are checked by their steps, which have to fit
+    `limit_bytes` where the strategy itself does.
     """
 
-    def __init__(self, problem: SearchProblem, groups: Sequence[GroupRoles] | None = None) -> None:
+    def __init__(
+        self,
+        problem: SearchProblem,
+        groups: Sequence[GroupRoles] | None = None,
+        replayer: StrategyReplayer | None = None,
+        limit_bytes: float = inf,
+    ) -> None:
         self._problem = problem
         self._given = groups
-        self._axes = problem.context.mesh.axes
-        self._known: dict[tuple[int, tuple[Role, ...], int], _Described] = {}
+        self._replayer = replayer
+        self._limit = limit_bytes
+        self._rows_of: dict[Hashable, GroupRows] = {}
+        self._nearest: dict[Hashable, int] = {}
+        self._mixtures: dict[bytes, list[Mixture]] = {}
         self._may_recompute = [bool(cost.recompute.any()) for cost in problem.costs]
 
     @cached_property
@@ -87,216 +73,248 @@ class Labels:
         return self._given or group_roles(self._problem.coarsened)
 
     @cached_property
-    def _of_tokens(self) -> bool:
-        return tokens(self._problem.context.graph) is not None
+    def rows(self) -> Sequence[GroupRows]:
+        """The configurations of each group. In a model without products all count as such."""
+        axes = self._problem.context.mesh.axes
+        some = any(roles.product for roles in self.groups)
+        rows = []
+        for cost, roles in zip(self._problem.costs, self.groups, strict=True):
+            key = (id(cost), roles.roles, roles.kind, bool(roles.parameters))
+            if key not in self._rows_of:
+                kind = roles.kind if some else Kind.WEIGHTS
+                self._rows_of[key] = GroupRows.of(cost, roles, kind, axes)
+            rows.append(self._rows_of[key])
+        return rows
 
-    def of(self, choices: ArrayLike) -> str:
-        """Returns the label of a strategy: `choices` a row of every group's costs, (groups,)."""
-        described = self._all_described(choices)
-        homes = self._homes(described)
-        ranked = self._ranked(described, homes)
+    def of(
+        self,
+        choices: ArrayLike,
+        edge_choices: ArrayLike | None = None,
+        step: tuple[float, float] | None = None,
+    ) -> str:
+        """Returns the label of a strategy: `choices` a row of every group's costs, (groups,).
+
+        `edge_choices` (edges,) and its replayed `step`, seconds and peak in bytes, are for
+        the check by steps; without them most of the strategy has to be as the label says.
+        """
+        chosen = np.asarray(choices, dtype=np.uint32)
+        return self._line(self._division(chosen, edge_choices, step), chosen)
+
+    def mixed(self, choices: ArrayLike) -> str:
+        """Returns the label of a strategy that is told apart from the one that it replays like."""
+        chosen = np.asarray(choices, dtype=np.uint32)
+        return self._line(self._mixed(chosen), chosen)
+
+    def _line(self, division: str, chosen: Choices) -> str:
         batches = self._problem.context.micro_batches
         parts = [
-            self._division(described, homes, ranked),
-            self._sequence(described, ranked[0][0]) if ranked else "",
+            division,
             f"{batches} micro-batches" if batches > 1 else "",
-            self._recomputation(described),
+            self._recomputation(chosen),
         ]
         return ", ".join(filter(None, parts))
 
     def degrees(self, choices: ArrayLike) -> Degrees | None:
-        """Returns the degrees that the label of a strategy names first; None without operators."""
-        described = self._all_described(choices)
-        ranked = self._ranked(described, self._homes(described))
-        return ranked[0][0] if ranked else None
+        """Returns the degrees of most products by weights; None without operators."""
+        wanted = self.uniform(choices)
+        return None if wanted is None else wanted.products
 
-    def _all_described(self, choices: ArrayLike) -> list[_Described]:
-        return [self._described(g, int(k)) for g, k in enumerate(np.asarray(choices))]
+    def uniform(self, choices: ArrayLike) -> Uniform | None:
+        """Returns the strategy of the whole model that most of a strategy is; None without
+        operators."""
+        return next(self.candidates(np.asarray(choices, dtype=np.uint32)), None)
 
-    def _described(self, group: int, choice: int) -> _Described:
-        cost, roles = self._problem.costs[group], self.groups[group].roles
-        key = (id(cost), roles, choice)
-        if key not in self._known:
-            row = cost.assignment[choice].tolist()
-            mask = int(cost.zero_axes[choice])
-            self._known[key] = _Described(
-                self._degrees_of(row, roles),
-                self._sharding_of(row, roles, int(cost.zero[choice]), mask),
-                bool(cost.recompute[choice]),
-                float(cost.compute_s[choice]),
-            )
-        return self._known[key]
+    def name(self, wanted: Uniform) -> str:
+        """Returns a strategy of the whole model in words."""
+        return wanted.name(of_tokens=self._of_tokens)
 
-    def _degrees_of(self, row: Sequence[int], roles: Sequence[Role]) -> Degrees:
-        def shares(role: Role | None) -> int:
-            return prod(
-                axis.size
-                for axis, v in zip(self._axes, row, strict=True)
-                if (None if v == NONE else roles[v]) is role
-            )
-
-        return Degrees(
-            shares(Role.MODEL),
-            shares(Role.EXPERT),
-            shares(Role.POSITION),
-            shares(Role.BATCH),
-            shares(None),
-        )
-
-    def _sharding_of(
-        self, row: Sequence[int], roles: Sequence[Role], stage: int, mask: int
-    ) -> Sharding:
-        if stage == 0:
-            return PLAIN
-        over = [axis for a, axis in enumerate(self._axes) if mask >> a & 1]
-        return Sharding(
-            stage,
-            prod(axis.size for axis in over),
-            all(axis in over for axis in self._sharing(row, roles)),
-            all(axis.level == INSIDE for axis in over),
-        )
-
-    def _sharing(self, row: Sequence[int], roles: Sequence[Role]) -> list[SearchAxis]:
-        """Returns the axes of the data-parallel share or, without one, all that repeat."""
-        of = [None if v == NONE else roles[v] for v in row]
-        for alike in ((Role.BATCH,), (Role.POSITION, None)):
-            axes = [axis for axis, role in zip(self._axes, of, strict=True) if role in alike]
-            if axes:
-                return axes
-        return []
-
-    def _ranked(
-        self, described: Sequence[_Described], homes: Sequence[Degrees | None]
-    ) -> list[tuple[Degrees, float]]:
-        """Returns each of the degrees with its share of the compute time, the largest first."""
-        time: dict[Degrees, float] = defaultdict(float)
-        for one, home in zip(described, homes, strict=True):
-            if home is not None:
-                time[home] += one.compute_s
-        total = sum(one.compute_s for one in described)
-        return sorted(
-            ((degrees, s / total if total else 1.0) for degrees, s in time.items()),
-            key=lambda item: -item[1],
-        )
+    @cached_property
+    def _of_tokens(self) -> bool:
+        return tokens(self._problem.context.graph) is not None
 
     def _division(
         self,
-        described: Sequence[_Described],
-        homes: Sequence[Degrees | None],
-        ranked: Sequence[tuple[Degrees, float]],
+        chosen: Choices,
+        edge_choices: ArrayLike | None,
+        step: tuple[float, float] | None,
     ) -> str:
-        def name(degrees: Degrees) -> str:
-            groups = [g for g, home in enumerate(homes) if home == degrees]
-            return self._named(degrees, *self._sharded(described, groups))
-
-        if not ranked:
+        candidates = list(self.candidates(chosen))
+        if not candidates:
             return "no operators"
-        first, share = ranked[0]
-        if share >= NEARLY_ALL:
-            return name(first)
-        if share >= MOST:
-            return f"{name(first)} in most layers ({share:.0%} of compute)"
-        return "mixed: " + ", ".join(f"{name(d)} ({s:.0%} of compute)" for d, s in ranked[:2])
+        if self._replayer is None or edge_choices is None or step is None:
+            most = self.mixtures(chosen)[0]
+            sure = min(most.parameters, most.compute) >= NEARLY_ALL
+            return self.name(candidates[0]) if sure else self._mixed(chosen)
+        edges = np.asarray(edge_choices, dtype=np.uint32)
+        for wanted in candidates:
+            for other, of_edges in self.like(wanted, chosen, edges):
+                if np.array_equal(other, chosen):
+                    return self.name(wanted)
+                replayed = self._replayer.replay(other[None, :], of_edges[None, :])
+                if replayed.peak_bytes[0] <= max(self._limit, step[1]):
+                    if abs(float(replayed.time_s[0]) / step[0] - 1.0) <= AGREES:
+                        return self.name(wanted)
+                    break
+        return self._mixed(chosen)
 
-    def _homes(self, described: Sequence[_Described]) -> list[Degrees | None]:
-        """Returns the degrees that each group goes with, None where its own are of no product."""
-        products = [roles.product for roles in self.groups]
-        if not any(products):
-            return [one.degrees for one in described]
-        time: dict[Degrees, float] = defaultdict(float)
-        for one, product in zip(described, products, strict=True):
-            if product:
-                time[one.degrees] += one.compute_s
-        of_batch: dict[int, Degrees] = {}
-        for degrees in sorted(time, key=lambda d: time[d]):
-            of_batch[degrees.batch] = degrees
-        return [
-            one.degrees if product else of_batch.get(one.degrees.batch)
-            for one, product in zip(described, products, strict=True)
-        ]
+    def _mixed(self, chosen: Choices) -> str:
+        first, *others = self.mixtures(chosen)
+        if others and max(others[0].parameters, others[0].compute) >= SAID:
+            return f"{MIXED} {first.label} and {others[0].label}"
+        return f"{MIXED} mostly {first.label}"
 
-    def _named(self, degrees: Degrees, sharded: Sharding, share: float) -> str:
-        """Returns the degrees in words; `share` of the parameters are `sharded`."""
-        parts = [
-            f"{name} {shares}"
-            for name, shares in (
-                ("TP", degrees.model),
-                ("EP", degrees.expert),
-                ("CP" if self._of_tokens else "spatial", degrees.position),
-                ("replicated", degrees.repeated),
-            )
-            if shares > 1
-        ]
-        kind, note = "DP", ""
-        if sharded.stage == 3 and share >= NEARLY_ALL and degrees.batch > 1:
-            kind = "FSDP" if sharded.whole else "HSDP" if sharded.inside else "DP"
-            if not sharded.whole:
-                note = f" (shards of {sharded.ranks})"
-        if sharded.stage and kind == "DP":
-            over = "" if sharded.whole else f" over {sharded.ranks}"
-            part = "" if share >= NEARLY_ALL else f" for {share:.0%} of parameters"
-            note = f" (ZeRO-{sharded.stage}{over}{part})"
-        if degrees.batch > 1:
-            parts.append(f"{kind} {degrees.batch}")
-        if not parts:
-            return "one GPU"
-        return " × ".join(parts) + note
+    def like(
+        self, wanted: Uniform, chosen: Choices, edges: Choices
+    ) -> Iterator[tuple[Choices, Choices]]:
+        """Yields a strategy as one of the whole model, with its edges: as they are between groups
+        that stay, and of the others the fastest copies, then the smallest."""
+        other, problem = self.as_uniform(wanted, chosen), self._problem
+        changed = chosen != other
+        ends = np.array([(edge.source, edge.target) for edge in problem.edges]).reshape(-1, 2)
+        for smallest in (False, True):
+            of_other = problem.alternatives(other[None, :], smallest=smallest)[0]
+            yield other, np.where(changed[ends].any(axis=1), of_other, edges).astype(np.uint32)
 
-    def _sharded(
-        self, described: Sequence[_Described], groups: Sequence[int]
-    ) -> tuple[Sharding, float]:
-        """Returns how most parameters of these groups are sharded, and of how many of them."""
-        elements: dict[Sharding, int] = defaultdict(int)
-        for g in groups:
-            elements[described[g].sharding] += self.groups[g].parameters
-        total = sum(elements.values())
-        if not total:
-            return PLAIN, 1.0
-        most = max(elements, key=lambda s: elements[s])
-        if elements[most] < NEARLY_ALL * total:
-            sharded = {s: n for s, n in elements.items() if s.stage}
-            most = max(sharded, key=lambda s: sharded[s], default=most)
-        share = elements[most] / total
-        return (most, share) if share >= HARDLY else (PLAIN, 1.0)
+    def as_uniform(self, wanted: Uniform, choices: ArrayLike) -> Choices:
+        """Returns a strategy with every group as one of the whole model has it, and the rest as it
+        is: recomputation, and light operators that go with the products."""
+        made = []
+        chosen = np.asarray(choices, dtype=np.uint32)
+        taken: dict[int, list[int]] = defaultdict(list)
+        for rows, own in zip(self.rows, chosen.tolist(), strict=True):
+            taken[id(rows.cost)].append(own)
+        for rows, own in zip(self.rows, chosen.tolist(), strict=True):
+            key = (id(rows), own, wanted)
+            if key not in self._nearest:
+                near = rows.nearest(wanted, own)
+                often = [k for k in near.tolist() if k in taken[id(rows.cost)]]
+                of_time = int(near[rows.cost.time_s[near].argmin()])
+                self._nearest[key] = own if own in near else often[0] if often else of_time
+            made.append(self._nearest[key])
+        return np.array(made, dtype=np.uint32)
 
-    def _sequence(self, described: Sequence[_Described], most: Degrees) -> str:
-        """Returns whether operators between products divide positions where products have TP."""
-        if most.model == 1:
-            return ""
+    def allowed(self, wanted: Uniform, again: bool | None) -> Masks:
+        """Returns the configurations of each group that are nearest to a strategy of the whole
+        model; those that recompute or those that do not, where there are any, or both (None)."""
+        known: dict[int, NDArray[np.bool_]] = {}
+        for rows in self.rows:
+            if id(rows) not in known:
+                mask = np.zeros(len(rows.cost.time_s), dtype=bool)
+                mask[rows.nearest(wanted)] = True
+                only = mask if again is None else mask & (rows.cost.recompute == again)
+                known[id(rows)] = only if only.any() else mask
+        return [known[id(rows)] for rows in self.rows]
+
+    def mixtures(self, choices: ArrayLike) -> list[Mixture]:
+        """Returns the strategies that the groups follow, each with its share of the parameters and
+        of the compute, the largest first. Light operators go with the products that split the batch
+        as they do."""
+        chosen = np.asarray(choices, dtype=np.uint32)
+        key = chosen.tobytes()
+        if key not in self._mixtures:
+            self._mixtures[key] = self._found_mixtures(chosen)
+        return self._mixtures[key]
+
+    def _found_mixtures(self, chosen: Choices) -> list[Mixture]:
+        first = next(self.candidates(chosen), None)
+        if first is None:
+            return []
+        together = first.ulysses is not None
+        parameters: dict[str, float] = defaultdict(float)
+        compute: dict[str, float] = defaultdict(float)
+        of_batch = {first.products.batch: first.products}
+        for of, k in zip(self.rows, chosen.tolist(), strict=True):
+            own = of.degrees_of(k)
+            if of.kind in (Kind.WEIGHTS, Kind.EXPERTS):
+                of_batch.setdefault(own.batch, own)
+        for of, roles, k in zip(self.rows, self.groups, chosen.tolist(), strict=True):
+            own, shard = of.degrees_of(k), of.sharding_of(k)
+            follows = together and own == self._of_kind(first, of.kind)
+            if of.kind is Kind.LIGHT:
+                splits = roles.has(Role.BATCH)
+                own = of_batch.get(own.batch, own) if splits else first.products
+                follows = own == first.products
+            shard = shard if roles.parameters else first.sharding
+            one = replace(first, sharding=shard) if follows else _alone(own, shard)
+            parameters[self.name(one)] += roles.parameters
+            compute[self.name(one)] += float(of.cost.compute_s[k])
+        weights, seconds = sum(parameters.values()) or 1.0, sum(compute.values()) or 1.0
+        found = [Mixture(n, parameters[n] / weights, compute[n] / seconds) for n in parameters]
+        return sorted(found, key=lambda one: -(one.parameters + one.compute))
+
+    @staticmethod
+    def _of_kind(wanted: Uniform, kind: Kind) -> Degrees | None:
+        if kind is Kind.ATTENTION:
+            return wanted.attention
+        return wanted.experts if kind is Kind.EXPERTS else wanted.products
+
+    def candidates(self, chosen: Choices) -> Iterator[Uniform]:
+        """Yields strategies of the whole model that a strategy may be, the likeliest first."""
+        shares: dict[Kind, dict[tuple[Degrees, Sharding], float]] = {k: {} for k in Kind}
+        total = float(sum(roles.parameters for roles in self.groups)) or 1.0
+        costs = zip(self._problem.costs, chosen.tolist(), strict=True)
+        seconds = sum(float(cost.compute_s[k]) for cost, k in costs) or 1.0
+        for of, roles, k in zip(self.rows, self.groups, chosen.tolist(), strict=True):
+            key = of.degrees_of(k), of.sharding_of(k) if roles.parameters else PLAIN
+            share = roles.parameters / total + float(of.cost.compute_s[k]) / seconds
+            shares[of.kind][key] = shares[of.kind].get(key, 0.0) + share
+        ranked = {kind: sorted(of, key=lambda one: -of[one]) for kind, of in shares.items()}
+        # Light operators stand for products only where there are none.
+        products = next((ranked[kind] for kind in Kind if ranked[kind]), [])
+        attention, experts = (
+            ranked[kind][0][0] if ranked[kind] and ranked[Kind.WEIGHTS] else None
+            for kind in (Kind.ATTENTION, Kind.EXPERTS)
+        )
+        seen: list[Uniform] = []
+        for own, shard in products[:MOST_TRIED]:
+            sequence = own.model > 1 and self._in_sequence(chosen, own)
+            one = Uniform(own, attention, experts, shard, sequence)
+            for wanted in (one, one.plain):
+                if wanted.ulysses is not None and wanted not in seen and len(seen) < MOST_TRIED:
+                    seen.append(wanted)
+                    yield wanted
+
+    def _in_sequence(self, chosen: Choices, most: Degrees) -> bool:
+        """Returns whether operators between products mostly divide positions where products have
+        TP."""
         split = whole = 0.0
-        for one, roles in zip(described, self.groups, strict=True):
-            if not roles.product and roles.has(Role.POSITION):
-                if one.degrees.position > most.position:
-                    split += one.compute_s
-                elif one.degrees.repeated > most.repeated:
-                    whole += one.compute_s
-        share = split / (split + whole) if split else 0.0
-        if share < HARDLY:
-            return ""
-        kind = "sequence parallel" if self._of_tokens else "spatial between products"
-        return kind if share >= NEARLY_ALL else f"{kind} in part"
+        for of, roles, k in zip(self.rows, self.groups, chosen.tolist(), strict=True):
+            if of.kind is Kind.LIGHT and roles.has(Role.POSITION):
+                own, seconds = of.degrees_of(k), float(of.cost.compute_s[k])
+                split += seconds * (own.position > most.position)
+                whole += seconds * (own.position <= most.position < own.repeated)
+        return split > whole
 
-    def _recomputation(self, described: Sequence[_Described]) -> str:
+    def _recomputation(self, chosen: Choices) -> str:
         """Returns in how many layers forward is run again, all of it or some operators."""
         rerun: dict[str | None, float] = defaultdict(float)
         able: dict[str | None, float] = defaultdict(float)
-        for one, roles, may in zip(described, self.groups, self._may_recompute, strict=True):
-            rerun[roles.layer] += one.compute_s * one.recompute
-            able[roles.layer] += one.compute_s * may
+        for cost, roles, may, k in zip(
+            self._problem.costs, self.groups, self._may_recompute, chosen.tolist(), strict=True
+        ):
+            rerun[roles.layer] += float(cost.compute_s[k]) * bool(cost.recompute[k])
+            able[roles.layer] += float(cost.compute_s[k]) * may
         if not any(rerun.values()):
             return ""
         layers = [layer for layer in rerun if layer is not None]
         if not layers:
-            share = rerun[None] / able[None]
-            return "recompute" if share >= NEARLY_ALL else f"recompute in {share:.0%} of compute"
+            return "recompute" if rerun[None] >= NEARLY_ALL * able[None] else "recompute in part"
         some = [layer for layer in layers if rerun[layer]]
         full = [layer for layer in some if rerun[layer] >= NEARLY_ALL * able[layer]]
-        words = []
+        if full and len(some) > len(full):
+            return f"recompute in {len(full)}, selective in {len(some) - len(full)} layers"
         if full:
-            words.append(f"recompute in {_of(len(full), len(layers))} layers")
-        if len(some) > len(full):
-            words.append(f"selective recompute in {_of(len(some) - len(full), len(layers))} layers")
-        return ", ".join(words) or "recompute outside the layers"
+            return f"recompute in {_of(len(full), len(layers))} layers"
+        if some:
+            return f"selective recompute in {_of(len(some), len(layers))} layers"
+        return "recompute outside the layers"
+
+
+def _alone(own: Degrees, shard: Sharding) -> Uniform:
+    """Returns the strategy of a group that does not go with the others."""
+    if own.expert == 1:
+        return Uniform(own, None, None, shard)
+    return Uniform(own._replace(expert=1), None, own, shard)
 
 
 def _of(count: int, all_of: int) -> str:

@@ -1,9 +1,9 @@
 """What answers say of devices of several kinds: the cluster, its places, a strategy in one line.
 
-    balanced 22:16:14:12 (ZeRO-3), alone on v100 12 %, servers 30 %, recompute 25 %
+    balanced 22:16:14:12 (ZeRO-3) and alone on v100, sums in part by server v100, recompute in part
 
-The label names the proportion with most of the computation, then those with a tenth or more, then
-how much of the parameters' bytes is summed otherwise than by collectives.
+The label names the proportion with most of the computation and the next if it has a tenth or more,
+and how gradients of a tenth or more of the parameters' bytes are summed if not by collectives.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from shardwise.sharding.layout import Floats
 
 SAID = 0.1
 """The share from which a part of a strategy is named."""
+NEARLY_ALL = 0.9
+"""The share from which something is said of the whole strategy."""
 
 
 def bundle_of(search: Search) -> str | UnsetType:
@@ -142,15 +144,22 @@ def label_of(problem: MixedProblem, choices: NDArray[np.uint32]) -> str:
         summed[sum_name(kind)] += size
         zero[int(cost.zero[choice])] += size
     first, *others = _parts(compute)
+    others = [name for name in others[:1] if compute[name] >= SAID * sum(compute.values())]
     stage, share = max(zero.items(), key=lambda one: one[1])
     if stage and share > 0.5 * sum(zero.values()):
         first += f" (ZeRO-{stage})"
-    sums = [text for text in _parts(summed, all_of=True) if not text.startswith(COLLECTIVE_SUM)]
-    total = sum(compute.values()) or 1.0
-    runs_again = f"recompute {recomputed / total:.0%}" if recomputed > 0.005 * total else ""
-    count = problem.context.micro_batches
-    batches = f"{count} micro-batches" if count > 1 else ""
-    return ", ".join(filter(None, (first, *others, *sums, batches, runs_again)))
+    terms = [" and ".join([first, *others])]
+    of_sums = sum(summed.values()) or 1.0
+    by = next((name for name in _parts(summed) if name != COLLECTIVE_SUM), None)
+    if by is not None and summed[by] >= SAID * of_sums:
+        all_of = summed[by] >= NEARLY_ALL * of_sums
+        terms.append(f"sums {'' if all_of else 'in part '}by {by.removeprefix('by ')}")
+    total, count = sum(compute.values()) or 1.0, problem.context.micro_batches
+    if count > 1:
+        terms.append(f"{count} micro-batches")
+    if recomputed > 0.005 * total:
+        terms.append("recompute" if recomputed >= NEARLY_ALL * total else "recompute in part")
+    return ", ".join([*terms[:2], *([" with ".join(terms[2:])] if terms[2:] else [])])
 
 
 def _shares(weights: tuple[int, ...], origin: str) -> str:
@@ -160,13 +169,9 @@ def _shares(weights: tuple[int, ...], origin: str) -> str:
     return origin
 
 
-def _parts(of: dict[str, float], *, all_of: bool = False) -> list[str]:
-    """Returns what has the most, and what else has at least `SAID` with its share."""
-    total = sum(of.values()) or 1.0
-    ordered = sorted(of.items(), key=lambda one: -one[1])
-    said = [] if all_of else [ordered[0][0]]
-    rest = ordered if all_of else ordered[1:]
-    return [*said, *(f"{name} {size / total:.0%}" for name, size in rest if size >= SAID * total)]
+def _parts(of: dict[str, float]) -> list[str]:
+    """Returns what there is, the largest first."""
+    return sorted(of, key=lambda name: -of[name])
 
 
 def mixed_ideal_s(flops: Mapping[str, float], search: MixedSearch) -> float:

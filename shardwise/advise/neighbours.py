@@ -19,10 +19,12 @@ from itertools import combinations
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from shardwise.advise.label import Labels
 from shardwise.advise.roles import GroupRoles, Role
+from shardwise.advise.summary import Summaries
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import Progress
 from shardwise.cost.part import Masks
@@ -63,7 +65,36 @@ def with_neighbours(
         named.remove(best)
         held = best.strategy.search
         searches = [joined(s, best.strategy) if s is held else s for s in searches]
-    return searches, [one.document() for one in [*named, *near.with_room(searches, named)]]
+    return searches, [one.document() for one in named]
+
+
+def with_room(
+    answer: Chosen, searches: Sequence[Search], near: Sequence[Neighbour]
+) -> list[Neighbour]:
+    """Returns the fastest strategy known that leaves room, none where the answer leaves it."""
+    summaries = Summaries(searches)
+    if answer.peak_bytes <= (1.0 - ROOM) * answer.search.limit_bytes:
+        return []
+    known = [replace(one, name=MORE_ROOM) for one in near]
+    for search in searches:
+        replayed = search.replayed
+        roomy = np.flatnonzero(replayed.peak_bytes <= (1.0 - ROOM) * search.limit_bytes)
+        if len(roomy):
+            at = int(roomy[np.argmin(replayed.time_s[roomy])])
+            known.append(
+                Neighbour(
+                    name=MORE_ROOM,
+                    label=summaries.label(search, at),
+                    micro_batches=search.micro_batches,
+                    replayed_time_s=float(replayed.time_s[at]),
+                    peak_bytes=round(float(replayed.peak_bytes[at])),
+                    fits=True,
+                )
+            )
+    most = (1.0 - ROOM) * answer.search.limit_bytes
+    roomy_ones = (one for one in known if one.peak_bytes <= most)
+    best = min(roomy_ones, key=lambda one: (one.replayed_time_s, one.peak_bytes), default=None)
+    return [] if best is None else [best]
 
 
 @dataclass(frozen=True)
@@ -103,13 +134,13 @@ class Neighbourhood:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._known: dict[int, Labels] = {}
+        self._summaries = Summaries(())
 
     def of(self, answer: Chosen, searches: Sequence[Search]) -> list[Named]:
         """Returns the neighbours of an answer that are found in time."""
-        watch = Watch(self._progress, _left_s(searches))
+        watch = Watch(self._progress, left_s(searches))
         choices = answer.search.solution.choices[answer.point]
-        own = self._labels(answer.search).of(choices)
+        own = self._label(Candidate.of(answer))
         named = []
         for wanted in self._properties(answer, choices):
             try:
@@ -119,37 +150,17 @@ class Neighbourhood:
             except (Cancelled, OutOfTime):
                 break
             if strategy is not None and wanted.holds(strategy):
-                label = self._labels(strategy.search).of(strategy.choices)
+                label = self._label(strategy)
                 if label != own:
                     named.append(Named(wanted.name, label, strategy))
         return named
 
-    def with_room(self, searches: Sequence[Search], named: Sequence[Named]) -> list[Named]:
-        """Returns the fastest strategy known that leaves room, where the answer leaves less."""
-        answer = fastest(searches)
-        if answer is None or answer.peak_bytes <= _with_room(answer.search):
-            return []
-        most = _with_room(answer.search)
-        known = [one.strategy for one in named if one.strategy.peak_bytes <= most]
-        for search in searches:
-            replayed, solution = search.replayed, search.solution
-            roomy = np.flatnonzero(replayed.peak_bytes <= _with_room(search))
-            if len(roomy):
-                at = int(roomy[np.argmin(replayed.time_s[roomy])])
-                strategy = solution.choices[at], solution.edge_choices[at]
-                figures = float(replayed.peak_bytes[at]), float(replayed.time_s[at])
-                known.append(Candidate(search, *strategy, *figures))
-        best = min(known, key=lambda one: (one.time_s, one.peak_bytes), default=None)
-        if best is None:
-            return []
-        return [Named(MORE_ROOM, self._labels(best.search).of(best.choices), best)]
+    def _label(self, one: Candidate) -> str:
+        step = one.time_s, one.peak_bytes
+        return self._labels(one.search).of(one.choices, one.edge_choices, step)
 
     def _labels(self, search: Search) -> Labels:
-        key = id(search.problem)
-        if key not in self._known:
-            groups = next((labels.groups for labels in self._known.values()), None)
-            self._known[key] = Labels(search.problem, groups)
-        return self._known[key]
+        return self._summaries.labels(search)
 
     def _properties(self, answer: Chosen, choices: Choices) -> Iterator[_Property]:
         if answer.search.mesh.gpus > 1:
@@ -172,8 +183,8 @@ class Neighbourhood:
     def _pure_fsdp(self, search: Search) -> Masks | None:
         """Returns the rows of FSDP over all devices, with recomputation or without it."""
         strategies = fully_sharded(search.problem)
-        label = self._labels(search).of(strategies[0])
-        if not label.startswith(f"FSDP {search.mesh.gpus}"):
+        own = self._labels(search).uniform(strategies[0])
+        if own is None or not own.fully_sharded(search.mesh.gpus):
             return None
         known: dict[Hashable, NDArray[np.bool_]] = {}
         masks = []
@@ -222,12 +233,8 @@ class Neighbourhood:
         return _Property(f"TP {degree}" if degree > 1 else "no TP", allowed, holds)
 
 
-def _with_room(search: Search) -> float:
-    """Returns the largest peak that leaves room, in bytes."""
-    return (1.0 - ROOM) * search.limit_bytes
-
-
-def _left_s(searches: Sequence[Search]) -> float | None:
+def left_s(searches: Sequence[Search]) -> float | None:
+    """Returns the seconds that searches have left of their limit; None without one."""
     limit_s = searches[0].options.time_limit_s
     if limit_s is None:
         return None

@@ -19,10 +19,11 @@ from shardwise import documents, validation
 from shardwise.advise.certificates import certificate, gap
 from shardwise.advise.frontier import heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
-from shardwise.advise.neighbours import with_neighbours
+from shardwise.advise.neighbours import with_neighbours, with_room
 from shardwise.advise.order import PROGRAM, asked_order, ordered
 from shardwise.advise.published import published_text
 from shardwise.advise.remedies import answered
+from shardwise.advise.simplest import simplest
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.timeline import timeline
@@ -31,6 +32,8 @@ from shardwise.documents import Plan
 from shardwise.documents.plan import (
     Choice,
     Execution,
+    Faster,
+    Mixture,
     Neighbour,
     NextBest,
     PlaceCost,
@@ -77,7 +80,8 @@ def plan(
 ) -> Plan:
     """Returns the strategy that `objective` picks among those whose replayed step fits in memory.
 
-    `mini-time`: the shortest iteration time. `mini-memory`: the lowest peak. `turning-point`:
+    `mini-time`: the shortest iteration time, or with the option `simplest` the simplest strategy
+    within epsilon of it (`simplest.py`). `mini-memory`: the lowest peak. `turning-point`:
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
     fixed number of GPUs the price of a step grows with its time alone, so it picks as
     `mini-time` does. With `point`, the `plan_id` of a point of the frontier, it is that point
@@ -128,8 +132,11 @@ def plan_only(
         return plan_document(searches, _of_id(searches, point), POINT, order=order)
     if near_limit and neighbours and all(search.proof is not None for search in searches):
         searches, near = with_neighbours(searches, progress)
-        best = choose(searches, objective)
-        return plan_document(searches, best, objective, near, order=order)
+        answer = simplest(searches, choose(searches, objective), progress)
+        near = [*near, *with_room(answer.chosen, answer.searches, near)]
+        return plan_document(
+            answer.searches, answer.chosen, objective, near, order=order, faster=answer.faster
+        )
     return plan_document(searches, choose(searches, objective), objective, order=order)
 
 
@@ -188,13 +195,14 @@ def plan_document(
     neighbours: list[Neighbour] | UnsetType = UNSET,
     *,
     order: str = PROGRAM,
+    faster: Chosen | None = None,
 ) -> Plan:
     """Returns the plan of one point of the searches of a question, in the order that is asked for;
-    raises as `ordered`."""
+    raises as `ordered`. `faster` is another one that is faster, if the plan should name it."""
     other = ordered(chosen, order)
     if other is None:
-        return _document(searches, chosen, objective, neighbours)
-    document = _document(searches, other.chosen, objective, neighbours)
+        return _document(searches, chosen, objective, neighbours, faster)
+    document = _document(searches, other.chosen, objective, neighbours, faster)
     return replace(
         document,
         id=other.id_of(document.id),
@@ -210,6 +218,7 @@ def _document(
     chosen: Chosen,
     objective: str,
     neighbours: list[Neighbour] | UnsetType,
+    faster: Chosen | None,
 ) -> Plan:
     search, point = chosen.search, chosen.point
     places: Callable[[int, int], list[PlaceCost]] | None = None
@@ -230,11 +239,11 @@ def _document(
         **asdict(heading(search)),
         micro_batches=search.micro_batches,
         objective=objective,
-        predicted=_prediction(searches, chosen),
+        predicted=_prediction(searches, chosen, faster),
         groups=strategy.groups(_next_best(search, point)),
         edges=strategy.edges(),
         order=[op.name for op in search.subject.graph.operators],
-        certificate=certificate(searches),
+        certificate=certificate(searches, None if faster is None else chosen),
         search=search_report(searches),
         neighbours=neighbours,
         framework=search.options.framework,
@@ -246,9 +255,13 @@ def _document(
     )
 
 
-def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
+def _prediction(searches: Sequence[Search], chosen: Chosen, faster: Chosen | None) -> Prediction:
     search, point = chosen.search, chosen.point
     compute, batch = search.compute_s(point), search.subject.graph.batch_size
+    summaries = Summaries(searches)
+    mixtures: list[Mixture] | UnsetType = UNSET
+    if not isinstance(search, MixedSearch):
+        mixtures = summaries.labels(search).mixtures(search.solution.choices[point])
     return Prediction(
         memory_bytes=round(chosen.memory_bytes),
         peak_bytes=round(chosen.peak_bytes),
@@ -263,7 +276,18 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
         gap=gap(searches, chosen),
         host_s=float(search.replayed.host_s[point]),
-        **fields(Summaries(searches).of(chosen), advice=True),
+        mixtures=mixtures,
+        faster=UNSET if faster is None else _faster(summaries, chosen, faster),
+        **fields(summaries.of(chosen), advice=True),
+    )
+
+
+def _faster(summaries: Summaries, chosen: Chosen, faster: Chosen) -> Faster:
+    return Faster(
+        label=summaries.label(faster.search, faster.point),
+        saves=1.0 - faster.replayed_time_s / chosen.replayed_time_s,
+        replayed_time_s=faster.replayed_time_s,
+        peak_bytes=round(faster.peak_bytes),
     )
 
 

@@ -35,18 +35,39 @@ class Role(IntEnum):
     BATCH = 3
 
 
+class Kind(IntEnum):
+    """Groups that a strategy of the whole model splits alike: products by weights, experts of a
+    mixture, products without weights (the core of attention), and all without a product."""
+
+    WEIGHTS = 0
+    EXPERTS = 1
+    ATTENTION = 2
+    LIGHT = 3
+
+
 @dataclass(frozen=True)
 class GroupRoles:
     """A group: the role of each of its variables, and which layer it belongs to.
 
-    `product` says that it has a product, a convolution or attention; `parameters` counts the
-    elements of its parameters. `layer` is None outside the repeated blocks of the model.
+    `product` says that it has a product, a convolution or attention, `weighted` that one of them
+    reads a parameter; `parameters` counts the elements of its parameters. `layer` is None outside
+    the repeated blocks of the model.
     """
 
     roles: tuple[Role, ...]
     product: bool
+    weighted: bool
     parameters: int
     layer: str | None
+
+    @property
+    def kind(self) -> Kind:
+        """What strategies of the whole model tell apart."""
+        if not self.product:
+            return Kind.LIGHT
+        if self.has(Role.EXPERT):
+            return Kind.EXPERTS
+        return Kind.WEIGHTS if self.weighted else Kind.ATTENTION
 
     def has(self, role: Role) -> bool:
         """Returns whether some variable has the role."""
@@ -57,21 +78,22 @@ def group_roles(coarsened: Coarsened) -> list[GroupRoles]:
     """Returns the roles of every group of a model."""
     names = named_dimensions(coarsened)
     layers = _layers(coarsened)
+    tensors = coarsened.graph.tensors
     seen: set[str] = set()
     result = []
     for group in coarsened.groups:
         members = group.members
         read = dict.fromkeys(name for m in members for name in m.operator.inputs)
         owned = [
-            coarsened.graph.tensors[name]
-            for name in read
-            if coarsened.graph.tensors[name].role == "parameter" and name not in seen
+            tensors[name] for name in read if tensors[name].role == "parameter" and name not in seen
         ]
         seen.update(tensor.name for tensor in owned)
+        products = [m.operator for m in members if is_product(m.operator)]
         result.append(
             GroupRoles(
                 tuple(_role(group, v, names) for v in range(len(group.variables))),
-                any(is_product(m.operator) for m in members),
+                bool(products),
+                any(tensors[name].role == "parameter" for op in products for name in op.inputs),
                 sum(tensor.elements for tensor in owned),
                 layers[group.index],
             )

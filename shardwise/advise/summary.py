@@ -22,6 +22,7 @@ from shardwise.advise.levels import Levels
 from shardwise.advise.mixed import mixed_ideal_s, mixed_label
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.cost.options import NEVER
 from shardwise.cost.software import COMPILED, GRAPHS
 from shardwise.hardware.levels import BETWEEN
 from shardwise.search.chosen import Chosen
@@ -107,10 +108,21 @@ class Summaries:
         if key not in self._texts and isinstance(search, MixedSearch):
             self._texts[key] = mixed_label(search, point)
         if key not in self._texts:
-            if id(search.problem) not in self._labels:
-                self._labels[id(search.problem)] = Labels(search.problem)
-            self._texts[key] = self._labels[id(search.problem)].of(search.solution.choices[point])
+            solution, replayed = search.solution, search.replayed
+            self._texts[key] = self.labels(search).of(
+                solution.choices[point],
+                solution.edge_choices[point],
+                (float(replayed.time_s[point]), float(replayed.peak_bytes[point])),
+            )
         return self._texts[key]
+
+    def labels(self, search: Search) -> Labels:
+        """Returns what names the strategies of a search, checked by their replayed steps."""
+        key = id(search.problem)
+        if key not in self._labels:
+            groups = next((labels.groups for labels in self._labels.values()), None)
+            self._labels[key] = Labels(search.problem, groups, search.replayer, search.limit_bytes)
+        return self._labels[key]
 
     @cached_property
     def _tokens(self) -> int | None:
@@ -183,7 +195,10 @@ class Summaries:
         for search in self._searches:
             gains = 1.0 - search.ranking_s / max(chosen.ranking_s, 1e-30)
             lacking = search.replayed.peak_bytes - search.limit_bytes
-            for p in np.flatnonzero(gains >= NOTICED).tolist():
+            # What the simplest strategy within the tolerance may cost is said elsewhere.
+            simple = search.options.replays and search.options.simplest != NEVER
+            noticed = max(NOTICED, search.options.epsilon if simple else 0.0)
+            for p in np.flatnonzero(gains >= noticed).tolist():
                 known = fitting if lacking[p] <= 0 else beyond
                 if lacking[p] <= search.limit_bytes:
                     known.append((float(lacking[p]), float(gains[p]), search, p))

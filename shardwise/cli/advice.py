@@ -23,6 +23,7 @@ from shardwise.cli.arguments import (
     output_option,
     search_options,
 )
+from shardwise.cli.named_table import named_table
 from shardwise.cli.output import (
     INTERRUPTED,
     emit,
@@ -69,6 +70,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @click.option("--gpus", required=True, help=GPUS)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option("--scale", type=click.Choice(SCALES), help="Axes of --plot. [default: by range]")
+@click.option("--all", "every", is_flag=True, help="Every point, not the named strategies alone.")
 @with_stages
 @search_options
 @question_options
@@ -80,6 +82,7 @@ def frontier(
     gpus: str,
     plot: str | None,
     scale: str | None,
+    every: bool,
     server: str | None,
     key_file: str | None,
     priority: int,
@@ -119,14 +122,21 @@ def frontier(
         emit(document)
     else:
         warn(document.warnings)
-        _frontier_table(document)
+        say_searched(document.not_searched)
+        if document.named and not every:
+            named_table(document, document.named)
+        else:
+            _frontier_table(document, every=every)
+        _pipelines_table(document)
+        program_line(document.program)
+        say(compute_basis(document.points))
+        _certificate(document)
     stop_if_cancelled(document.certificate)
 
 
-def _frontier_table(document: Frontier) -> None:
-    say_searched(document.not_searched)
+def _frontier_table(document: Frontier, *, every: bool) -> None:
     points, knee = document.points, document.turning_point
-    shown = _thin(len(points), knee)
+    shown = range(len(points)) if every else _thin(len(points), knee)
     columns = _frontier_columns(document)
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware} "
@@ -140,10 +150,6 @@ def _frontier_table(document: Frontier) -> None:
             for i in shown
         ],
     )
-    _pipelines_table(document)
-    program_line(document.program)
-    say(compute_basis(points))
-    _certificate(document)
 
 
 def _pipelines_table(document: Frontier) -> None:
@@ -201,7 +207,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
     if any(isinstance(p.gap, float) for p in document.points):
         columns["gap"] = lambda p: gap_text(p.gap)
     columns["fits"] = lambda p: "yes" if p.feasible else "no"
-    columns["strategy"] = lambda p: p.label or "-"
+    columns["strategy"] = lambda p: f"{p.label or '-'}{f' ({p.differs})' if p.differs else ''}"
     return columns
 
 

@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, Options, Progress, quiet
+from shardwise.cost.options import (
+    AUTO,
+    METHODS,
+    MOMENTS,
+    RECOMPUTE,
+    SIMPLEST,
+    Options,
+    Progress,
+    quiet,
+)
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
@@ -199,6 +208,13 @@ def other_search_options(command: Command) -> Command:
             "[default: as the framework has it]",
         ),
         click.option(
+            "--simplest",
+            type=click.Choice(SIMPLEST),
+            default=AUTO,
+            show_default=True,
+            help="Whether a plan is the simplest strategy within --epsilon of the fastest found.",
+        ),
+        click.option(
             "--pin",
             "pins",
             multiple=True,
@@ -264,6 +280,7 @@ def options_from(values: dict[str, Any]) -> Options:
         kernels=values["kernels"],
         loss=values["loss"],
         rerun=values["rerun"],
+        simplest=values["simplest"],
         policy=values["policy"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from shardwise.advise.explain import bound_text, rate_texts, utilisation_text
+from shardwise.advise.explain import bound_text, rate_texts, strategy_text, utilisation_text
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan
@@ -50,7 +50,7 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
     searched = not_searched_text(plan.not_searched)
     for name, text in (
         ("searched", searched),
-        ("strategy", plan.predicted.label or ""),
+        ("strategy", strategy_text(plan.predicted)),
         ("program", plan.program or ""),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),

@@ -74,6 +74,20 @@ class SearchProblem:
             time += table.time_s[at]
         return memory, time
 
+    def alternatives(self, choices: NDArray[np.uint32], *, smallest: bool) -> NDArray[np.uint32]:
+        """Returns the fastest alternative of every edge, or the smallest: (S, groups) to
+        (S, edges)."""
+        taken = np.zeros((len(choices), len(self.edges)), dtype=np.uint32)
+        for e, edge in enumerate(self.edges):
+            table = edge.table
+            at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
+            exists = np.arange(table.kept.shape[2]) < table.count[at][:, None]
+            memory = np.where(exists, table.memory_bytes[at], np.inf)
+            time = np.where(exists, table.time_s[at], np.inf)
+            first, second = (memory, time) if smallest else (time, memory)
+            taken[:, e] = np.lexsort((second, first), axis=1)[:, 0]
+        return taken
+
     @cached_property
     def sums(self) -> Part:
         """The solver's problem of memory and time added up."""

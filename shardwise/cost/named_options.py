@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from shardwise import validation
-from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, ZERO_STAGES, Options
+from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, SIMPLEST, ZERO_STAGES, Options
 from shardwise.cost.pins import Pin, parse_pin
 from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
@@ -143,6 +143,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "kernels": tuple(KERNELS),
     "loss": tuple(LOSS),
     "rerun": tuple(RERUNS),
+    "simplest": SIMPLEST,
 }
 _STEP_CHOICES: Mapping[str, tuple[str, ...]] = {
     "device": DEVICES,
@@ -166,6 +167,7 @@ _TEXTS: Mapping[str, str] = {
     "pins": "Rules [PATTERN:]KEY=VALUE or KEY!=VALUE that fix or forbid choices.",
     "overlap": "Search the time of the replayed step; false: the sum of all times.",
     "framework": "What launches the work of a step.",
+    "simplest": "Whether a plan is the simplest strategy within epsilon of the fastest found.",
     "kernels": "How light operators run; left out, as the framework has it.",
 }
 

@@ -33,6 +33,7 @@ SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
 
 ZERO_STAGES = (0, 1, 2, 3)
 NEVER, AUTO, ALWAYS = RECOMPUTE = ("never", "auto", "always")
+SIMPLEST = (AUTO, NEVER)
 
 TOFU = "tofu"
 """Tofu's recursive search: a peer to compare with, one strategy instead of a frontier."""
@@ -73,6 +74,9 @@ class Options:
     `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
     TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
 
+    `simplest` says whether the answer is the simplest strategy within `epsilon` of the fastest that
+    was found (`auto`), or that one (`never`).
+
     `policy` is a file of weights (docs/policy.md): on devices of several kinds its strategies are
     among those that a search begins with.
     """
@@ -99,6 +103,7 @@ class Options:
     kernels: str | None = None
     loss: str | None = None
     rerun: str | None = None
+    simplest: str = AUTO
     policy: str | None = None
 
     def __post_init__(self) -> None:
@@ -151,6 +156,7 @@ class Options:
             ("kernels", self.kernels or EAGER, KERNELS),
             ("loss", self.loss or ALONE, LOSS),
             ("rerun", self.rerun or NEEDED, RERUNS),
+            ("simplest", self.simplest, SIMPLEST),
         ):
             if value not in known:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))

@@ -52,7 +52,8 @@ class FrontierPoint(msgspec.Struct, frozen=True):
 
     `feasible` says that the replayed peak is within the memory limit. `label` and what follows it
     are as in a plan's `predicted`, except `gap`: how much faster a strategy of no more memory could
-    be at most, relative, null without a proof.
+    be at most, relative, null without a proof. `differs` is there where an earlier point has the
+    same label: what is otherwise than in the last of these, and in how many groups.
     """
 
     memory_bytes: int
@@ -78,6 +79,28 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     host_s: float | UnsetType = UNSET
     places: list[PlacePeak] | UnsetType = UNSET
     exposed_communication_s: float | UnsetType = UNSET
+    differs: str | UnsetType = UNSET
+
+
+WITHIN = 0.3
+"""Relative: how much longer than the fastest a named strategy may take."""
+MOST_NAMED = 8
+"""Strategies that a frontier names."""
+
+
+class NamedStrategy(msgspec.Struct, frozen=True):
+    """A strategy that fits, to decide between: the fastest, or one of the whole model with a name.
+
+    `slower` is the excess of its step over the fastest's, relative, and `more_bytes` that of its
+    peak over the least of those named: what it gives up.
+    """
+
+    label: str
+    micro_batches: int
+    replayed_time_s: float
+    replayed_peak_bytes: int
+    slower: float
+    more_bytes: int
 
 
 def exposed_s(point: FrontierPoint) -> float:
@@ -96,6 +119,9 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     time, else the sums. `turning_point` is the knee on the same axes. `bundle` is there for devices
     of several kinds: how many of which group.
 
+    `named` are the strategies to decide between, the fastest first: up to `MOST_NAMED` that fit and
+    take at most `WITHIN` longer; unset for sums and for devices of several kinds.
+
     `pipelines` are there where numbers of stages were asked for: those that neither another one nor
     a point beats in peak and step, ascending in peak, each with a `gap` of its own. All are within
     the memory limit. `points`, `turning_point` and `certificate` are about strategies without a
@@ -108,6 +134,7 @@ class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier
     search: SearchReport
     bundle: str | UnsetType = UNSET
     pipelines: list[PipelinePoint] | UnsetType = UNSET
+    named: list[NamedStrategy] | UnsetType = UNSET
 
     @property
     def pipelines_gap(self) -> float | None:

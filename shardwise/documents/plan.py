@@ -22,11 +22,32 @@ from shardwise.documents.timeline import Timeline
 from shardwise.errors import BadInput
 
 
+class Mixture(msgspec.Struct, frozen=True):
+    """A part of a strategy: what its groups do, with their share of all parameters and of the
+    compute time."""
+
+    label: str
+    parameters: float
+    compute: float
+
+
+class Faster(msgspec.Struct, frozen=True):
+    """The fastest strategy that was found, where a plan is a simpler one: its label, what it saves
+    of the plan's step, relative, and its own step and peak."""
+
+    label: str
+    saves: float
+    replayed_time_s: float
+    peak_bytes: int
+
+
 class Prediction(msgspec.Struct, frozen=True):
     """What a plan is predicted to take: sums of the search, and the step as it was replayed.
 
     `gap` is how much longer than the shortest possible the time may be, relative, null without a
-    proof. `label` is the strategy in the words of parallel training (docs/strategies.md).
+    proof. `label` is the strategy in the words of parallel training (docs/strategies.md), and
+    `mixtures` what it consists of, the largest part first. `faster` is there where a faster
+    strategy was found, within the tolerance of the search, that makes more different choices.
     `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
     time that ranks; recomputation does not count. Causal attention counts whole in it, and as its
     kernels compute it in `causal_flops_utilisation`. `tokens_per_s` is null where samples are not
@@ -54,6 +75,8 @@ class Prediction(msgspec.Struct, frozen=True):
     bound_by: str | UnsetType = UNSET
     to_go_faster: str | UnsetType = UNSET
     host_s: float | UnsetType = UNSET
+    mixtures: list[Mixture] | UnsetType = UNSET
+    faster: Faster | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True):

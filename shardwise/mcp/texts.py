@@ -83,6 +83,11 @@ def _frontier(document: Frontier) -> list[str]:
             )
             label = f": {point.label}" if point.label is not UNSET else ""
             lines.append(f"{what}: {seconds(step)} a step, {gib_with_unit(peak)}{label}.")
+    for one in document.named or ():
+        lines.append(
+            f"{one.label}: {seconds(one.replayed_time_s)} a step ({one.slower:+.1%}), "
+            f"{gib_with_unit(one.replayed_peak_bytes)}."
+        )
     if document.pipelines:
         lines.append(f"Pipelines that none of these beats: {len(document.pipelines)}.")
         fastest = document.pipelines[-1]

@@ -111,24 +111,8 @@ def evaluate(
     """Returns the point of the strategy in which group g takes configuration `choices[g]`."""
     chosen = np.asarray(choices, dtype=np.uint32)
     return point_of(
-        problem, chosen, edge_alternatives(problem, chosen[None, :], smallest=smallest)[0], label
+        problem, chosen, problem.alternatives(chosen[None, :], smallest=smallest)[0], label
     )
-
-
-def edge_alternatives(
-    problem: SearchProblem, choices: NDArray[np.uint32], *, smallest: bool
-) -> NDArray[np.uint32]:
-    """Returns the fastest alternative of every edge, or the smallest: (S, groups) to (S, edges)."""
-    taken = np.zeros((len(choices), len(problem.edges)), dtype=np.uint32)
-    for e, edge in enumerate(problem.edges):
-        table = edge.table
-        at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
-        exists = np.arange(table.kept.shape[2]) < table.count[at][:, None]
-        memory = np.where(exists, table.memory_bytes[at], np.inf)
-        time = np.where(exists, table.time_s[at], np.inf)
-        first, second = (memory, time) if smallest else (time, memory)
-        taken[:, e] = np.lexsort((second, first), axis=1)[:, 0]
-    return taken
 
 
 def point_of(

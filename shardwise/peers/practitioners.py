@@ -35,7 +35,7 @@ import numpy as np
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, quiet
 from shardwise.documents.parallelism import Parallelism
-from shardwise.peers.evaluate import Step, edge_alternatives, steps_of
+from shardwise.peers.evaluate import Step, steps_of
 from shardwise.peers.methods import METHODS
 from shardwise.peers.practices import Allowed, Choices, Practices
 from shardwise.replay.replay import Replayer
@@ -154,7 +154,7 @@ def practitioners(
     choices = np.stack([one.choices for one in named])
     found: list[Practice] = []
     for lean in (False, True):
-        edges = edge_alternatives(problem, choices, smallest=lean)
+        edges = problem.alternatives(choices, smallest=lean)
         found += [
             Practice(one.method, one.label, one.parallelism, one.choices, of_edges, lean)
             for one, of_edges in zip(named, edges, strict=True)

@@ -213,7 +213,9 @@ class _Papers:
         for count in self._counts:
             space = self._space(count)
             answer = space.peers[place].answer(self._progress)
-            answers.append(replace(answer, points=_replayed(answer, space)))
+            answers.append(
+                replace(answer, points=_replayed(answer, space, self._first.limit_bytes))
+            )
             if _least_peak(answers[-1]) <= self._first.limit_bytes:
                 break
         seconds = sum(answer.seconds for answer in answers)
@@ -236,17 +238,20 @@ def _splits_by_sums(problem: SearchProblem, options: Options, progress: Progress
     )
 
 
-def _replayed(answer: Answer, space: _Space) -> tuple[Point, ...]:
+def _replayed(answer: Answer, space: _Space, limit_bytes: float) -> tuple[Point, ...]:
     """Returns the points of an answer with their steps; of a frontier those that none beats."""
     points = with_steps(answer.points, space.replayer)
     if answer.frontier:
         points = pareto(points)
-    labels = Labels(space.problem)
+    labels = Labels(space.problem, None, space.replayer, limit_bytes)
     return tuple(_labelled(point, labels) for point in points)
 
 
 def _labelled(point: Point, labels: Labels) -> Point:
-    return point if point.label else replace(point, label=labels.of(point.choices))
+    if point.label:
+        return point
+    step = None if point.step is None else (point.step.time_s, point.step.peak_bytes)
+    return replace(point, label=labels.of(point.choices, point.edge_choices, step))
 
 
 def _least_peak(answer: Answer) -> float:
@@ -307,4 +312,5 @@ def _own_point(chosen: Chosen) -> Point:
     point = point_of(search.problem, solution.choices[at], solution.edge_choices[at])
     exposed_s = float(search.replayed.exposed_s[at])
     step = Step(search.micro_batches, chosen.peak_bytes, chosen.replayed_time_s, exposed_s)
-    return replace(_labelled(point, Labels(search.problem)), step=step)
+    labels = Labels(search.problem, None, search.replayer, search.limit_bytes)
+    return _labelled(replace(point, step=step), labels)

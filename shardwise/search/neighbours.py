@@ -22,6 +22,7 @@ from shardwise.replay.bound import StepBound, with_host
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
 from shardwise.replay.owner_costs import OwnerCosts, priced
+from shardwise.search.chosen import Chosen
 from shardwise.search.elimination import cheapest
 from shardwise.search.improve import Choices, Improver, Pool
 from shardwise.search.search import Charges, Search
@@ -49,6 +50,13 @@ class Candidate:
     edge_choices: Choices
     peak_bytes: float
     time_s: float
+
+    @classmethod
+    def of(cls, chosen: Chosen) -> Candidate:
+        """Returns a point of a search."""
+        search, at = chosen.search, chosen.point
+        choices, edges = search.solution.choices[at], search.solution.edge_choices[at]
+        return cls(search, choices, edges, chosen.peak_bytes, chosen.replayed_time_s)
 
     @property
     def fits(self) -> bool:

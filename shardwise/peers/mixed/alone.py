@@ -98,7 +98,10 @@ def _alone_point(chosen: Chosen, blocks: Blocks, name: str, limit_bytes: float) 
         chosen.replayed_time_s,
         float(replayed.exposed_s[at]),
     )
-    label = Labels(search.problem).of(point.choices)
+    labels = Labels(search.problem, None, search.replayer, search.limit_bytes)
+    label = labels.of(
+        point.choices, point.edge_choices, (chosen.replayed_time_s, chosen.peak_bytes)
+    )
     return replace(point, label=label, step=step, places=(place,))
 
 

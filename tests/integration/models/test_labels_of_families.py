@@ -58,12 +58,12 @@ def test_known_strategies(family: tuple[str, Search]) -> None:
     }
     if name == "ResNet":
         # Its first convolutions are faster in full.
-        assert megatrons["dp2·tp2"].startswith("TP 2 × DP 2 in most layers (")
+        assert megatrons["dp2·tp2"].startswith("mixed: TP 2 × DP 2 and ")
     else:
         assert megatrons["dp2·tp2"] == "TP 2 × DP 2"
         assert megatrons["dp1·tp4"] == "TP 4"
     if name == "T5":
-        assert megatrons["dp1·tp4·sp"] == "TP 4, sequence parallel"
+        assert megatrons["dp1·tp4·sp"] == "TP 4 (SP)"
 
 
 def test_split_experts_are_expert_parallel(family: tuple[str, Search]) -> None:
@@ -75,13 +75,11 @@ def test_split_experts_are_expert_parallel(family: tuple[str, Search]) -> None:
     if not experts:
         return
     rows = data_parallel_rows(problem).choices.copy()
-    time = [float(c.compute_s[k]) for c, k in zip(problem.costs, rows, strict=True)]
     for g in experts:
         [expert] = [v for v, role in enumerate(roles[g].roles) if role is Role.EXPERT]
         [row] = np.flatnonzero((problem.costs[g].assignment == expert).all(axis=1))
         rows[g] = row
-        time[g] = float(problem.costs[g].compute_s[row])
-    label = Labels(problem).of(rows)
-    share = sum(time[g] for g in experts) / sum(time)
-    assert "EP 4" in label
-    assert f"({share:.0%} of compute)" in label
+    labels = Labels(problem)
+    assert labels.of(rows) == "EP 4 × DP 4"
+    [all_of_it] = labels.mixtures(rows)
+    assert (all_of_it.label, all_of_it.compute) == ("EP 4 × DP 4", pytest.approx(1.0))
