@@ -220,7 +220,7 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
     assert isinstance(stated.left_out, list) and len(stated.left_out) == 1
     assert stated.left_out[0] in stated.unread
     assert "Not priced: zero_optimization.offload_optimizer" in shown
-    assert "fits as priced, which the file's own configuration need not." in shown
+    assert "fits as priced, which the file's own configuration need not." in " ".join(shown.split())
     given, _ = run("--optimizer", "adam")
     assert given.stated is UNSET
     assert given.plan.predicted.peak_bytes > stated.plan.predicted.peak_bytes
