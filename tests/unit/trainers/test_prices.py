@@ -212,7 +212,7 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
         asked = [str(graph), "--like", str(file), *where, *more]
         result = CliRunner().invoke(explain_command, [*asked, "--json"])
         assert result.exit_code == 0, result.output
-        shown = CliRunner().invoke(explain_command, asked)
+        shown = CliRunner().invoke(explain_command, asked, env={"COLUMNS": "200"})
         return documents.read(json.loads(result.stdout), Pricing), shown.stdout
 
     stated, shown = run()
