@@ -11,6 +11,7 @@ from shardwise.advise.roles import Kind
 from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.options import quiet
 from shardwise.cost.part import Masks
+from shardwise.search.chosen import Chosen
 from shardwise.search.neighbours import Candidate, fastest_allowed
 from shardwise.search.search import Search
 from shardwise.search.watch import Watch
@@ -22,22 +23,27 @@ _STAGE = re.compile(r"\(ZeRO-(\d)(?: over (\d+))?\)")
 _SHARDS = re.compile(r"\(shards of (\d+)\)")
 
 
-def pinned(label: str, searches: Sequence[Search], of: Search) -> Candidate | None:
-    """Returns the fastest strategy found that a label allows, with the label's micro-batches.
+def pinned(label: str, searches: Sequence[Search], best: Chosen) -> Candidate | None:
+    """Returns the fastest strategy found that the label of the best allows, with its micro-batches.
 
-    Recomputation is free where the label has it. None where the label says that the strategy is
-    mixed, or that nothing is divided.
+    The same groups recompute as in the best: a label says in how many layers, not which. None
+    where the label says that the strategy is mixed, or that nothing is divided.
     """
-    division, *rest = label.split(", ")
-    wanted = uniform_of(division, of)
+    of = best.search
+    again = [
+        bool(cost.recompute[k])
+        for cost, k in zip(of.problem.costs, of.solution.choices[best.point], strict=True)
+    ]
+    wanted = uniform_of(label.split(", ")[0], of)
     if wanted is None:
         return None
 
     def allowed(search: Search) -> Masks | None:
         if search.micro_batches != of.micro_batches:
             return None
-        again = any("recompute" in word for word in rest)
-        return Labels(search.problem).allowed(wanted, None if again else False)
+        labels = Labels(search.problem)
+        either = {flag: labels.allowed(wanted, flag) for flag in (False, True)}
+        return [either[flag][group] for group, flag in enumerate(again)]
 
     return fastest_allowed(searches, of, allowed, Watch(quiet, None))
 

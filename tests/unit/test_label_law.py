@@ -52,7 +52,7 @@ def test_what_a_label_says_takes_as_long(name: str, gpus: int) -> None:
         pytest.skip("nothing fits")
     label = Summaries(searches).label(best.search, best.point)
     assert len(label.split(", ")) <= 3 and "%" not in label, label
-    other = pinned(label, searches, best.search)
+    other = pinned(label, searches, best)
     if other is None:
         assert re.match("mixed: .* and |mixed: mostly ", label), label
         return
