@@ -170,7 +170,8 @@ class Labels:
         that stay, and of the others the fastest copies, then the smallest."""
         other, problem = self.as_uniform(wanted, chosen), self._problem
         changed = chosen != other
-        ends = np.array([(edge.source, edge.target) for edge in problem.edges]).reshape(-1, 2)
+        pairs = [(edge.source, edge.target) for edge in problem.edges]
+        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         for smallest in (False, True):
             of_other = problem.alternatives(other[None, :], smallest=smallest)[0]
             yield other, np.where(changed[ends].any(axis=1), of_other, edges).astype(np.uint32)

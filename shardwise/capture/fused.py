@@ -244,13 +244,14 @@ def _register_sink_attention(torch: Any) -> None:
         return query.new_empty(*query.shape[:-1], value.shape[-1])
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:4])
+        # The fused kernel keeps its result too, to rebuild the weights of the scores.
+        ctx.save_for_backward(*inputs[:4], output)
         ctx.numbers = inputs[4:]
 
     def gradient(ctx: Any, grad: Any) -> Any:
         # The scores are recomputed, as in the fused kernel.
         with torch.enable_grad():
-            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors[:4]]
             made = make(*inputs, *ctx.numbers)
             return (*torch.autograd.grad(made, inputs, grad), None, None, None)
 

@@ -175,8 +175,11 @@ FLAGS = {
 
 
 def with_flags(asked: Asked) -> Asked:
-    """Returns the question with those options that the command line has."""
+    """Returns the question with those options that the command line has, which takes schedules of
+    pipelines alone."""
     options: Options = asked.arguments["options"]
+    if set(asked.arguments.get("stages") or ()) == set(NO_STAGES):
+        asked = asked.with_(schedules=DEFAULT_SCHEDULES)
     step = replace(options.step, device="cuda", block_bytes=512)
     plain = replace(options, step=step, memory_headroom=1.1, gradients_applied_at_once=False)
     if asked.kind == "plan" and not plain.overlap:

@@ -330,7 +330,7 @@ def test_linear_models_that_do_not_fit_are_named(
 def test_pickles_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "nccl_model.pkl"
     path.write_bytes(b"\x80\x04\x95\x00")
-    with pytest.raises(BadInput, match="not JSON"):
+    with pytest.raises(BadInput, match="not UTF-8 text"):
         import_measurements([str(path)], "heterog", "pcie-v100-8")
 
 

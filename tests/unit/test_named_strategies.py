@@ -120,7 +120,7 @@ def test_the_named_are_printed_and_all_on_request(
     )
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
     [head] = [at for at, row in enumerate(rows) if row.startswith(("strategy step", "point peak"))]
-    end = next(at for at, row in enumerate(rows) if row.startswith("Compute times"))
+    end = next(at for at, row in enumerate(rows) if row.startswith("Program"))
     table = rows[head + 1 : end]
     if every:
         assert len(table) == len(of_gpt2.points)

@@ -188,3 +188,13 @@ def test_malformed_curves_are_refused_by_field(document: dict[str, Any], field: 
     with pytest.raises(BadInput) as error:
         export(document, "gavel")
     assert error.value.field == field
+
+
+@pytest.mark.parametrize("form", ["kueue", "sbatch"])
+def test_a_count_of_uneven_nodes_is_never_the_answer(form: str) -> None:
+    """Five GPUs of nodes of four are four and one, which launchers of like nodes cannot start."""
+    uneven = curve([None] * 4 + [1.0])
+    with pytest.raises(NotFound, match="with as many GPUs on every node"):
+        export(uneven, form)
+    both = curve([None] * 3 + [2.0, 1.0])
+    assert "gpu:4" in export(both, "sbatch") and "gpu:3" not in export(both, "sbatch")

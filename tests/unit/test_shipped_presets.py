@@ -15,8 +15,8 @@ from shardwise.capture.presets import presets
 from shardwise.capture.shipped import preset_graph, shipped_presets
 from shardwise.graph import graph_id, read_graph
 
-MOST_BYTES = 30_000
-"""Bytes of a shipped graph; files of 61 presets are a small part of the wheel."""
+MOST_BYTES = 40_000
+"""Bytes of a shipped graph: those of a language model are 3 kB, of SDXL's U-Net 32."""
 
 
 def test_every_preset_is_shipped_folded() -> None:
