@@ -13,6 +13,12 @@ LARGER: dict[str, tuple[int, str]] = {
     "tests/integration/agent/test_faults.py": (
         75, "faults of real agents, each with a lease, a grace or a restart that has to pass"
     ),
+    "tests/integration/agent/test_whole_way.py": (
+        100, "an agent measures this machine for real: 20 to 40 s of waiting, by its processor"
+    ),
+    "tests/integration/service/page/test_page_questions.py": (
+        70, "every kind of question in Chromium"
+    ),
     "tests/integration/service/page/test_page_for_everybody.py": (
         100, "all views in Chromium, axe once on each, and three widths"
     ),

@@ -65,6 +65,8 @@ class Labels:
         self._rows_of: dict[Hashable, GroupRows] = {}
         self._nearest: dict[Hashable, int] = {}
         self._mixtures: dict[bytes, list[Mixture]] = {}
+        self._copies: dict[tuple[bytes, bool], Choices] = {}
+        self._steps: dict[tuple[bytes, bytes], tuple[float, float]] = {}
         self._may_recompute = [bool(cost.recompute.any()) for cost in problem.costs]
 
     @cached_property
@@ -145,17 +147,30 @@ class Labels:
             most = self.mixtures(chosen)[0]
             sure = min(most.parameters, most.compute) >= NEARLY_ALL
             return self.name(candidates[0]) if sure else self._mixed(chosen)
-        edges = np.asarray(edge_choices, dtype=np.uint32)
+        edges, room = np.asarray(edge_choices, dtype=np.uint32), max(self._limit, step[1])
         for wanted in candidates:
             for other, of_edges in self.like(wanted, chosen, edges):
                 if np.array_equal(other, chosen):
                     return self.name(wanted)
-                replayed = self._replayer.replay(other[None, :], of_edges[None, :])
-                if replayed.peak_bytes[0] <= max(self._limit, step[1]):
-                    if abs(float(replayed.time_s[0]) / step[0] - 1.0) <= AGREES:
-                        return self.name(wanted)
+                time_s, peak_bytes = self._replayed(self._replayer, other, of_edges)
+                off = time_s / step[0] - 1.0
+                if peak_bytes <= room and abs(off) <= AGREES:
+                    return self.name(wanted)
+                # The smallest copies only take longer.
+                if peak_bytes <= room or off > AGREES:
                     break
         return self._mixed(chosen)
+
+    def _replayed(
+        self, replayer: StrategyReplayer, choices: Choices, edges: Choices
+    ) -> tuple[float, float]:
+        """Returns the seconds and the peak of a strategy's step; many plans are like one strategy
+        of the whole model."""
+        key = (choices.tobytes(), edges.tobytes())
+        if key not in self._steps:
+            replayed = replayer.replay(choices[None, :], edges[None, :])
+            self._steps[key] = float(replayed.time_s[0]), float(replayed.peak_bytes[0])
+        return self._steps[key]
 
     def _mixed(self, chosen: Choices) -> str:
         first, *others = self.mixtures(chosen)
@@ -168,13 +183,25 @@ class Labels:
     ) -> Iterator[tuple[Choices, Choices]]:
         """Yields a strategy as one of the whole model, with its edges: as they are between groups
         that stay, and of the others the fastest copies, then the smallest."""
-        other, problem = self.as_uniform(wanted, chosen), self._problem
-        changed = chosen != other
-        pairs = [(edge.source, edge.target) for edge in problem.edges]
-        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        other = self.as_uniform(wanted, chosen)
+        changed = (other != chosen)[self._ends].any(axis=1)
         for smallest in (False, True):
-            of_other = problem.alternatives(other[None, :], smallest=smallest)[0]
-            yield other, np.where(changed[ends].any(axis=1), of_other, edges).astype(np.uint32)
+            of_other = self._alternatives(other, smallest)
+            yield other, np.where(changed, of_other, edges).astype(np.uint32)
+
+    def _alternatives(self, choices: Choices, smallest: bool) -> Choices:
+        """Returns the fastest copies of every edge of a strategy, or the smallest, (edges,)."""
+        key = (choices.tobytes(), smallest)
+        if key not in self._copies:
+            of_one = self._problem.alternatives(choices[None, :], smallest=smallest)
+            self._copies[key] = of_one[0]
+        return self._copies[key]
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """The groups at the ends of each edge, (edges, 2)."""
+        pairs = [(edge.source, edge.target) for edge in self._problem.edges]
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
     def as_uniform(self, wanted: Uniform, choices: ArrayLike) -> Choices:
         """Returns a strategy with every group as one of the whole model has it, and the rest as it

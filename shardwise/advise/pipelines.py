@@ -53,13 +53,19 @@ def pipeline_or_plan(
     then each stage has devices of one group, and every order of the groups is tried. Of one stage,
     or with `stages` left out, the strategy without a pipeline is searched too, and returned where
     it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits, with
-    what would (`remedies.py`), `BadInput` for numbers of stages that the model, the devices or pins
-    do not allow and for options that pipelines do not have.
+    what would where one stage is among those asked for (`remedies.py`), `BadInput` for numbers of
+    stages that the model, the devices or pins do not allow and for options that pipelines do not
+    have.
     """
     options, progress = options or Options(), progress or quiet
     check_pipelines(options)
     ask = partial(_fastest, graph, hardware, stages, schedules)
-    return answered(ask, graph, options, devices_of(gpus, hardware), progress)
+    devices = devices_of(gpus, hardware)
+    if stages is not None and 1 not in stages:
+        return ask(options, devices, progress)
+    # What fits without a pipeline is an answer too, and soon found.
+    again = partial(plan_only, graph, hardware, neighbours=False)
+    return answered(ask, graph, options, devices, progress, again=again)
 
 
 def _fastest(

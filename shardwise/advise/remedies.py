@@ -27,8 +27,8 @@ Answer = TypeVar("Answer", bound=Plan | Pipeline)
 Ask = Callable[[Options, int | Bundle, Progress], Answer]
 """Answers a question with these options on these devices; raises `Infeasible`."""
 
-MOST_S = 60.0
-"""Seconds of trying; 15 of them were enough for Llama 3 8B on a GPU of 80 GB (two cores)."""
+MOST_S = 30.0
+"""Seconds of trying; 20 of them were enough for Llama 3 8B on a GPU of 80 GB (two cores)."""
 MOST_NAMED = 2
 COUNTS = 2
 """Numbers of micro-batches that a try has."""
