@@ -28,7 +28,9 @@ Ask = Callable[[Options, int | Bundle, Progress], Answer]
 """Answers a question with these options on these devices; raises `Infeasible`."""
 
 MOST_S = 30.0
-"""Seconds of trying; 20 of them were enough for Llama 3 8B on a GPU of 80 GB (two cores)."""
+"""Seconds of trying, or `PATIENCE` times those of the question; 20 were enough for Llama 3 8B on a
+GPU of 80 GB (two cores)."""
+PATIENCE = 2.0
 MOST_NAMED = 2
 COUNTS = 2
 """Numbers of micro-batches that a try has."""
@@ -66,10 +68,12 @@ def answered(
     `again` asks the same for less than an answer has, to try things. `own_program`: how a step runs
     may be changed; a trainer decides that itself. Raises as `ask`.
     """
+    started = monotonic()
     try:
         return ask(options, devices, progress)
     except Infeasible as reason:
-        tries = _Trying(again or ask, graph.batch_size, options, devices, progress)
+        most_s = max(MOST_S, PATIENCE * (monotonic() - started))
+        tries = _Trying(again or ask, graph.batch_size, options, devices, progress, most_s)
         named = tries.remedies(list(_changes(graph, options, own_program=own_program)))
         fits = f"; it fits {' or '.join(named)}" if named else ""
         raise Infeasible(f"{reason}{fits}") from None
@@ -112,13 +116,14 @@ class _Trying:
         options: Options,
         devices: int | Bundle,
         progress: Progress,
+        most_s: float,
     ) -> None:
         self._ask = ask
         self._batch = batch
         self._options = options
         self._devices = devices
         self._progress = progress
-        self._until = monotonic() + min(MOST_S, options.time_limit_s or MOST_S)
+        self._until = monotonic() + min(most_s, options.time_limit_s or most_s)
 
     def remedies(self, changes: Sequence[Change]) -> list[str]:
         """Returns what fits, in words with its peak, as far as it is found in time."""
