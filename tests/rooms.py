@@ -130,7 +130,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
         "unit/test_mixed_bound.py", "unit/test_mixed_search.py", "unit/test_mixed_time.py",
-        "unit/test_neighbours.py", "unit/test_replayed_search.py",
+        "unit/test_chosen.py", "unit/test_neighbours.py", "unit/test_replayed_search.py",
         "unit/test_search_kernels.py",
         "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
     ),

@@ -166,6 +166,10 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(shards=8, tensor=8, sequence=True, zero=3, recompute="full"), 16, 8192, 1),
         (NEMO, 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, micro_batches=64), 128, 8192, 2),
+        (NEMO.replace("granularity: null", "granularity: full\n  activations_checkpoint_method: "
+                      "uniform\n  activations_checkpoint_num_layers: 1"), 16, "megatron",
+         Parallelism(shards=2, tensor=4, sequence=True, zero=1, recompute="full",
+                     micro_batches=64), 128, 8192, 2),
         (BRIDGE, 8, "megatron",
          Parallelism(shards=4, tensor=2, sequence=True, zero=1, micro_batches=8), 32, 4096, 1),
         (PRIMUS, 8, "megatron", Parallelism(shards=8, zero=1, micro_batches=2), 32, 8192, 1),
