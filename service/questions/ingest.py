@@ -19,7 +19,7 @@ from service.base.problems import Problem
 from service.base.settings import Settings
 from service.base.yaml_text import read_mapping
 from service.questions.ingest_process import Reading
-from service.questions.upload import Upload, read_json_upload, upload_of
+from service.questions.upload import Upload, document_upload, upload_of
 from shardwise.graph.document import is_folded
 
 __all__ = ["ONNX_TYPES", "Upload", "read_upload", "upload_of"]
@@ -48,9 +48,12 @@ def read_upload(
             f"the type {content_type[:80]!r} is not understood",
             expected=f"application/json or {ONNX_TYPES[0]}",
         )
-    if len(body) > LARGE_BYTES or is_folded(read_json(body, settings.max_json_depth)):
+    if len(body) > LARGE_BYTES:
         return _elsewhere(body, {"kind": "json"}, settings, reading)
-    return read_json_upload(body, settings.max_json_depth, settings.max_operators)
+    document = read_json(body, settings.max_json_depth)
+    if is_folded(document):
+        return _elsewhere(body, {"kind": "json"}, settings, reading)
+    return document_upload(document, settings.max_operators)
 
 
 LARGE_TASK = 2**14

@@ -23,7 +23,11 @@ class Upload:
 
 def read_json_upload(body: bytes, max_depth: int, max_operators: int) -> Upload:
     """Returns the graph of a JSON body. Raises BadInput or a Problem with the reason."""
-    document = read_json(body, max_depth)
+    return document_upload(read_json(body, max_depth), max_operators)
+
+
+def document_upload(document: object, max_operators: int) -> Upload:
+    """Returns the graph of a decoded body. Raises BadInput with the reason."""
     operators = document.get("operators") if isinstance(document, dict) else None
     if isinstance(operators, list):
         require_operators(unfolded_count(operators), max_operators)

@@ -136,7 +136,8 @@ class _Trying:
         return named
 
     def _by_options(self, changes: Sequence[Change]) -> list[str]:
-        if not changes or self._peak(changes) is None:
+        together = self._peak(changes) if changes else None
+        if together is None:
             return []
         alone: list[str] = []
         for change in changes:
@@ -145,17 +146,18 @@ class _Trying:
                 alone.append(_text([change], peak))
             if len(alone) == MOST_NAMED:
                 return alone
-        return alone or self._together(changes)
+        return alone or [self._fewest(changes, together)]
 
-    def _together(self, changes: Sequence[Change]) -> list[str]:
-        """Returns the fewest changes, from the first on, of which each is needed."""
+    def _fewest(self, changes: Sequence[Change], peak_bytes: float) -> str:
+        """Returns the fewest changes, from the first on, of which each is needed, where all of them
+        have this peak."""
         needed = list(changes)
         for change in reversed(changes):
             fewer = [one for one in needed if one is not change]
-            if self._peak(fewer) is not None:
-                needed = fewer
-        peak = self._peak(needed)
-        return [] if peak is None else [_text(needed, peak)]
+            peak = self._peak(fewer)
+            if peak is not None:
+                needed, peak_bytes = fewer, peak
+        return _text(needed, peak_bytes)
 
     def _by_devices(self) -> list[str]:
         if isinstance(self._devices, Bundle):
