@@ -194,7 +194,8 @@ def context_of(
 ) -> CostContext:
     """Returns what all costs of a question share. Raises `BadInput` for pins that match nothing."""
     coarsened = patterns.coarsened
-    of_group = segments(coarsened)
+    of_group = patterns.once("segments", lambda: segments(coarsened))
+    early_stop = options.rerun_of_segments == NEEDED
     return CostContext(
         coarsened.graph,
         hardware,
@@ -204,9 +205,12 @@ def context_of(
         Reschedulers(hardware, mesh).of,
         Pins(options.pins, coarsened),
         of_group,
-        Families(patterns),
+        patterns.once("families", lambda: Families(patterns)),
         micro_batches,
-        rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
+        patterns.once(
+            ("rerun", early_stop),
+            lambda: rerun_of(coarsened, patterns, of_group, early_stop=early_stop),
+        ),
     )
 
 
