@@ -78,14 +78,18 @@ class SearchProblem:
         """Returns the fastest alternative of every edge, or the smallest: (S, groups) to
         (S, edges)."""
         taken = np.zeros((len(choices), len(self.edges)), dtype=np.uint32)
+        by_table: dict[int, list[int]] = {}
         for e, edge in enumerate(self.edges):
-            table = edge.table
-            at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
-            exists = np.arange(table.kept.shape[2]) < table.count[at][:, None]
+            by_table.setdefault(id(edge.table), []).append(e)
+        for of in by_table.values():
+            table = self.edges[of[0]].table
+            rows = table.rows[choices[:, [self.edges[e].source for e in of]]]
+            at = (rows, table.columns[choices[:, [self.edges[e].target for e in of]]])
+            exists = np.arange(table.kept.shape[2]) < table.count[at][..., None]
             memory = np.where(exists, table.memory_bytes[at], np.inf)
             time = np.where(exists, table.time_s[at], np.inf)
             first, second = (memory, time) if smallest else (time, memory)
-            taken[:, e] = np.lexsort((second, first), axis=1)[:, 0]
+            taken[:, of] = np.lexsort((second, first), axis=2)[..., 0]
         return taken
 
     @cached_property
