@@ -72,7 +72,8 @@ class Labels:
     @cached_property
     def groups(self) -> Sequence[GroupRoles]:
         """What the variables of each group stand for."""
-        return self._given or group_roles(self._problem.coarsened)
+        coarsened, patterns = self._problem.coarsened, self._problem.context.patterns
+        return self._given or patterns.once("roles", lambda: group_roles(coarsened))
 
     @cached_property
     def rows(self) -> Sequence[GroupRows]:

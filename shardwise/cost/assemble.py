@@ -78,14 +78,18 @@ class SearchProblem:
         """Returns the fastest alternative of every edge, or the smallest: (S, groups) to
         (S, edges)."""
         taken = np.zeros((len(choices), len(self.edges)), dtype=np.uint32)
+        by_table: dict[int, list[int]] = {}
         for e, edge in enumerate(self.edges):
-            table = edge.table
-            at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
-            exists = np.arange(table.kept.shape[2]) < table.count[at][:, None]
+            by_table.setdefault(id(edge.table), []).append(e)
+        for of in by_table.values():
+            table = self.edges[of[0]].table
+            rows = table.rows[choices[:, [self.edges[e].source for e in of]]]
+            at = (rows, table.columns[choices[:, [self.edges[e].target for e in of]]])
+            exists = np.arange(table.kept.shape[2]) < table.count[at][..., None]
             memory = np.where(exists, table.memory_bytes[at], np.inf)
             time = np.where(exists, table.time_s[at], np.inf)
             first, second = (memory, time) if smallest else (time, memory)
-            taken[:, e] = np.lexsort((second, first), axis=1)[:, 0]
+            taken[:, of] = np.lexsort((second, first), axis=2)[..., 0]
         return taken
 
     @cached_property
@@ -194,7 +198,8 @@ def context_of(
 ) -> CostContext:
     """Returns what all costs of a question share. Raises `BadInput` for pins that match nothing."""
     coarsened = patterns.coarsened
-    of_group = segments(coarsened)
+    of_group = patterns.once("segments", lambda: segments(coarsened))
+    early_stop = options.rerun_of_segments == NEEDED
     return CostContext(
         coarsened.graph,
         hardware,
@@ -204,9 +209,12 @@ def context_of(
         Reschedulers(hardware, mesh).of,
         Pins(options.pins, coarsened),
         of_group,
-        Families(patterns),
+        patterns.once("families", lambda: Families(patterns)),
         micro_batches,
-        rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
+        patterns.once(
+            ("rerun", early_stop),
+            lambda: rerun_of(coarsened, patterns, of_group, early_stop=early_stop),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from shardwise import _core
@@ -43,6 +43,8 @@ class Kit:
     tables: tuple[TableStructure, ...]
     passes: tuple[Pass, ...]
     update: range
+    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False)
+    """What follows from the program alone, made once for all problems."""
 
 
 Kits = dict[Hashable, list[tuple[Any, Kit]]]

@@ -77,7 +77,7 @@ class LinearStep:
         for table, picks in replayer.durations.picks.items():
             values = replayer.edge_values(table)
             width = int(picks.columns.max()) + 1
-            owners, inverse = np.unique(picks.owners, return_inverse=True)
+            owners, inverse = picks.by_owner
             of_owner = np.zeros((len(owners), width))
             np.add.at(of_owner, (inverse, picks.columns), weights[picks.items])
             for owner, row in zip(owners.tolist(), of_owner, strict=True):

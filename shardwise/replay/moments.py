@@ -9,8 +9,9 @@ sum a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,20 +44,55 @@ class _Owner:
     number: int
 
 
+OfGroup = tuple[tuple[int | None, float], tuple[tuple[int, ...], ...]]
+"""A buffer that a group alone decides: its size (a column, or bytes), the columns of its uses."""
+
+OfEdge = tuple[Place | float, tuple[tuple[Place, ...], ...]]
+"""A buffer that an edge and its groups decide: its size (a column, or bytes), that of its uses."""
+
+
+@dataclass(frozen=True)
+class _GroupTerms:
+    """What groups with the same table decide alone."""
+
+    groups: tuple[int, ...]
+    table: int
+    terms: tuple[OfGroup, ...]
+
+
+@dataclass(frozen=True)
+class _EdgeTerms:
+    """What like edges and their groups decide."""
+
+    edges: tuple[int, ...]
+    terms: tuple[OfEdge, ...]
+
+
+@dataclass(frozen=True)
+class _Owned:
+    """What is surely held at a moment: bytes that no choice changes, and the rest by owner."""
+
+    constant: float
+    groups: tuple[_GroupTerms, ...]
+    edges: tuple[_EdgeTerms, ...]
+
+
 class Moments:
     """The moments of a replayer's program."""
 
     def __init__(self, replayer: Replayer) -> None:
         self._replayer = replayer
         self._problem = replayer.problem
-        tape = self._tape = replayer.tape
-        self._after, self._before = replayer.program.between()
-        self._compute = np.flatnonzero(np.array(tape.streams) == COMPUTE)
-        self._makers = np.array(tape.makers, dtype=np.int64)
-        uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
-        self._used, self._by, self._flags = uses.T
-        self._given, self._pairs = list(tape.flags), tape.pairs
         self._known: dict[int, OwnerCosts] = {}
+
+    @cached_property
+    def _program(self) -> _Program:
+        """What the program says, which is the same for all problems that have it."""
+        derived = self._replayer.kit.derived
+        if "moments" not in derived:
+            derived["moments"] = _Program(self._replayer)
+        program: _Program = derived["moments"]
+        return program
 
     @property
     def last_backward(self) -> int:
@@ -65,7 +101,7 @@ class Moments:
 
     def task_of(self, task: int) -> int:
         """Returns the task of computation that is at a task or the last one before it."""
-        return int(self._compute[max(int(self._after[task]) - 1, 0)])
+        return self._program.task_of(task)
 
     def held(self, task: int) -> OwnerCosts:
         """Returns the bytes that are surely held when a task of computation starts."""
@@ -77,11 +113,11 @@ class Moments:
         """Returns the bytes that a stage surely holds for its groups and the edges between them
         when its last backward begins, and those of them that each micro-batch has kept from its
         forward. Constants, which not every stage has, are left out."""
-        task = self.last_backward
+        task, tape = self.last_backward, self._replayer.tape
         forward = self._replayer.passes[-1].forward_tasks
         lasting = sum(
             size
-            for size, lasts in zip(self._tape.sizes, self._tape.lasting, strict=True)
+            for size, lasts in zip(tape.sizes, tape.lasting, strict=True)
             if lasts and not isinstance(size, Cell)
         )
         kept = self._costs(task, forward)
@@ -90,6 +126,91 @@ class Moments:
     def _costs(self, task: int, makers: range | None = None) -> OwnerCosts:
         """Returns the costs of what is surely held when a task starts, of what some tasks have made
         if `makers` says which."""
+        owned = self._program.owned(task, makers)
+        groups: list[Floats] = [NOTHING] * len(self._problem.costs)
+        edges: list[Floats] = [NOTHING] * len(self._problem.edges)
+        for of_groups in owned.groups:
+            held = self._of_groups(of_groups)
+            for group in of_groups.groups:
+                groups[group] = held
+        for of_edges in owned.edges:
+            held = self._of_edges(of_edges)
+            for edge in of_edges.edges:
+                edges[edge] = held
+        return OwnerCosts(owned.constant, groups, edges)
+
+    def _of_groups(self, of: _GroupTerms) -> Floats:
+        """Returns the bytes of buffers that a group alone decides, shape (K,)."""
+        values = self._replayer.group_values(of.table)
+        total = np.zeros(len(self._problem.costs[of.groups[0]].time_s))
+        for (column, constant), uses in of.terms:
+            counts = np.zeros(len(total), dtype=bool)
+            for use in uses:
+                counts |= (values[:, list(use)] != 0.0).all(axis=1)
+            total += counts * (constant if column is None else values[:, column])
+        return total
+
+    def _of_edges(self, of: _EdgeTerms) -> Floats:
+        """Returns the bytes of buffers that an edge and its groups decide, shape (R, C, A)."""
+        number = of.edges[0]
+        total: Floats = np.zeros(self._problem.edges[number].table.kept.shape)
+        for amount, uses in of.terms:
+            counts = np.zeros(total.shape, dtype=bool)
+            for use in uses:
+                one = np.ones(total.shape, dtype=bool)
+                for place in use:
+                    one &= self._grid(number, place) != 0.0
+                counts |= one
+            total += counts * (self._grid(number, amount) if isinstance(amount, tuple) else amount)
+        return total
+
+    def _grid(self, number: int, place: Place) -> Floats:
+        """Returns a column over the cells of an edge, broadcast to (R, C, A).
+
+        Of a group it is the least of the configurations that share a row of the edge's table.
+        """
+        where, column = place
+        edge, replayer = self._problem.edges[number], self._replayer
+        if where == "edge":
+            return replayer.values_of_edge(number).grid_of(column)
+        at_source = where == "source"
+        group = edge.source if at_source else edge.target
+        rows: NDArray[np.uint32] = edge.table.rows if at_source else edge.table.columns
+        least = np.full(edge.table.kept.shape[0 if at_source else 1], np.inf)
+        np.minimum.at(least, rows, replayer.group_values(replayer.table_of_group(group))[:, column])
+        return least[:, None, None] if at_source else least[None, :, None]
+
+
+class _Program:
+    """What a program holds at its moments, by the owners of its buffers."""
+
+    def __init__(self, replayer: Replayer) -> None:
+        tape = self._tape = replayer.tape
+        self._after, self._before = replayer.program.between()
+        self._compute = np.flatnonzero(np.array(tape.streams) == COMPUTE)
+        self._makers = np.array(tape.makers, dtype=np.int64)
+        uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
+        self._used, self._by, self._flags = uses.T
+        self._given, self._pairs = list(tape.flags), tape.pairs
+        self._ends = [(edge.source, edge.target) for edge in replayer.problem.edges]
+        self._table_of_edge = [replayer.table_of_edge(edge) for edge in range(len(self._ends))]
+        groups = range(len(replayer.problem.costs))
+        self._table_of_group = [replayer.table_of_group(group) for group in groups]
+        self._first_of_edges = min(self._table_of_edge, default=len(self._table_of_group))
+        self._known: dict[tuple[int, range | None], _Owned] = {}
+
+    def task_of(self, task: int) -> int:
+        """Returns the task of computation that is at a task or the last one before it."""
+        return int(self._compute[max(int(self._after[task]) - 1, 0)])
+
+    def owned(self, task: int, makers: range | None) -> _Owned:
+        """Returns what is surely held when a task starts, of what `makers` have made if given."""
+        key = (task, makers)
+        if key not in self._known:
+            self._known[key] = self._owned(task, makers)
+        return self._known[key]
+
+    def _owned(self, task: int, makers: range | None) -> _Owned:
         of: dict[_Owner, list[_Held]] = {}
         constant = 0.0
         for held in self._buffers(task, makers):
@@ -98,12 +219,20 @@ class Moments:
                 of.setdefault(owner, []).append(held)
             elif not isinstance(held.size, Cell) and () in held.uses:
                 constant += held.size
-        known: dict[Hashable, Floats] = {}
-        groups, edges = range(len(self._problem.costs)), range(len(self._problem.edges))
-        return OwnerCosts(
+        groups: dict[tuple[int, tuple[OfGroup, ...]], list[int]] = {}
+        for group, table in enumerate(self._table_of_group):
+            terms = self._terms_of_group(group, of.get(_Owner(False, group), []))
+            groups.setdefault((table, terms), []).append(group)
+        edges: dict[tuple[tuple[int, int, int], tuple[OfEdge, ...]], list[int]] = {}
+        for edge, (source, target) in enumerate(self._ends):
+            some = self._terms_of_edge(edge, of.get(_Owner(True, edge), []))
+            if some:
+                ends = (self._table_of_group[source], self._table_of_group[target])
+                edges.setdefault(((self._table_of_edge[edge], *ends), some), []).append(edge)
+        return _Owned(
             constant,
-            [self._of_group(g, of.get(_Owner(False, g), []), known) for g in groups],
-            [self._of_edge(e, of.get(_Owner(True, e), []), known) for e in edges],
+            tuple(_GroupTerms(tuple(of), *key) for key, of in groups.items()),
+            tuple(_EdgeTerms(tuple(of), terms) for (_, terms), of in edges.items()),
         )
 
     def _buffers(self, task: int, made_by: range | None) -> list[_Held]:
@@ -155,7 +284,7 @@ class Moments:
         return tuple(dict.fromkeys((*self._conjunction(a), *self._conjunction(b))))
 
     def _owner_of(self, cell: Cell) -> _Owner:
-        return _Owner(self._replayer.edge_values(cell.table) is not None, cell.owner)
+        return _Owner(cell.table >= self._first_of_edges, cell.owner)
 
     def _owner(self, held: _Held) -> _Owner | None:
         """Returns the owner that a buffer is counted for; None where it has none."""
@@ -168,105 +297,49 @@ class Moments:
         if own.is_edge or alone:
             return own
         for edge in edges:
-            between = self._problem.edges[edge.number]
-            if own.number in (between.source, between.target):
+            if own.number in self._ends[edge.number]:
                 return edge
         return own
 
-    def _of_group(
-        self, group: int, buffers: Sequence[_Held], known: dict[Hashable, Floats]
-    ) -> Floats:
-        """Returns the bytes of buffers that a group alone decides, shape (K,)."""
+    def _terms_of_group(self, group: int, buffers: Sequence[_Held]) -> tuple[OfGroup, ...]:
         own = _Owner(False, group)
-        table = self._replayer.table_of_group(group)
-        terms = []
+        terms: list[OfGroup] = []
         for held in buffers:
             uses = tuple(
                 tuple(cell.column for cell in use)
                 for use in held.uses
                 if all(self._owner_of(cell) == own for cell in use)
             )
-            size = (held.size.column, 0.0) if isinstance(held.size, Cell) else (None, held.size)
+            column = held.size.column if isinstance(held.size, Cell) else None
             if uses:
-                terms.append((size, uses))
-        key = (table, tuple(terms))
-        if key not in known:
-            values = self._replayer.group_values(table)
-            total = np.zeros(len(self._problem.costs[group].time_s))
-            for (column, constant), uses in terms:
-                counts = np.zeros(len(total), dtype=bool)
-                for use in uses:
-                    counts |= (values[:, list(use)] != 0.0).all(axis=1)
-                total += counts * (constant if column is None else values[:, column])
-            known[key] = total
-        return known[key]
+                terms.append(((column, 0.0 if isinstance(held.size, Cell) else held.size), uses))
+        return tuple(terms)
 
-    def _of_edge(
-        self, number: int, buffers: Sequence[_Held], known: dict[Hashable, Floats]
-    ) -> Floats:
-        """Returns the bytes of buffers that an edge and its groups decide, shape (R, C, A)."""
-        terms: list[tuple[Place | float, tuple[tuple[Place, ...], ...]]] = []
+    def _terms_of_edge(self, edge: int, buffers: Sequence[_Held]) -> tuple[OfEdge, ...]:
+        terms: list[OfEdge] = []
         for held in buffers:
-            uses = tuple(use for one in held.uses if (use := self._places(number, one)) is not None)
+            uses = tuple(use for one in held.uses if (use := self._places(edge, one)) is not None)
             size: Place | float | None = None
             if isinstance(held.size, Cell):
-                size = next(iter(self._places(number, (held.size,)) or ()), None)
+                size = next(iter(self._places(edge, (held.size,)) or ()), None)
             else:
                 size = held.size
             if uses and size is not None:
                 terms.append((size, uses))
-        if not terms:
-            return NOTHING
-        edge, replayer = self._problem.edges[number], self._replayer
-        key = (
-            replayer.table_of_edge(number),
-            replayer.table_of_group(edge.source),
-            replayer.table_of_group(edge.target),
-            tuple(terms),
-        )
-        if key not in known:
-            total: Floats = np.zeros(edge.table.kept.shape)
-            for amount, uses in terms:
-                counts = np.zeros(total.shape, dtype=bool)
-                for use in uses:
-                    one = np.ones(total.shape, dtype=bool)
-                    for place in use:
-                        one &= self._grid(number, place) != 0.0
-                    counts |= one
-                total += counts * (
-                    self._grid(number, amount) if isinstance(amount, tuple) else amount
-                )
-            known[key] = total
-        return known[key]
+        return tuple(terms)
 
     def _places(self, number: int, cells: Sequence[Cell]) -> tuple[Place, ...] | None:
         """Returns where an edge sees some cells; None where one is of somebody else."""
-        edge = self._problem.edges[number]
+        source, target = self._ends[number]
         places: list[Place] = []
         for cell in cells:
             owner = self._owner_of(cell)
             if owner == _Owner(True, number):
                 places.append(("edge", cell.column))
-            elif owner == _Owner(False, edge.source):
+            elif owner == _Owner(False, source):
                 places.append(("source", cell.column))
-            elif owner == _Owner(False, edge.target):
+            elif owner == _Owner(False, target):
                 places.append(("target", cell.column))
             else:
                 return None
         return tuple(places)
-
-    def _grid(self, number: int, place: Place) -> Floats:
-        """Returns a column over the cells of an edge, broadcast to (R, C, A).
-
-        Of a group it is the least of the configurations that share a row of the edge's table.
-        """
-        where, column = place
-        edge, replayer = self._problem.edges[number], self._replayer
-        if where == "edge":
-            return replayer.values_of_edge(number).grid_of(column)
-        at_source = where == "source"
-        group = edge.source if at_source else edge.target
-        rows: NDArray[np.uint32] = edge.table.rows if at_source else edge.table.columns
-        least = np.full(edge.table.kept.shape[0 if at_source else 1], np.inf)
-        np.minimum.at(least, rows, replayer.group_values(replayer.table_of_group(group))[:, column])
-        return least[:, None, None] if at_source else least[None, :, None]

@@ -138,12 +138,13 @@ def numbered_tables(problem: SearchProblem, like: Sequence[GroupTable] = ()) -> 
 
 def footprints_of(problem: SearchProblem, settings: StepSettings) -> dict[str, Footprint]:
     """Returns the footprint of every operator of a group, by name."""
-    patterns = problem.context.patterns
-    return {
-        m.operator.name: footprint(m, patterns, settings.device)
-        for g in problem.coarsened.groups
-        for m in g.members
-    }
+    patterns, device = problem.context.patterns, settings.device
+
+    def made() -> dict[str, Footprint]:
+        members = (m for g in problem.coarsened.groups for m in g.members)
+        return {m.operator.name: footprint(m, patterns, device) for m in members}
+
+    return patterns.once(("footprints", device), made)
 
 
 def problem_structure(
@@ -154,7 +155,7 @@ def problem_structure(
     The first is to be equal and hashable, the second to be equal. `written` is the most
     micro-batches that are written; further ones change nothing.
     """
-    context, tensors = problem.context, problem.context.graph.tensors
+    context = problem.context
     groups, edges = table_numbers(problem)
     key = (
         min(context.micro_batches, written + 1),
@@ -167,19 +168,25 @@ def problem_structure(
         context.rerun,
         context.hardware.id if problem.coarsened.constants else None,
     )
-    constants = [
-        (op.name, [tensors[n].size_bytes for n in (*op.inputs, *op.outputs)])
-        for op in problem.coarsened.constants
-    ]
-    buffers = [(name, t.size_bytes) for name, t in tensors.items() if t.role == "buffer"]
     deferred = [
         (name, edge.source)
         for edge in problem.edges
         for name in edge.tensors
         if context.patterns.deferred(name, edge.source)
     ]
-    dtypes = [t.dtype for t in tensors.values()]
-    return key, (constants, buffers, deferred, dtypes, footprints_of(problem, settings))
+    same = context.patterns.once("written", lambda: _tensors_written(problem))
+    return key, (same, deferred, footprints_of(problem, settings))
+
+
+def _tensors_written(problem: SearchProblem) -> object:
+    """Returns what is written of a graph's tensors: constants, buffers, data types."""
+    tensors = problem.context.graph.tensors
+    constants = [
+        (op.name, [tensors[n].size_bytes for n in (*op.inputs, *op.outputs)])
+        for op in problem.coarsened.constants
+    ]
+    buffers = [(name, t.size_bytes) for name, t in tensors.items() if t.role == "buffer"]
+    return constants, buffers, [t.dtype for t in tensors.values()]
 
 
 class Weights:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -205,6 +206,12 @@ class Picks:
     items: NDArray[np.int64]
     owners: NDArray[np.int64]
     columns: NDArray[np.int64]
+
+    @cached_property
+    def by_owner(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The owners, ascending, and the place of each item's owner among them."""
+        owners, places = np.unique(self.owners, return_inverse=True)
+        return owners, places
 
 
 class Gather:

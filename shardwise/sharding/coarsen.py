@@ -85,6 +85,12 @@ class Coarsened:
         """Group index by operator name; constants are in no group."""
         return {m.operator.name: g.index for g in self.groups for m in g.members}
 
+    @cached_property
+    def batch_dims(self) -> dict[str, int]:
+        """The dimension of each tensor that the batch runs along, where it has one."""
+        members = (m for g in self.groups for m in g.members)
+        return batch_dims(self.graph, {m.operator.name: m.semantics for m in members})
+
 
 def coarsen(
     graph: Graph, analyse: Analyse, *, join: bool = True, within: Within | None = None

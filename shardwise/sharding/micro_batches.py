@@ -7,14 +7,14 @@ synchronisation is then paid A times (`cost/group_costs.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 
 from shardwise.errors import BadInput
 from shardwise.graph.graph import Graph, Tensor
 from shardwise.graph.semantics import Access, OperatorSemantics
-from shardwise.sharding.batch import batch_dims, batch_variables
-from shardwise.sharding.coarsen import Coarsened, Member
+from shardwise.sharding.batch import batch_variables
+from shardwise.sharding.coarsen import Coarsened, Group, Member
 
 
 def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
@@ -26,19 +26,26 @@ def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
         return coarsened
     graph = coarsened.graph
     require_divisor(graph.batch_size, micro_batches)
-    semantics = {m.operator.name: m.semantics for g in coarsened.groups for m in g.members}
-    dims = batch_dims(graph, semantics)
+    dims = coarsened.batch_dims
     tensors = {
         name: smaller_tensor(t, {dims[name]} if name in dims else set(), micro_batches)
         for name, t in graph.tensors.items()
     }
+    divided: dict[tuple[int, frozenset[int]], OperatorSemantics] = {}
+
+    def member(whole: Member) -> Member:
+        # Like layers have the same semantics, the very same object.
+        sem = whole.semantics
+        chosen = frozenset(batch_variables(whole.operator, sem, dims))
+        if not chosen:
+            return whole
+        key = (id(sem), chosen)
+        if key not in divided:
+            divided[key] = _divide(sem, chosen, micro_batches)
+        return Member(whole.operator, divided[key], whole.variables, whole.on_parameters)
+
     groups = tuple(
-        replace(
-            group,
-            members=tuple(
-                replace(m, semantics=_divide(m, dims, micro_batches)) for m in group.members
-            ),
-        )
+        Group(group.index, tuple(map(member, group.members)), group.variables)
         for group in coarsened.groups
     )
     small = Graph(graph.name, tensors, graph.operators)
@@ -71,11 +78,8 @@ def smaller_tensor(tensor: Tensor, dims: Set[int], parts: int) -> Tensor:
     return replace(tensor, shape=shape)
 
 
-def _divide(member: Member, dims: Mapping[str, int], parts: int) -> OperatorSemantics:
-    sem = member.semantics
-    chosen = batch_variables(member.operator, sem, dims)
-    if not chosen:
-        return sem
+def _divide(sem: OperatorSemantics, chosen: Set[int], parts: int) -> OperatorSemantics:
+    """Returns an operator's semantics with 1 / `parts` of these variables."""
 
     def access(v: int, whole: Access) -> Access:
         return replace(whole, granularity=-(-whole.granularity // parts)) if v in chosen else whole

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardwise.graph.semantics import Access
-from shardwise.sharding.batch import batch_dims, batch_variables
+from shardwise.sharding.batch import batch_variables
 from shardwise.sharding.coarsen import Coarsened, Group, Member
 
 Slot = tuple[int, int]
@@ -96,9 +96,7 @@ def named_dimensions(coarsened: Coarsened) -> NamedDimensions:
 
 def sample_variables(coarsened: Coarsened) -> tuple[tuple[int, ...], ...]:
     """Returns per group its variables that run over samples, in the order of its members."""
-    groups = coarsened.groups
-    semantics = {m.operator.name: m.semantics for g in groups for m in g.members}
-    dims = batch_dims(coarsened.graph, semantics)
+    groups, dims = coarsened.groups, coarsened.batch_dims
     return tuple(
         tuple(
             dict.fromkeys(

@@ -7,9 +7,10 @@ for backward) have the same configurations and costs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from shardwise.graph.graph import Graph, Operator, Tensor
 from shardwise.sharding.coarsen import LIGHT, Coarsened, Group, Member
@@ -22,6 +23,8 @@ from shardwise.sharding.fusion import (
     loss_pass,
     regions,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,17 @@ class Patterns:
         self._differentiated = differentiated(self.graph)
         self._root = _storage_roots(coarsened)
         self.fusing = fusing or Fusing()
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what `make` returns, made once: what follows from these patterns alone.
+
+        Problems on other numbers of devices have the same patterns.
+        """
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     def carries_gradient(self, tensor: str) -> bool:
         """Returns whether backward computes a gradient of this tensor."""
@@ -225,6 +239,9 @@ class Patterns:
 
     def pattern(self, group: Group) -> GroupPattern:
         """Returns the boundary and the key of one group."""
+        return self.once(("pattern", group.index), lambda: self._pattern(group))
+
+    def _pattern(self, group: Group) -> GroupPattern:
         tensors = self.graph.tensors
         inside = {o for m in group.members for o in m.operator.outputs}
         read = list(dict.fromkeys(n for m in group.members for n in m.operator.inputs))
