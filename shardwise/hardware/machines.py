@@ -62,9 +62,7 @@ def machine_profile(name: str) -> Hardware:
         return replace(new_profile(row.gpu), name=name)
     like = load_hardware(row.like)
     stated = like.with_network(row.network_gbit_per_s * 1e9 / 8)
-    sources = {
-        figure: source for figure, source in like.sources.items() if not _of_network(figure)
-    }
+    sources = {figure: source for figure, source in like.sources.items() if not _of_network(figure)}
     sources["levels.between"] = (
         f"{row.source}, {row.date}; its latency and what collectives reach of it are assumed, as "
         f"in {row.like}"
