@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -106,6 +107,11 @@ def test_a_profile_survives_its_file(name: str) -> None:
 def test_the_list_names_them_all() -> None:
     shown = CliRunner().invoke(hardware_command, ["list", "--json"])
     assert machines().keys() <= set(json.loads(shown.stdout)["hardware"])
+
+
+def test_the_documentation_names_them_all() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "hardware.md").read_text(encoding="utf-8")
+    assert [name for name in list_builtin() if f"`{name}`" not in text] == []
 
 
 def compared(profile: Hardware) -> str:
