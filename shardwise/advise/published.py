@@ -81,8 +81,8 @@ def uncompared_note(profiles: Iterable[Hardware]) -> str | None:
     if all(device.has_kernels for device in open_ones):
         return text
     return (
-        f"{text}; with data sheets alone, as here, steps on V100 took {DATA_SHEETS_ALONE} times as "
-        "long as predicted"
+        f"{text}; with data sheets alone, as here, published steps (on V100) took "
+        f"{DATA_SHEETS_ALONE} times as long as predicted"
     )
 
 
