@@ -124,13 +124,14 @@ def with_power_limit(hardware: Hardware, limit_w: float) -> Hardware:
     _require_not_measured(hardware)
     devices = tuple(limited(device, limit_w) for device in hardware.devices)
     full = "; ".join(dict.fromkeys(_source(device) for device in devices))
-    said = f"given: --power-limit {limit_w:g}W. Busy products keep {_shares(devices)} of their speed"
+    keep = f"busy products keep {_shares(devices)} of their speed, {LAW}"
+    said = f"given: --power-limit {limit_w:g}W; {keep}; {full}"
     return replace(
         hardware,
         name=f"{hardware.name}[{limit_w:g}W]",
         provenance=f"{hardware.provenance}; GPUs limited to {limit_w:g} W",
         devices=devices,
-        sources={**hardware.sources, "devices.power_limit_w": f"{said}: {LAW}. {full}"},
+        sources={**hardware.sources, "devices.power_limit_w": said},
     )
 
 
