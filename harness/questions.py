@@ -36,6 +36,7 @@ from shardwise.hardware import (
     parse_bundles,
 )
 from shardwise.hardware.offers import UNDATED
+from shardwise.hardware.power import power_range
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.pipelines.searched import ordered
 from shardwise.sharding.fusion import LOSS
@@ -176,6 +177,7 @@ FIELDS: dict[str, Any] = {
     "loss": st.none() | st.sampled_from(tuple(LOSS)),
     "rerun": st.none() | st.sampled_from(tuple(RERUNS)),
     "simplest": st.sampled_from(SIMPLEST),
+    "power_limit_w": st.none() | st.floats(0.6, 1.0),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
 ALONE = ("gradients_applied_at_once", "policy", "threads")
@@ -357,13 +359,27 @@ def comparisons(draw: Any) -> Asked:
     return Asked("compare", {"hardware": hardware, "gpus": gpus, "options": made, **random, **more})
 
 
+def powered(asked: Asked) -> Asked:
+    """Returns a question whose power limit, drawn as a share, is in watts that its GPUs have."""
+    share = asked.arguments["options"].power_limit_w
+    if share is None:
+        return asked
+    hardware = asked.arguments.get("hardware")
+    power = power_range(hardware_of(hardware).devices[0]) if hardware in PLAIN else None
+    watts = round(share * (power.full_w if power else 250.0), 3)
+    return asked.with_(options=replace(asked.arguments["options"], power_limit_w=watts))
+
+
 EVERY = {
-    "frontier": frontiers(),
-    "curve": curves(),
-    "plan": plans(),
-    "pricing": pricings(),
-    "quote": quotes(),
-    "compare": comparisons(),
+    kind: drawn.map(powered)
+    for kind, drawn in (
+        ("frontier", frontiers()),
+        ("curve", curves()),
+        ("plan", plans()),
+        ("pricing", pricings()),
+        ("quote", quotes()),
+        ("compare", comparisons()),
+    )
 }
 """Random questions by the kind of the answer."""
 

@@ -92,7 +92,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "hardware": (
         "unit/test_aiconfigurator.py", "unit/test_collective_tables.py", "unit/test_hardware*",
         "unit/test_linear_fit.py", "unit/test_offers.py", "unit/test_operator_times.py",
-        "unit/test_refit.py", "unit/test_skypilot_offers.py",
+        "unit/test_power_limit.py", "unit/test_refit.py", "unit/test_skypilot_offers.py",
     ),
     "mcp": (
         "end_to_end/test_mcp.py", "integration/service/test_assistants.py",

@@ -230,6 +230,7 @@ def questions() -> Iterator[Upload]:
         {"threads": 4},
         {"": 1},
         {"memory_headroom": 0},
+        {"power_limit_w": 0},
     ):
         body = json.dumps({**ASK, "options": options}).encode()
         yield Upload(f"options {options}", body, "/v1/frontiers")

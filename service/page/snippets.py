@@ -98,6 +98,8 @@ def _flags(asked: Asked) -> list[list[str]] | None:
             if asked.members.get("objective", "mini-time") != "mini-time":
                 return None
             words.append(["--objective", SUM])
+        elif name == "power_limit_w":
+            words.append(["--power-limit", f"{_number(value)}W"])
         elif name == "pins":
             words += [["--pin", rule] for rule in value]
         elif name == "step":

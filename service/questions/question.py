@@ -38,7 +38,7 @@ from shardwise.advise.curve import check_stages_of_curve, compute_curve, places_
 from shardwise.advise.curve_assembly import gpus_of as gpus_in
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds, require_steps
-from shardwise.cost.named_options import check_replayed, options_from_request
+from shardwise.cost.named_options import check_replayed, of_request, options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
     CompareRequest,
@@ -59,6 +59,7 @@ from shardwise.hardware import (
     hardware_document,
     hardware_from_document,
 )
+from shardwise.hardware.power import at_limit
 from shardwise.peers.comparison import check_one_kind
 from shardwise.pipeline.asked import FASTEST, check_asked
 from shardwise.trainers.curve import check_curve
@@ -369,6 +370,7 @@ def _question(
         raise BadInput(f"{priority}", field="priority", expected=f"{lowest} to {highest}")
     if not isinstance(options, Options):
         options = options_from_request(options)
+    _check_power(hardware, options)
     document: dict[str, Any] = {
         "kind": kind,
         "graph": graph_id,
@@ -379,6 +381,17 @@ def _question(
         document["hardware"] = hardware_document(hardware)
         document["hardware_id"] = hardware.id
     return Question(kind, graph_id, document, priority)
+
+
+def _check_power(hardware: Hardware | None, options: Options) -> None:
+    """Raises `BadInput`, which names the option, for a power limit that the devices do not have; of
+    several kinds of devices the search says it of those that it takes."""
+    if hardware is None or hardware.groups:
+        return
+    try:
+        at_limit(hardware, options.power_limit_w)
+    except BadInput as error:
+        raise of_request(error) from None
 
 
 def _devices(gpus: Devices, hardware: Hardware, limits: Limits) -> int | str:

@@ -20,6 +20,7 @@ from shardwise.advise.named_rows import Differences, named_rows
 from shardwise.advise.outline import outlines
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.precision_note import float32_note
+from shardwise.advise.published import uncompared_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
@@ -39,6 +40,7 @@ from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
+from shardwise.hardware.power import power_note
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import Chosen, axes, merge_frontiers
@@ -182,6 +184,11 @@ def heading(search: Search) -> Heading:
         )
     elif (basis := _communication_basis(search)) != MEASURED:
         warnings.append(f"communication times of {hardware.name}: {basis}")
+    devices = [profile.devices[0] for profile in search.profiles]
+    notes = (
+        power_note(devices, search.options.power_limit_w), uncompared_note(search.profiles),
+    )  # fmt: skip
+    warnings += [note for note in notes if note is not None]
     return Heading(
         graph=subject.id,
         graph_name=subject.graph.name,

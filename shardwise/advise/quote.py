@@ -25,6 +25,7 @@ from shardwise.documents.quote import NO_PROFILE, Combinations, NotOffered, Offe
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Offer
+from shardwise.hardware.power import at_limit
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.pipelines.searched import check_of_kinds
 from shardwise.search.search import Subject
@@ -86,6 +87,9 @@ def quote(
         if offer.hardware is None:
             left_out.append(_not_offered(offer, f"{NO_PROFILE}{offer.gpu_kind}"))
             continue
+        if (refused := _refused_power(offer, options)) is not None:
+            left_out.append(_not_offered(offer, refused))
+            continue
         fitting, tried = _instances(subject, offer, max_instances, options, known, one, asked)
         rows += [offer_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
@@ -94,8 +98,9 @@ def quote(
             left_out.append(_not_offered(offer, reason, ranges))
     combinations: Combinations | UnsetType = UNSET
     if combine > 1:
+        powered = [offer for offer in offers if _refused_power(offer, options) is None]
         combined, combinations = combined_rows(
-            subject, offers, rows, Known(known, asked), terms, combine, max_instances, progress
+            subject, powered, rows, Known(known, asked), terms, combine, max_instances, progress
         )
         rows += combined
     if budget_usd is not None:
@@ -188,6 +193,17 @@ def _instances(
     while len(counts) < 3 and counts[-1] * 2 <= max_instances:
         counts.append(counts[-1] * 2)
     return [(n, at(n)) for n in counts if fits(at(n))], []
+
+
+def _refused_power(offer: Offer, options: Options) -> str | None:
+    """Returns why an offer's GPUs do not have the options' power limit, None where they do."""
+    if offer.hardware is None:
+        return None
+    try:
+        at_limit(offer.profile(), options.power_limit_w)
+    except BadInput as error:
+        return f"{error.problem}; it takes {error.expected}"
+    return None
 
 
 def _not_offered(

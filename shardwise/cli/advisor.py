@@ -107,6 +107,7 @@ FLAGS = {
     "memory_room_bytes": "room",
     "time_limit_s": "time-limit",
     "search_memory_bytes": "search-memory",
+    "power_limit_w": "power-limit",
 }
 """Flags that are not named like their option."""
 

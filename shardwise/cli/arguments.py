@@ -33,6 +33,7 @@ from shardwise.cost.step_settings import (
 )
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.hardware.watts import parse_power
 from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
 from shardwise.sizes import parse_option
@@ -85,6 +86,15 @@ def output_option(command: Command) -> Command:
 def quiet_option(command: Command) -> Command:
     """Adds `--quiet`."""
     return click.option("--quiet", is_flag=True, help="No progress.")(command)
+
+
+def power_limit_option(command: Command) -> Command:
+    """Adds `--power-limit`."""
+    return click.option(
+        "--power-limit", metavar="WATTS",
+        help="The power that a GPU may take, such as 500W, by which busy products slow down "
+        "(docs/hardware.md). [default: that of the profile]",
+    )(command)  # fmt: skip
 
 
 def search_options(command: Command) -> Command:
@@ -235,6 +245,7 @@ def other_search_options(command: Command) -> Command:
         ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
         click.option("--room", help="What has to stay free of that, such as 5GB."),
+        power_limit_option,
         click.option(
             "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
         ),
@@ -256,6 +267,7 @@ def given_options(values: Collection[str]) -> frozenset[str]:
 def options_from(values: dict[str, Any]) -> Options:
     """Returns the options from the keywords that `search_options` gives."""
     memory, room, search = values["memory"], values["room"], values["search_memory"]
+    power = values["power_limit"]
     return Options(
         epsilon=values["epsilon"],
         memory_limit_bytes=None if memory is None else parse_option(memory, "memory"),
@@ -282,6 +294,7 @@ def options_from(values: dict[str, Any]) -> Options:
         rerun=values["rerun"],
         simplest=values["simplest"],
         policy=values["policy"],
+        power_limit_w=None if power is None else parse_power(power),
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardwise.cli.arguments import json_option
+from shardwise.cli.arguments import json_option, power_limit_option
 from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
@@ -26,6 +26,7 @@ SCHEMA = "shardwise.gpu-list/1"
     "--network", metavar="RATE",
     help="The network: 400Gb/s-per-gpu, 3200Gb/s-per-node, or the cards of a node, 8x400Gb/s.",
 )  # fmt: skip
+@power_limit_option
 @click.option("--name", help="The profile's name.")
 @click.option("-o", "--output", help="The profile file. Without it the profile is only shown.")
 @click.option("--list", "listed", is_flag=True, help="The GPUs of the table with their sources.")
@@ -36,6 +37,7 @@ def new(
     nodes: int | None,
     inside: str | None,
     network: str | None,
+    power_limit: str | None,
     name: str | None,
     output: str | None,
     listed: bool,
@@ -56,8 +58,9 @@ def new(
     if output is not None:
         check_output(output)
     profile = new_profile(
-        gpu, per_node=per_node, nodes=nodes, inside=inside, network=network, name=name
-    )
+        gpu, per_node=per_node, nodes=nodes, inside=inside, network=network,
+        power_limit=power_limit, name=name,
+    )  # fmt: skip
     document = hardware_document(profile)
     if output is not None:
         write_json(document, output)

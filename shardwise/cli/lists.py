@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardwise.cli.arguments import OFFERS, json_option
+from shardwise.cli.arguments import OFFERS, json_option, power_limit_option
 from shardwise.cli.hardware_fit import fit
 from shardwise.cli.hardware_new import new
 from shardwise.cli.output import emit, say, table
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
+from shardwise.hardware.watts import parse_power
 from shardwise.outfiles import check_output, write_json
 from shardwise.texts import gib
 
@@ -73,12 +74,16 @@ def _row(name: str, count: str, like: Hardware) -> tuple[str, ...]:
 
 @hardware.command()
 @click.argument("name")
+@power_limit_option
 @json_option
-def show(name: str, as_json: bool) -> None:
+def show(name: str, power_limit: str | None, as_json: bool) -> None:
     """One profile with the source of every figure."""
     from shardwise.hardware import hardware_document, load_hardware
+    from shardwise.hardware.power import with_power_limit
 
     profile = load_hardware(name)
+    if power_limit is not None:
+        profile = with_power_limit(profile, parse_power(power_limit))
     if as_json:
         emit(hardware_document(profile))
         return

@@ -83,6 +83,8 @@ def _kernels(device: Device) -> list[str]:
     if device.attention:
         sizes = ", ".join(f"{a.dtype} heads of {a.head_size:g}" for a in device.attention)
         lines.append(f"measured attention: {sizes}")
+    if device.power_limit_w is not None:
+        lines.append(f"limited to {device.power_limit_w:g} W")
     if device.sustained_clock < 1:
         lines.append(f"large products keep {device.sustained_clock:.0%} of their clocks")
     return lines

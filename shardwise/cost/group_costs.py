@@ -36,7 +36,8 @@ from shardwise.cost.pins import Pins
 from shardwise.cost.reschedule import Rescheduling
 from shardwise.cost.space import SearchMesh
 from shardwise.graph.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Device, Hardware
+from shardwise.hardware.power import at_limit
 from shardwise.sharding.layout import Floats, Layouts
 from shardwise.sharding.pattern import Patterns
 from shardwise.sharding.rerun import Rerun
@@ -119,6 +120,11 @@ class CostContext:
     families: Families
     micro_batches: int = 1
     rerun: Rerun = field(default_factory=Rerun)
+
+    @cached_property
+    def device(self) -> Device:
+        """The kind of device that computes, at the power limit of the options."""
+        return at_limit(self.hardware, self.options.power_limit_w)
 
     def shares_segment(self, group: int) -> bool:
         """Returns whether other groups are in a group's segment of recomputation."""

@@ -59,7 +59,7 @@ class GroupWork:
         self.proportion = proportion
         self.sizes = context.mesh.sizes_of(proportion)
         self.tensors = context.graph.tensors
-        self.device = context.hardware.devices[0]
+        self.device = context.device
         self.count = assignment.shape[0]
         self.forbidden = forbidden_end(context.pins, pattern.group)
         self.inputs: list[list[LayoutRows]] = []
@@ -86,7 +86,7 @@ class GroupWork:
         other = copy(self)
         other.context = context
         other.sizes = context.mesh.sizes_of(self.proportion)
-        other.device = context.hardware.devices[0]
+        other.device = context.device
         return other
 
     def register(self) -> None:

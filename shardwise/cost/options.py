@@ -77,6 +77,9 @@ class Options:
     `simplest` says whether the answer is the simplest strategy within `epsilon` of the fastest that
     was found (`auto`), or that one (`never`).
 
+    `power_limit_w` is the power that a GPU may take, in watts (None: that of the profile), by which
+    busy products slow down (`hardware/power.py`).
+
     `policy` is a file of weights (docs/policy.md): on devices of several kinds its strategies are
     among those that a search begins with.
     """
@@ -105,6 +108,7 @@ class Options:
     rerun: str | None = None
     simplest: str = AUTO
     policy: str | None = None
+    power_limit_w: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -143,6 +147,10 @@ class Options:
             raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
         if not 0 <= self.memory_room_bytes < inf:
             raise BadInput(f"got {self.memory_room_bytes}", field="room", expected="a size")
+        if self.power_limit_w is not None and not 0 < self.power_limit_w < inf:
+            raise BadInput(
+                f"got {self.power_limit_w}", field="power-limit", expected="watts above 0"
+            )
 
     def _check_choices(self) -> None:
         if not self.zero or not set(self.zero) <= set(ZERO_STAGES):

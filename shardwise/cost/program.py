@@ -33,6 +33,8 @@ def program_text(options: Options, hardware: Hardware) -> str:
     if step.gradients == FLOAT32:
         keeps.append("float32 gradients")
     text = f"{', '.join(runs)}; {', '.join(keeps)}"
+    if options.power_limit_w is not None:
+        text += f"; GPUs at {options.power_limit_w:g} W"
     if framework == EAGER and step.device == CUDA and hardware.host is not None:
         text += ". Large models are mostly trained compiled (--framework compiled) or by a trainer"
     return text

@@ -28,6 +28,8 @@ class Device:
     measured attention by dtype and size of a head (`hardware/attention.py`).
     `fast_convolution_saving` is, by dtype, how many times fewer operations a 3 × 3 convolution of
     stride 1 takes with the library's fast algorithm (Lavin & Gray 2016); 1 where it names none.
+    `power_limit_w` is the power that the figures are at, where it was limited
+    (`hardware/power.py`); None for that of the GPU.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Device:
     products: tuple[ProductTable, ...] = ()
     sustained_clock: float = 1.0
     attention: tuple[AttentionTable, ...] = ()
+    power_limit_w: float | None = None
 
     @property
     def has_kernels(self) -> bool:

@@ -57,6 +57,7 @@ class _DeviceFile(msgspec.Struct):
     products: list[_ProductsFile] = []
     sustained_clock: float = 1.0
     attention: list[_AttentionFile] = []
+    power_limit_w: float | None = None
     count: int | None = None
 
     def device(self, in_groups: bool) -> Device:
@@ -244,6 +245,8 @@ def _check(
             )
         clock = device.sustained_clock
         demand(0 < clock <= 1, f"{at}.sustained_clock", f"got {clock}", "a share in (0, 1]")
+        limit = device.power_limit_w
+        demand(limit is None or limit > 0, f"{at}.power_limit_w", f"got {limit}", "watts above 0")
         for p, products in enumerate(device.products):
             _check_grid(products, ("m", "n", "k"), f"{at}.products[{p}]", demand)
             share = products.unaligned

@@ -38,6 +38,16 @@ class Pcie(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     like: str | None = None
 
 
+class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Watts of one device: its data sheet's, `profile_w` where the figures are at less, and the
+    least that its driver takes as a limit, where that was published."""
+
+    full_w: float
+    source: str
+    profile_w: float | None = None
+    least_w: float | None = None
+
+
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of the table; its head says what each member is.
 
@@ -64,6 +74,7 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inside_bytes_per_s: float | None = None
     domain: int | None = None
     network_gbit_per_s: float | None = None
+    power: Power | None = None
     host: bool = True
     data_sheet: bool = True
     sources: dict[str, str] = {}

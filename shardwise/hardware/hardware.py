@@ -398,6 +398,8 @@ def _device_document(device: Device, counted: bool) -> dict[str, Any]:
             del table["unaligned"]
     if device.sustained_clock == 1.0:
         del document["sustained_clock"]
+    if device.power_limit_w is None:
+        del document["power_limit_w"]
     if not counted:
         del document["count"]
     return document

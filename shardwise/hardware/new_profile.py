@@ -23,7 +23,9 @@ from shardwise.hardware.gpus import Gpu, find_gpu
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.levels import Level
 from shardwise.hardware.link_options import Network, parse_inside, parse_network
+from shardwise.hardware.power import with_power_limit
 from shardwise.hardware.profiles import list_builtin, load_hardware
+from shardwise.hardware.watts import parse_power
 
 MOST_PER_NODE = 256
 MOST_NODES = 32_768
@@ -53,6 +55,7 @@ def new_profile(
     nodes: int | None = None,
     inside: str | None = None,
     network: str | None = None,
+    power_limit: str | None = None,
     name: str | None = None,
 ) -> Hardware:
     """Returns the profile of nodes of a GPU, from data sheets.
@@ -60,10 +63,11 @@ def new_profile(
     `gpu` is found as `find_gpu` does. `per_node` devices in a node, by default as the GPU usually
     has; `nodes` is how many nodes there are, by default any number. `inside`: the name of a fabric,
     or a rate such as `64GB/s`; `network`: `400Gb/s-per-gpu`, `3200Gb/s-per-node` or `8x400Gb/s`;
-    by default both are as the data sheets of the GPU's usual machine say.
+    by default both are as the data sheets of the GPU's usual machine say. `power_limit`, such as
+    `500W`, is what a GPU may take (`power.py`).
 
-    Raises `BadInput`, naming the option, for an unknown GPU, numbers out of range, links that the
-    GPU does not have and the name of a built-in profile.
+    Raises `BadInput`, naming the option, for an unknown GPU, numbers out of range, links and power
+    that the GPU does not have and the name of a built-in profile.
     """
     row = find_gpu(gpu)
     base = usual_profile(row)
@@ -82,9 +86,13 @@ def new_profile(
         nodes=nodes,
     )
     sources = _sources(profile, base, links, inside, network)
-    return replace(
+    profile = replace(
         profile, sources=sources, provenance=_provenance(profile, row, (inside, network))
     )
+    if power_limit is None:
+        return profile
+    limited = with_power_limit(profile, parse_power(power_limit))
+    return limited if name is None else replace(limited, name=name)
 
 
 def ways_inside(gpu: Gpu) -> tuple[str, ...]:

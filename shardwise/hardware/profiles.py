@@ -13,6 +13,7 @@ from shardwise.files import DATA, read_bounded
 from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.gpus import gpu_within
 from shardwise.hardware.hardware import SCHEMA, Hardware
+from shardwise.hardware.machines import by_instance, machine_profile, machines
 from shardwise.near import did_you_mean, near
 
 FOLDER = DATA / "hardware"
@@ -20,20 +21,23 @@ SHORT_NAMES = {"a100": "dgx-a100-80gb", "b200": "b200-8", "h100": "dgx-h100", "h
 """GPUs whose name alone is that of the built-in profile of their nodes of eight."""
 
 
-def list_builtin() -> list[str]:
-    """Returns the names of the built-in profiles."""
-    return sorted(file.stem for file in FOLDER.glob("*.json"))
+def list_builtin(*, rented: bool = True) -> list[str]:
+    """Returns the names of the built-in profiles; without `rented` those of clouds' machines, which
+    have the devices of another, are left out."""
+    files = [file.stem for file in FOLDER.glob("*.json")]
+    return sorted(files + [row.name for row in machines().values() if rented or not row.is_rented])
 
 
 def builtin_name(name: str) -> str | None:
-    """Returns the built-in profile that a name, or a GPU's short one, stands for; None if none."""
-    name = SHORT_NAMES.get(name.lower(), name)
+    """Returns the built-in profile that a name, a GPU's short one or what a cloud calls a machine
+    stands for; None if none."""
+    name = SHORT_NAMES.get(name.lower()) or by_instance().get(name.lower()) or name
     return name if name in list_builtin() else None
 
 
 def load_hardware(spec: str) -> Hardware:
-    """Returns the profile of `--hardware`: a built-in name, a GPU's short one, or a profile file,
-    each with `*NODES` or without.
+    """Returns the profile of `--hardware`: a built-in name, a GPU's short one, what a cloud calls a
+    machine, or a profile file, each with `*NODES` or without.
 
     Raises `BadInput` for an unknown name, a file that is refused, a node count that is out of range
     or that of a profile with groups.
@@ -73,6 +77,8 @@ def unknown_hardware(spec: str, other: str) -> BadInput:
 
 @cache
 def _builtin(name: str) -> Hardware:
+    if name in machines():
+        return machine_profile(name)
     text = (FOLDER / f"{name}.json").read_bytes()
     return hardware_from_document(msgspec.json.decode(text), f"built-in {name}")
 

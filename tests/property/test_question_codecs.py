@@ -170,7 +170,7 @@ def test_tools_of_assistants_ask_the_same(
 FLAGS = {
     "memory_limit_bytes": "memory", "memory_room_bytes": "room", "time_limit_s": "time-limit",
     "search_memory_bytes": "search-memory", "deadline_s": "deadline", "budget_usd": "budget",
-    "accumulation": "accumulate", "trainer": "space",
+    "accumulation": "accumulate", "trainer": "space", "power_limit_w": "power-limit",
 }  # fmt: skip
 
 
@@ -217,6 +217,7 @@ def flags_of(asked: Asked, folder: Path) -> list[str]:
         if value is not None:
             several = isinstance(value, list | tuple)
             text = ",".join(map(str, value)) if several else str(value)
+            text += "W" if name == "power_limit_w" else ""
             words += [f"--{FLAGS.get(name, name).replace('_', '-')}", text]
     return [words[0], "graph.json", *words[1:]]
 

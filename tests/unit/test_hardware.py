@@ -25,6 +25,7 @@ from shardwise.hardware import (
     list_builtin,
     load_hardware,
 )
+from shardwise.hardware.machines import machines
 
 NAMES = {
     "b200-8",
@@ -51,12 +52,15 @@ NAMES = {
 
 
 def test_the_built_in_profiles() -> None:
-    assert set(list_builtin()) == NAMES
-    for name in NAMES:
+    assert set(list_builtin()) == NAMES | set(machines())
+    assert set(list_builtin(rented=False)) == NAMES | {
+        row.name for row in machines().values() if not row.is_rented
+    }
+    for name in list_builtin():
         hardware = load_hardware(name)
         assert hardware.name == name
         assert "data sheet" in hardware.provenance
-        published = ("section", "data sheet", "documentation")
+        published = ("section", "data sheet", "documentation", "specifications")
         assert any(word in s for s in hardware.sources.values() for word in published)
 
 

@@ -158,11 +158,11 @@ def _base(named: set[str]) -> str:
     """Returns the built-in profile of the device that measurements name.
 
     What they say of places is nodes and ranks: of several profiles those of fewest levels are
-    meant, and none with groups.
+    meant, and none with groups. Rented machines have the devices of another.
     """
     candidates = {
         profile
-        for profile in list_builtin()
+        for profile in list_builtin(rented=False)
         if not load_hardware(profile).groups
         and any(_describes(load_hardware(profile).devices[0].kind, device) for device in named)
     }
