@@ -26,7 +26,10 @@ _PACKED = "spatial_merge_size"
 """A field of vision towers that take images of any size, whose configurations have none."""
 
 _TEXT = "text_config"
-_PER_LAYER = ("layer_types", "mlp_layer_types")
+_LAYERS = "num_hidden_layers"
+_PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "hybrid_override_pattern")
+"""Fields with one item per layer: lists, or a letter for each (Nemotron-H)."""
+
 _FREE = "_token_id"
 """Ends of names whose values may be a number or a list of numbers."""
 
@@ -40,13 +43,14 @@ def make_config(source: Source, origin: Origin) -> Any:
     arguments: dict[str, Any] = {}
     for key, value in source.options.items():
         if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS, SCANS, TYPE):
-            _set_option(arguments, defaults, key, key, value, source)
+            _set_option(arguments, defaults, key, key, value, source, _read_from(origin, defaults))
     fields = _merged(_with_text_apart(origin, arguments), arguments)
     _cut_lists_of_layers(fields, arguments)
     where = origin.file or source.text
     with foreign_code(f"{source.target} cannot be configured", source=where), quiet():
         config = origin.config_class(**fields)
         steady(config, source.options)
+    _check_layers(config, arguments.get(_LAYERS), source)
     return config
 
 
@@ -99,12 +103,36 @@ def _merged(fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str
 
 
 def _cut_lists_of_layers(fields: dict[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Shortens lists with one item per layer to a smaller number of layers, if one is asked for."""
-    layers = arguments.get("num_hidden_layers")
+    """Shortens what has one item per layer to a smaller number of layers, if one is asked for."""
+    layers = arguments.get(_LAYERS)
     if isinstance(layers, int):
         for key in _PER_LAYER:
-            if isinstance(fields.get(key), list) and key not in arguments:
+            if isinstance(fields.get(key), list | str) and key not in arguments:
                 fields[key] = fields[key][:layers]
+
+
+def _check_layers(config: Any, asked: Any, source: Source) -> None:
+    """Raises CaptureError if a configuration has other layers than those that were asked for.
+
+    One that counts the items of a list (Nemotron-H) ignores the number.
+    """
+    count = _default(config, _LAYERS)
+    if isinstance(asked, int) and isinstance(count, int) and count != asked:
+        raise CaptureError(
+            f"{source.target} says what each of its {count} layers is, not of {asked}",
+            file=source.text,
+            field=_LAYERS,
+            expected=f"at most {count}",
+        )
+
+
+def _read_from(origin: Origin, defaults: Any) -> frozenset[str]:
+    """Returns the fields of the origin that a configuration takes and keeps under other names.
+
+    Nemotron-H makes its list of layers of `hybrid_override_pattern`, and counts them itself.
+    """
+    kind = type(defaults)
+    return frozenset(k for k in origin.fields if isinstance(getattr(kind, k, None), property))
 
 
 def asks_for_mask(source: Source) -> bool:
@@ -131,14 +159,26 @@ def has_fused_scans(source: Source) -> bool:
 
 
 def _set_option(
-    arguments: dict[str, Any], defaults: Any, path: str, key: str, value: Value, source: Source
+    arguments: dict[str, Any],
+    defaults: Any,
+    path: str,
+    key: str,
+    value: Value,
+    source: Source,
+    more: frozenset[str] = frozenset(),
 ) -> None:
+    """Puts one option into the arguments; `more` are fields beside those of `to_dict`."""
     first, dot, rest = key.partition(".")
     part = _default(defaults, first)
     if dot and hasattr(part, "to_dict"):
         _set_option(arguments.setdefault(first, {}), part, path, rest, value, source)
         return
-    accepted = {*defaults.to_dict(), *getattr(type(defaults), "attribute_map", {}), "num_labels"}
+    accepted = {
+        *defaults.to_dict(),
+        *getattr(type(defaults), "attribute_map", {}),
+        "num_labels",
+        *more,
+    }
     if _PACKED in accepted:
         accepted.add(IMAGE_SIZE)
     if key not in accepted:

@@ -5,6 +5,8 @@ A captured step is one that any batch may take, so that:
 - every layer runs (`layerdrop` 0) and spectrograms are whole (`apply_spec_augment` off), unless the
   source sets these options itself, which then cannot be exported;
 - activations are finite: detectors clamp them if some are not;
+- sets of words are gone through in one order (Gemma 3 computes its rotations so), which the hashes
+  of a process do not give: the same source is the same graph;
 - a sample with an image begins with the image's own tokens. transformers puts an image's features
   where the tokens are its placeholders, by `masked_scatter`, whose reads depend on all samples
   before. Here the features come first and the text's embeddings follow.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +32,8 @@ _OFF = {
 _UNCHECKED = "TRANSFORMERS_DISABLE_TORCH_CHECK"
 """Keeps transformers from counting placeholders, which depends on data."""
 
+_MODELS = "transformers.models."
+
 
 def steady(config: Any, options: Mapping[str, Any]) -> None:
     """Switches off what a configuration and its parts leave to chance, unless it is an option."""
@@ -40,6 +45,30 @@ def steady(config: Any, options: Mapping[str, Any]) -> None:
             steady(part, options)
 
 
+class _Ordered(set[Any]):
+    """A set that every process goes through in the same order."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=str))
+
+
+@contextlib.contextmanager
+def _in_order() -> Iterator[None]:
+    """Makes the sets that loaded models of transformers make ordered, in this context."""
+    models = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith(_MODELS) and module is not None and "set" not in vars(module)
+    ]
+    for module in models:
+        vars(module)["set"] = _Ordered
+    try:
+        yield
+    finally:
+        for module in models:
+            del vars(module)["set"]
+
+
 class _Finite:
     def all(self) -> bool:
         return True
@@ -47,7 +76,7 @@ class _Finite:
 
 @contextlib.contextmanager
 def decided() -> Iterator[None]:
-    """Treats activations as finite and images as their samples' beginnings, in this context."""
+    """Treats activations as finite, sets as ordered and images as their samples' beginnings."""
     import torch
 
     finite, cat, rows_of = torch.isfinite, torch.cat, torch.Tensor.__iter__
@@ -68,7 +97,8 @@ def decided() -> Iterator[None]:
     torch.Tensor.masked_scatter = _placed_first
     os.environ[_UNCHECKED] = "1"
     try:
-        yield
+        with _in_order():
+            yield
     finally:
         torch.isfinite, torch.cat, torch.Tensor.__iter__ = finite, cat, rows_of
         del torch.Tensor.masked_scatter

@@ -30,8 +30,20 @@ FEW_LAYERS = {
     "WhisperConfig": "encoder_layers=1,decoder_layers=1",
     "Qwen2_5_VLConfig": "text_config.num_hidden_layers=2,vision_config.depth=2",
     "UNet2DConditionModel": "transformer_layers_per_block=1,sample_size=32",
+    "FluxTransformer2DModel": "num_layers=1,num_single_layers=1,sample_size=32",
+    "WanTransformer3DModel": "num_layers=1,frames=3,sample_size=32",
     # The first three are dense.
     "DeepseekV3Config": "num_hidden_layers=4",
+    "Glm4MoeConfig": "num_hidden_layers=4",
+    # Every fourth layer has full attention, or no positions; of Gemma 3 every sixth.
+    "Llama4TextConfig": "num_hidden_layers=4",
+    "Qwen3NextConfig": "num_hidden_layers=4",
+    "Qwen3_5TextConfig": "num_hidden_layers=4",
+    "Qwen3_5MoeTextConfig": "num_hidden_layers=4",
+    "SmolLM3Config": "num_hidden_layers=4",
+    "Gemma3TextConfig": "num_hidden_layers=6",
+    # MEMEM*: a scan, experts, attention; M-M-M-MM-M-M-M*: a scan, a network, attention.
+    "NemotronHConfig": "num_hidden_layers=15",
 }
 SMALL: dict[str, Any] = {
     "model_type": "llama",
@@ -132,6 +144,22 @@ def test_options_change_a_config(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"num_hidden_layer: .*has no option") as caught:
         capture(f"hf:{path}:num_hidden_layer=1")
     assert "num_hidden_layers" in str(caught.value.expected)
+
+
+def test_layers_that_a_pattern_spells_are_counted(tmp_path: Path) -> None:
+    pattern = {"hybrid_override_pattern": "M-*M-*", "num_hidden_layers": 6, "head_dim": 16}
+    mamba = {"mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 2, "ssm_state_size": 16}
+    path = config(tmp_path, model_type="nemotron_h", **pattern, **mamba)
+    few = capture(f"hf:{path}:num_hidden_layers=3", batch=2, seq=8)
+    spelt = capture(f"hf:{path}:hybrid_override_pattern=M-*", batch=2, seq=8)
+    assert few.operators == spelt.operators
+    assert [op.kind for op in few.operators].count("shardwise.chunk_scan.default") == 1
+    with pytest.raises(CaptureError, match="each of its 6 layers is, not of 7") as caught:
+        capture(f"hf:{path}:num_hidden_layers=7")
+    assert caught.value.field == "num_hidden_layers"
+    # The class alone has no number that an option could change.
+    with pytest.raises(CaptureError, match="no option 'num_hidden_layers'"):
+        capture("hf:NemotronHConfig:num_hidden_layers=3")
 
 
 def test_the_default_dtype(tmp_path: Path) -> None:
