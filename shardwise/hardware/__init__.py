@@ -2,6 +2,7 @@
 
 from shardwise.hardware.bandwidth import OPERATIONS, bus_bandwidth, bus_factor
 from shardwise.hardware.blocks import Block, Blocks
+from shardwise.hardware.builtin import list_builtin
 from shardwise.hardware.bundle import Bundle, devices_of
 from shardwise.hardware.bundles import USUAL, parse_bundles, parts_of, usual_bundles
 from shardwise.hardware.collectives import (
@@ -36,7 +37,7 @@ from shardwise.hardware.prices import (
     group_prices,
     node_prices,
 )
-from shardwise.hardware.profiles import builtin_name, list_builtin, load_hardware, unknown_hardware
+from shardwise.hardware.profiles import builtin_name, load_hardware, unknown_hardware
 
 __all__ = [
     "OPERATIONS",

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from shardwise.hardware.builtin import profile_of_file
 from shardwise.hardware.device import Device
 from shardwise.hardware.gpus import Gpu, pcie_of
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.levels import Level
-from shardwise.hardware.profiles import load_hardware
 
 PCIE = "pcie"
 PLAIN_PCIE = "l4"
@@ -87,7 +87,7 @@ def pcie_sources(generation: int) -> dict[str, str]:
 def _profile(spec: str) -> Hardware:
     """Returns the built-in profile PROFILE, or the part PROFILE/GROUP of one with groups."""
     name, _, group = spec.partition("/")
-    whole = load_hardware(name)
+    whole = profile_of_file(name)
     return whole.of_group(group) if group else whole
 
 

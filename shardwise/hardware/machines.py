@@ -6,13 +6,11 @@ inside a node, of another built-in profile, and the network that its cloud state
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import msgspec
 
 from shardwise.files import DATA
-from shardwise.hardware.hardware import Hardware
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,31 +48,3 @@ def machines() -> dict[str, Machine]:
 def by_instance() -> dict[str, str]:
     """Returns the rented machines' names by what their clouds call them, in lower case."""
     return {row.instance.lower(): row.name for row in machines().values() if row.is_rented}
-
-
-def machine_profile(name: str) -> Hardware:
-    """Returns the profile of a row, built of other profiles."""
-    from shardwise.hardware.new_profile import new_profile
-    from shardwise.hardware.profiles import load_hardware
-
-    row = machines()[name]
-    if not row.is_rented:
-        return replace(new_profile(row.gpu), name=name)
-    like = load_hardware(row.like)
-    stated = like.with_network(row.network_gbit_per_s * 1e9 / 8)
-    sources = {figure: source for figure, source in like.sources.items() if not _of_network(figure)}
-    sources["levels.between"] = (
-        f"{row.source}, {row.date}; its latency and what collectives reach of it are assumed, as "
-        f"in {row.like}"
-    )
-    return replace(
-        stated,
-        name=name,
-        provenance=f"{row.instance}: as {row.like}, with the network that the cloud states; "
-        f"{like.provenance}",
-        sources=sources,
-    )
-
-
-def _of_network(figure: str) -> bool:
-    return figure in ("levels.between", "levels.between.rails")

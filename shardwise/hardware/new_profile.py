@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from shardwise.errors import BadInput
+from shardwise.hardware.builtin import list_builtin, profile_of_file
 from shardwise.hardware.gpu_profile import (
     PCIE,
     pcie_level,
@@ -24,7 +25,6 @@ from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.levels import Level
 from shardwise.hardware.link_options import Network, parse_inside, parse_network
 from shardwise.hardware.power import with_power_limit
-from shardwise.hardware.profiles import list_builtin, load_hardware
 from shardwise.hardware.watts import parse_power
 
 MOST_PER_NODE = 256
@@ -164,7 +164,7 @@ def _bridged(gpu: Gpu, count: int) -> _Inside:
             field="per-node",
             expected=f"1 to {most} with --inside {NVLINK}: a bridge joins no more cards",
         )
-    like = load_hardware(BRIDGED).levels[0]
+    like = profile_of_file(BRIDGED).levels[0]
     level = replace(like, size=count, bandwidth_bytes_per_s=bridge.bytes_per_s)
     assumed = f"assumed, as NVLink in {BRIDGED}"
     return _Inside(

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
-
-import msgspec
 
 from shardwise import validation
 from shardwise.errors import BadInput
-from shardwise.files import DATA, read_bounded
+from shardwise.files import read_bounded
+from shardwise.hardware.builtin import list_builtin, profile_of_file
 from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.gpus import gpu_within
 from shardwise.hardware.hardware import SCHEMA, Hardware
-from shardwise.hardware.machines import by_instance, machine_profile, machines
+from shardwise.hardware.machines import by_instance, machines
+from shardwise.hardware.new_profile import new_profile
 from shardwise.near import did_you_mean, near
 
-FOLDER = DATA / "hardware"
 SHORT_NAMES = {"a100": "dgx-a100-80gb", "b200": "b200-8", "h100": "dgx-h100", "h200": "h200-8"}
 """GPUs whose name alone is that of the built-in profile of their nodes of eight."""
-
-
-def list_builtin(*, rented: bool = True) -> list[str]:
-    """Returns the names of the built-in profiles; without `rented` those of clouds' machines, which
-    have the devices of another, are left out."""
-    files = [file.stem for file in FOLDER.glob("*.json")]
-    return sorted(files + [row.name for row in machines().values() if rented or not row.is_rented])
 
 
 def builtin_name(name: str) -> str | None:
@@ -77,10 +70,32 @@ def unknown_hardware(spec: str, other: str) -> BadInput:
 
 @cache
 def _builtin(name: str) -> Hardware:
-    if name in machines():
-        return machine_profile(name)
-    text = (FOLDER / f"{name}.json").read_bytes()
-    return hardware_from_document(msgspec.json.decode(text), f"built-in {name}")
+    return _machine(name) if name in machines() else profile_of_file(name)
+
+
+def _machine(name: str) -> Hardware:
+    """Returns the profile of a row of the table of machines, built of other profiles."""
+    row = machines()[name]
+    if not row.is_rented:
+        return replace(new_profile(row.gpu), name=name)
+    like = load_hardware(row.like)
+    stated = like.with_network(row.network_gbit_per_s * 1e9 / 8)
+    sources = {figure: source for figure, source in like.sources.items() if not _of_network(figure)}
+    sources["levels.between"] = (
+        f"{row.source}, {row.date}; its latency and what collectives reach of it are assumed, as "
+        f"in {row.like}"
+    )
+    return replace(
+        stated,
+        name=name,
+        provenance=f"{row.instance}: as {row.like}, with the network that the cloud states; "
+        f"{like.provenance}",
+        sources=sources,
+    )
+
+
+def _of_network(figure: str) -> bool:
+    return figure in ("levels.between", "levels.between.rails")
 
 
 def _one(spec: str) -> Hardware:

@@ -10,13 +10,14 @@ import numpy as np
 
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
+from shardwise.hardware.builtin import list_builtin
 from shardwise.hardware.hardware import CollectiveTable, Hardware, table_key
 from shardwise.hardware.imports.aiconfigurator import measured_device, with_kernels
 from shardwise.hardware.imports.linear import parse_linear, with_levels
 from shardwise.hardware.imports.nccl_json import parse_json
 from shardwise.hardware.imports.nccl_text import parse_text
 from shardwise.hardware.imports.run import OPERATION_OF, Group, Row, Run, group_of
-from shardwise.hardware.profiles import list_builtin, load_hardware
+from shardwise.hardware.profiles import load_hardware
 
 FORMATS = ("nccl-tests", "heterog", "aiconfigurator")
 PREFERRED_TYPE = "float"

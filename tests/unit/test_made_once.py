@@ -1,0 +1,80 @@
+"""What follows from a graph or from a program alone is made once, and is no other for that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.strategies import random_strategies
+from shardwise.capture import shipped_graph
+from shardwise.cost.options import Options, quiet
+from shardwise.graph import read_graph
+from shardwise.hardware import load_hardware
+from shardwise.replay.moments import Moments
+from shardwise.replay.replay import Replayer
+from shardwise.search.search import Draft, Search, Subject, mesh_of
+
+OPTIONS = Options(max_configurations=40)
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return Subject.of(read_graph(shipped_graph("gpt2")))
+
+
+def _search(subject: Subject, gpus: int, micro_batches: int) -> Search:
+    hardware = load_hardware("dgx-h100")
+    mesh = mesh_of(hardware, gpus)
+    return Draft.of(subject, hardware, mesh, OPTIONS, quiet, micro_batches).joined(quiet)
+
+
+def test_problems_on_other_numbers_of_gpus_share_what_follows_from_the_graph(
+    subject: Subject,
+) -> None:
+    first, second = (_search(subject, gpus, 4).problem.context for gpus in (4, 8))
+    assert first.mesh.sizes.tolist() != second.mesh.sizes.tolist()
+    assert first.segments is second.segments
+    assert first.families is second.families
+    assert first.rerun is second.rerun
+    other = _search(subject, 8, 2).problem.context
+    assert other.families is not second.families
+
+
+def test_moments_of_a_program_that_others_have_are_those_of_its_own(subject: Subject) -> None:
+    """4 and 8 micro-batches have one program, of which the first problem makes the moments."""
+    replayers = [_search(subject, 8, count).own_replayer for count in (4, 8)]
+    assert replayers[0].kit.derived is replayers[1].kit.derived
+    for replayer in replayers:
+        own = Replayer(replayer.problem, OPTIONS.step)
+        assert own.kit.derived is not replayer.kit.derived
+        draw = np.random.default_rng(5)
+        strategies = random_strategies(replayer.problem, 20, draw)
+        for task in (replayer.last_backward, replayer.passes[-1].forward_tasks[-1]):
+            shared = Moments(replayer).held(Moments(replayer).task_of(task))
+            alone = Moments(own).held(Moments(own).task_of(task))
+            held = shared.of(replayer.problem, *strategies)
+            assert held.tolist() == alone.of(own.problem, *strategies).tolist()
+            assert held.min() > 0.0
+
+
+def test_like_layers_are_divided_once(subject: Subject) -> None:
+    """A batch in parts has the semantics that dividing each operator alone would give."""
+    parts = subject.variant(OPTIONS, 4).coarsened
+    of_layer = [
+        {m.operator.name: m.semantics for g in parts.groups for m in g.members}[name]
+        for name in _names(subject, "transformer.h.3", "transformer.h.7")
+    ]
+    half = len(of_layer) // 2
+    assert half > 10
+    for one, other in zip(of_layer[:half], of_layer[half:], strict=True):
+        assert one is other
+    whole = {m.operator.name: m.semantics for g in subject.coarsened.groups for m in g.members}
+    for group in parts.groups:
+        for member in group.members:
+            before = whole[member.operator.name].forward_flops
+            assert member.semantics.forward_flops in (before, before / 4)
+
+
+def _names(subject: Subject, *scopes: str) -> list[str]:
+    operators = [m.operator for g in subject.coarsened.groups for m in g.members]
+    return [op.name for scope in scopes for op in operators if op.scope.startswith(f"{scope}.")]
