@@ -218,6 +218,19 @@ def test_curve_formats() -> None:
     refused(shardwise(*arguments, "--efficiency", "0.5"), "format")
 
 
+def test_a_curve_says_what_each_count_came_to_when_it_is_known() -> None:
+    arguments = ("curve", *VGG, "--max-gpus", "3", *FEW)
+    done = shardwise(*arguments)
+    lines = [line for line in done.stderr.splitlines() if " a step" in line]
+    # Powers of two come first.
+    assert [line.partition(":")[0] for line in lines] == ["1 GPU", "2 GPUs", "3 GPUs"]
+    for line in lines:
+        step = line.partition(": ")[2].partition(" a step")[0]
+        assert step in done.stdout, line
+    for silent in ("--quiet", "--json"):
+        assert " a step" not in shardwise(*arguments, silent).stderr
+
+
 def test_quote_table_and_json(tmp_path: Path) -> None:
     offers = tmp_path / "offers.csv"
     offers.write_text(
