@@ -8,7 +8,7 @@ owner, so the structure is written once (`program.py`) and a strategy only gathe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -165,6 +165,23 @@ class Tape:
     def pairs(self) -> list[tuple[int, int]]:
         """The flags of which each flag of `both` is made, -2 first."""
         return list(self._both)
+
+    def with_tables(self, numbers: Sequence[int], first: int) -> Tape:
+        """Returns the record with other tables where they have at least the number `first`; the
+        cells of owner i are then in table `numbers[i]`."""
+
+        def value(of: Value) -> Value:
+            return cell(of) if isinstance(of, Cell) else of
+
+        def cell(of: Cell) -> Cell:
+            return Cell(numbers[of.owner], *of[1:]) if of.table >= first else of
+
+        return replace(
+            self,
+            durations=[value(duration) for duration in self.durations],
+            sizes=[value(size) for size in self.sizes],
+            flags={cell(of): flag for of, flag in self.flags.items()},
+        )
 
     def program(self, marks: Sequence[int] = ()) -> _core.Program:
         """Returns the checked program. Its replays report when the tasks in `marks` ended."""
