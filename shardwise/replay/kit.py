@@ -132,13 +132,16 @@ def written_kit(
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Lets the collector of cycles rest: a program is a million small objects, none of which is
-    garbage, and looking through them is a fifth of writing them."""
+    garbage, and looking through them is a fifth of writing them. Afterwards they count as old."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if gc.get_freeze_count() == 0:
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
