@@ -27,6 +27,7 @@ from shardwise.advise.simplest import simplest
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.timeline import timeline
+from shardwise.collector import uncollected
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
 from shardwise.documents.plan import (
@@ -67,6 +68,7 @@ POINT = "point"
 """The `objective` of a plan that was asked for by its id."""
 
 
+@uncollected()
 def plan(
     graph: Graph,
     hardware: Hardware,

@@ -8,8 +8,8 @@ that backward rebuilds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,13 @@ from shardwise.documents.plan import (
     PlannedOperator,
 )
 from shardwise.graph import DTYPE_BYTES
+from shardwise.sharding.coarsen import Member
 from shardwise.sharding.layout import describe
 from shardwise.sharding.operator_layouts import (
     Layout,
     LayoutPair,
+    OperatorLayouts,
+    Split,
     axes_of_terms,
     operator_layouts,
     split_of,
@@ -49,6 +52,37 @@ from shardwise.sharding.operator_layouts import (
 from shardwise.sharding.pattern import GroupPattern
 
 Steps = list[documents.Step]
+
+
+@dataclass(frozen=True)
+class _Executed:
+    """How an operator is executed, without the names of its tensors: its split by the names and the
+    positions of its variables, its layouts, those of its inputs and outputs in words, and the
+    members of its costs."""
+
+    names: list[str | None]
+    variables: list[int | None]
+    layouts: OperatorLayouts
+    inputs: list[list[str]]
+    outputs: list[list[str]]
+    costs: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, member: Member, split: Split, terms: Collection[int], cost: OperatorCost
+    ) -> _Executed:
+        """Returns how a group's operator is executed under a split; `terms` as in
+        `operator_layouts`."""
+        variables = member.semantics.variables
+        layouts = operator_layouts(member.semantics, split, terms)
+        return cls(
+            [None if v is None else variables[v].name for v in split],
+            list(split),
+            layouts,
+            _words(layouts.inputs),
+            _words(layouts.outputs),
+            asdict(cost),
+        )
 
 
 class Strategy:
@@ -68,7 +102,7 @@ class Strategy:
         self._choices = [int(choice) for choice in choices]
         self._edge_choices = [int(choice) for choice in edge_choices]
         self._axes = tuple(axis.name for axis in problem.context.mesh.axes)
-        self._known_costs: dict[tuple[int, int], list[OperatorCost]] = {}
+        self._known: dict[tuple[int, int], list[_Executed]] = {}
 
     def groups(self, next_best: Sequence[NextBest | None]) -> list[PlannedGroup]:
         """Returns every group with its operators and, as given, its next best choice."""
@@ -100,20 +134,16 @@ class Strategy:
         self, pattern: GroupPattern, cost: GroupCosts, choice: int
     ) -> list[PlannedOperator]:
         tensors = self._problem.context.graph.tensors
-        row = cost.assignment[choice].tolist()
         pins = self._problem.context.pins
         forbidden = forbidden_end(pins, pattern.group)
         exempt = pins.of(pattern.group, "precision")
-        costs = self._operator_costs(pattern, cost, choice)
+        executed = self._executed(pattern, cost, choice)
         recomputed, rerun = bool(cost.recompute[choice]), self._problem.context.rerun
         shares = int(cost.proportion[choice])
         there: dict[str, LayoutPair] = {}
         planned = []
-        splits = [split_of(member.variables, row) for member in pattern.members]
-        terms = axes_of_terms(splits)
-        for member, of_member, split in zip(pattern.members, costs, splits, strict=True):
-            op, semantics = member.operator, member.semantics
-            layouts = operator_layouts(semantics, split, terms if member.on_parameters else ())
+        for member, one in zip(pattern.members, executed, strict=True):
+            op, layouts = member.operator, one.layouts
             loads, moves = [], []
             for port, name in enumerate(op.inputs):
                 wanted = layouts.inputs[port]
@@ -129,29 +159,33 @@ class Strategy:
                 PlannedOperator(
                     name=op.name,
                     kind=op.kind,
-                    split=[None if v is None else semantics.variables[v].name for v in split],
-                    variables=list(split),
-                    inputs=_layouts(op.inputs, layouts.inputs),
-                    outputs=_layouts(op.outputs, layouts.outputs),
+                    split=one.names,
+                    variables=one.variables,
+                    inputs=dict(zip(op.inputs, one.inputs, strict=True)),
+                    outputs=dict(zip(op.outputs, one.outputs, strict=True)),
                     loads=loads,
                     moves=moves,
                     precision="captured" if any(rule.binds(op) for rule in exempt) else UNSET,
                     runs_again=False if recomputed and not rerun.takes_part(member) else UNSET,
-                    **asdict(of_member),
+                    **one.costs,
                 )
             )
         return planned
 
-    def _operator_costs(
-        self, pattern: GroupPattern, cost: GroupCosts, choice: int
-    ) -> list[OperatorCost]:
-        """Returns the costs of a group's operators; groups that share their costs differ in names
-        only."""
+    def _executed(self, pattern: GroupPattern, cost: GroupCosts, choice: int) -> list[_Executed]:
+        """Returns how a group's operators are executed; groups that share their costs differ in
+        names only."""
         key = (id(cost), choice)
-        if key not in self._known_costs:
-            context = self._problem.context
-            self._known_costs[key] = operator_costs(context, pattern, cost, choice)
-        return self._known_costs[key]
+        if key not in self._known:
+            costs = operator_costs(self._problem.context, pattern, cost, choice)
+            row = cost.assignment[choice].tolist()
+            splits = [split_of(member.variables, row) for member in pattern.members]
+            terms = axes_of_terms(splits)
+            self._known[key] = [
+                _Executed.of(member, split, terms if member.on_parameters else (), of_member)
+                for member, split, of_member in zip(pattern.members, splits, costs, strict=True)
+            ]
+        return self._known[key]
 
     def _moves(
         self, pattern: GroupPattern, name: str, source: LayoutPair, wanted: LayoutPair
@@ -298,8 +332,8 @@ def sum_name(gradient_sum: GradientSum | None) -> str:
     return COLLECTIVE_SUM if gradient_sum is None else gradient_sum.name
 
 
-def _layouts(names: Sequence[str], layouts: Sequence[LayoutPair]) -> dict[str, list[str]]:
-    return {name: describe(pair.forward, ()) for name, pair in zip(names, layouts, strict=True)}
+def _words(layouts: Iterable[LayoutPair]) -> list[list[str]]:
+    return [describe(pair.forward, ()) for pair in layouts]
 
 
 def _row(layout: Any) -> Layout:

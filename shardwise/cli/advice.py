@@ -28,6 +28,7 @@ from shardwise.cli.output import (
     INTERRUPTED,
     emit,
     keep,
+    note,
     progress,
     proven,
     say,
@@ -43,6 +44,7 @@ from shardwise.cli.tables import (
     curve_csv,
     curve_table,
     gap_text,
+    point_line,
     program_line,
     quote_table,
 )
@@ -294,14 +296,17 @@ def curve(
         # Before the graph is read, and in the same words with a server.
         places = places_of_curve(profile, max_gpus, listed, bundles)
         ask: Callable[..., Curve] = advise.curve
+        own: dict[str, Any] = {"count_limit_s": count_limit}
+        if not quiet:
+            own["on_point"] = _known
         if not server:
-            ask = partial(advise.curve, count_limit_s=count_limit)
+            ask = partial(advise.curve, **own)
         if space != ANY:
             from shardwise.trainers.curve import check_curve, curve_for
 
             check_curve(space, places, options)
             given = given_options(search)
-            ask = partial(curve_for, trainer=space, given=given, count_limit_s=count_limit)
+            ask = partial(curve_for, trainer=space, given=given, **own)
             ask = partial(advise.curve, space=space) if server else ask
         document = ask(
             graph_of_question(graph, server, listener),
@@ -329,6 +334,13 @@ def curve(
         raise click.exceptions.Exit(INTERRUPTED)
     if not any(fits(point) for point in document.points):
         raise click.exceptions.Exit(1)
+
+
+def _known(point: Curve) -> None:
+    """Says on standard error what a count came to, as soon as it is known."""
+    line = point_line(point)
+    if line:
+        note(line)
 
 
 @click.command()

@@ -88,6 +88,22 @@ def curve_table(document: Curve, recompute: str) -> None:
         _compute_line([point for point in fitting if point.feasible])
 
 
+def point_line(curve: Curve) -> str:
+    """Returns what a curve of one count, or of one bundle, says: `8 GPUs: 8.317 s a step, FSDP 8`.
+
+    Empty for a curve without points.
+    """
+    if not curve.points:
+        return ""
+    point = curve.points[0]
+    devices = point.bundle or counted(point.gpus, "GPU")
+    step_s = fastest_s(point, overlap=True)
+    if step_s is None:
+        return f"{devices}: nothing fits"
+    strategy = _pipeline_text(point) or point.label or ""
+    return f"{devices}: {seconds(step_s)} a step{f', {strategy}' if strategy else ''}"
+
+
 def _scaling_text(point: CurvePoint) -> str:
     """Returns the share of a linear speed-up that a count has."""
     return f"{point.efficiency:.0%}" if isinstance(point.efficiency, float) else "-"

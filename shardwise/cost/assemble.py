@@ -25,8 +25,8 @@ from shardwise.hardware import Hardware, Mesh
 from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.layout import Floats
 from shardwise.sharding.pattern import Crossing, GroupPattern, Patterns
-from shardwise.sharding.rerun import rerun_of
-from shardwise.sharding.segments import segments
+from shardwise.sharding.rerun import Rerun, rerun_of
+from shardwise.sharding.segments import blocks_of_groups, segments
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,13 @@ def context_of(
     coarsened = patterns.coarsened
     of_group = patterns.once("segments", lambda: segments(coarsened))
     early_stop = options.rerun_of_segments == NEEDED
+
+    def rerun() -> Rerun:
+        key = ("rerun", early_stop, blocks_of_groups(coarsened))
+        return patterns.of_wiring.once(
+            key, lambda: rerun_of(coarsened, patterns, of_group, early_stop=early_stop)
+        )
+
     return CostContext(
         coarsened.graph,
         hardware,
@@ -211,10 +218,7 @@ def context_of(
         of_group,
         patterns.once("families", lambda: Families(patterns)),
         micro_batches,
-        patterns.once(
-            ("rerun", early_stop),
-            lambda: rerun_of(coarsened, patterns, of_group, early_stop=early_stop),
-        ),
+        patterns.once(("rerun", early_stop), rerun),
     )
 
 

@@ -35,15 +35,18 @@ def next_best(search: Search, point: int) -> list[NextBest | None]:
     times = [cost.time_s.copy() for cost in problem.costs]
     memories = [cost.memory_bytes.copy() for cost in problem.costs]
     now = [(float(t[k]), float(m[k])) for t, m, k in zip(times, memories, chosen, strict=True)]
+    known: dict[tuple[int, bool, int], tuple[Floats, Floats]] = {}
     for e, edge in enumerate(problem.edges):
         table = edge.table
-        row, column = table.rows[chosen[edge.source]], table.columns[chosen[edge.target]]
-        at = (int(row), int(column), int(taken[e]))
-        for group, index in (
-            (edge.source, (table.rows, column)),
-            (edge.target, (row, table.columns)),
-        ):
-            time, memory = _fastest(table, index)
+        row, column = table.cell(int(chosen[edge.source]), int(chosen[edge.target]))
+        at = (row, column, int(taken[e]))
+        for group, of_target, fixed in ((edge.source, False, column), (edge.target, True, row)):
+            # Like layers have the same table.
+            key = (id(table), of_target, fixed)
+            if key not in known:
+                free = (fixed, table.columns) if of_target else (table.rows, fixed)
+                known[key] = _fastest(table, free)
+            time, memory = known[key]
             times[group] += time
             memories[group] += memory
             t, m = now[group]

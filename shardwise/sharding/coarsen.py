@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.batch import batch_dims, batch_variables
 from shardwise.sharding.on_parameters import operators_on_parameters
+from shardwise.sharding.once import Once
 
 Analyse = Callable[[Operator], OperatorSemantics]
 Within = Callable[[Operator], Hashable]
@@ -73,12 +74,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Coarsened:
-    """The groups of a graph in topological order, and the operators computed in full by all."""
+    """The groups of a graph in topological order, and the operators computed in full by all.
+
+    `of_names` holds what follows from names and wiring: the same of any batch and any dtypes.
+    """
 
     graph: Graph
     groups: tuple[Group, ...]
     constants: tuple[Operator, ...]
     undescribed: tuple[Operator, ...]
+    of_names: Once = field(default_factory=Once, compare=False, repr=False)
 
     @cached_property
     def group_of(self) -> dict[str, int]:

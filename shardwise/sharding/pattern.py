@@ -7,12 +7,12 @@ for backward) have the same configurations and costs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from shardwise.graph.graph import Graph, Operator, Tensor
+from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.coarsen import LIGHT, Coarsened, Group, Member
 from shardwise.sharding.fusion import (
     CHUNKED,
@@ -23,6 +23,7 @@ from shardwise.sharding.fusion import (
     loss_pass,
     regions,
 )
+from shardwise.sharding.once import Once
 
 T = TypeVar("T")
 
@@ -62,6 +63,32 @@ class Crossing:
     target: int
 
 
+@dataclass(frozen=True)
+class _Outline:
+    """The boundary of a group as `GroupPattern` has it, and its structure without sizes and dtypes,
+    those of `tensors`."""
+
+    entries: tuple[str, ...]
+    exits: tuple[str, ...]
+    parameters: tuple[str, ...]
+    loaded: tuple[str, ...]
+    kept: tuple[str, ...]
+    entry_kept: tuple[bool, ...]
+    exit_deferred: tuple[bool, ...]
+    tensors: tuple[str, ...]
+    structure: Hashable
+
+
+@dataclass(frozen=True)
+class _Wiring:
+    """What names follow from: storages, gradients and passes; `made` what follows from these."""
+
+    root: Mapping[str, str]
+    differentiated: frozenset[str]
+    fused: Mapping[str, Region]
+    made: Once = field(default_factory=Once, compare=False)
+
+
 class Patterns:
     """The patterns of all groups of one coarsened graph, and the crossings between them."""
 
@@ -72,17 +99,24 @@ class Patterns:
         self._differentiated = differentiated(self.graph)
         self._root = _storage_roots(coarsened)
         self.fusing = fusing or Fusing()
-        self._made: dict[Hashable, Any] = {}
+        self._made = Once()
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what `make` returns, made once: what follows from these patterns alone.
 
         Problems on other numbers of devices have the same patterns.
         """
-        if key not in self._made:
-            self._made[key] = make()
-        made: T = self._made[key]
-        return made
+        return self._made.once(key, make)
+
+    @cached_property
+    def of_wiring(self) -> Once:
+        """What follows from names and wiring: the same in the patterns of another batch or other
+        dtypes where these have the same storages, gradients and passes."""
+        known: list[_Wiring] = self.coarsened.of_names.once("wirings", list)
+        own = _Wiring(self._root, self._differentiated, self._fused)
+        if own not in known:
+            known.append(own)
+        return known[known.index(own)].made
 
     def carries_gradient(self, tensor: str) -> bool:
         """Returns whether backward computes a gradient of this tensor."""
@@ -95,6 +129,9 @@ class Patterns:
     @cached_property
     def crossings(self) -> tuple[Crossing, ...]:
         """Each once per (tensor, reading group), in order of the reading groups."""
+        return self.of_wiring.once("crossings", self._crossings)
+
+    def _crossings(self) -> tuple[Crossing, ...]:
         group_of, producer = self.coarsened.group_of, self.graph.producer
         crossings: dict[Crossing, None] = {}
         for group in self.coarsened.groups:
@@ -109,6 +146,9 @@ class Patterns:
     @cached_property
     def _kept_in(self) -> tuple[frozenset[str], ...]:
         """Per group the storage roots that backward needs there."""
+        return self.of_wiring.once("kept", self._kept_of_groups)
+
+    def _kept_of_groups(self) -> tuple[frozenset[str], ...]:
         return tuple(
             frozenset(
                 self._root[name]
@@ -242,6 +282,21 @@ class Patterns:
         return self.once(("pattern", group.index), lambda: self._pattern(group))
 
     def _pattern(self, group: Group) -> GroupPattern:
+        own = self.of_wiring.once(("outline", group.index), lambda: self._outline(group))
+        tensors = [self.graph.tensors[name] for name in own.tensors]
+        return GroupPattern(
+            group,
+            own.entries,
+            own.exits,
+            own.parameters,
+            own.loaded,
+            own.kept,
+            own.entry_kept,
+            own.exit_deferred,
+            (own.structure, tuple((tensor.shape, tensor.dtype) for tensor in tensors)),
+        )
+
+    def _outline(self, group: Group) -> _Outline:
         tensors = self.graph.tensors
         inside = {o for m in group.members for o in m.operator.outputs}
         read = list(dict.fromkeys(n for m in group.members for n in m.operator.inputs))
@@ -256,9 +311,9 @@ class Patterns:
         mine = inside | set(loaded)
         kept = tuple(sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip))
         entry_kept = tuple(self.kept_by(name, group.index) for name in entries)
-        key = _key(group, self.graph, self, (entries, exits, kept, entry_kept, deferred))
-        return GroupPattern(
-            group, entries, exits, parameters, loaded, kept, entry_kept, deferred, key
+        names, structure = _structure(group, self, (entries, exits, kept, entry_kept, deferred))
+        return _Outline(
+            entries, exits, parameters, loaded, kept, entry_kept, deferred, names, structure
         )
 
     def _group_making(self, tensor: str) -> int | None:
@@ -319,22 +374,15 @@ def _same_item(graph: Graph, op: Operator) -> bool:
     return all(graph.tensors[o].dtype == graph.tensors[op.inputs[0]].dtype for o in op.outputs)
 
 
-def _key(
-    group: Group, graph: Graph, patterns: Patterns, boundary: tuple[tuple[object, ...], ...]
-) -> Hashable:
+def _structure(
+    group: Group, patterns: Patterns, boundary: tuple[tuple[object, ...], ...]
+) -> tuple[tuple[str, ...], Hashable]:
+    """Returns the tensors of a group and its structure without their names, sizes and dtypes."""
+    tensors, producer = patterns.graph.tensors, patterns.graph.producer
     number: dict[str, int] = {}
 
     def local(name: str) -> int:
         return number.setdefault(name, len(number))
-
-    def kind_of(tensor: Tensor) -> Hashable:
-        return (
-            tensor.shape,
-            tensor.dtype,
-            tensor.role,
-            patterns.carries_gradient(tensor.name),
-            patterns.graph.producer.get(tensor.name) is None,
-        )
 
     members = tuple(
         (
@@ -348,8 +396,12 @@ def _key(
         )
         for m in group.members
     )
-    tensors = tuple(kind_of(graph.tensors[name]) for name in number)
+    names = tuple(number)
+    kinds = tuple(
+        (tensors[name].role, patterns.carries_gradient(name), name not in producer)
+        for name in names
+    )
     numbered = tuple(
         tuple(local(x) if isinstance(x, str) else x for x in part) for part in boundary
     )
-    return (members, tensors, numbered)
+    return names, (members, kinds, numbered)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from shardwise.graph.graph import Operator
 from shardwise.sharding.coarsen import LIGHT, Coarsened, Member
+from shardwise.sharding.once import Once
 
 SMALL = 8
 """A list's item with fewer operators than this is a part of a block, not a block."""
@@ -23,15 +24,20 @@ class Blocks:
 
     def __init__(self, operators: Iterable[Operator]) -> None:
         self._sizes = Counter(item for op in operators for item in items(op.scope))
+        self._of_scope = Once()
 
     @classmethod
     def of_coarsened(cls, coarsened: Coarsened) -> Blocks:
         """Returns the blocks of a model; what all devices compute in full is in none."""
-        return cls(member.operator for group in coarsened.groups for member in group.members)
+        members = (member for group in coarsened.groups for member in group.members)
+        return coarsened.of_names.once("blocks", lambda: cls(m.operator for m in members))
 
     def of(self, operator: Operator) -> str | None:
         """Returns the block of an operator, such as `model.layers.7`, or None outside any."""
-        blocks = [i for i in items(operator.scope) if self._sizes[i] >= SMALL]
+        return self._of_scope.once(operator.scope, lambda: self._of(operator.scope))
+
+    def _of(self, scope: str) -> str | None:
+        blocks = [item for item in items(scope) if self._sizes[item] >= SMALL]
         return blocks[-1] if blocks else None
 
     def of_group(self, members: Sequence[Member]) -> str | None:
@@ -42,15 +48,17 @@ class Blocks:
         return self.of((heaviest if heavy else members[-1]).operator)
 
 
+def blocks_of_groups(coarsened: Coarsened) -> tuple[str | None, ...]:
+    """Returns the block of each group, None for those outside any."""
+    blocks = Blocks.of_coarsened(coarsened)
+    return tuple(blocks.of_group(group.members) for group in coarsened.groups)
+
+
 def segments(coarsened: Coarsened) -> tuple[int, ...]:
     """Returns the segment of each group, numbered from 0 in order of first use."""
-    blocks = Blocks.of_coarsened(coarsened)
     numbers: dict[str, int] = {}
-    segment_of_group = []
-    for group in coarsened.groups:
-        label = blocks.of_group(group.members) or f"group {group.index}"
-        segment_of_group.append(numbers.setdefault(label, len(numbers)))
-    return tuple(segment_of_group)
+    labels = (own or f"group {index}" for index, own in enumerate(blocks_of_groups(coarsened)))
+    return tuple(numbers.setdefault(label, len(numbers)) for label in labels)
 
 
 def items(scope: str) -> Iterator[str]:

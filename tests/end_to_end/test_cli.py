@@ -218,6 +218,21 @@ def test_curve_formats() -> None:
     refused(shardwise(*arguments, "--efficiency", "0.5"), "format")
 
 
+def test_a_curve_says_what_each_count_came_to_when_it_is_known() -> None:
+    arguments = ("curve", *VGG, "--max-gpus", "3", *FEW)
+    done = shardwise(*arguments)
+    known = [line.partition(": ") for line in done.stderr.splitlines() if " GPU" in line[:7]]
+    # Powers of two come first.
+    assert [name for name, _, _ in known] == ["1 GPU", "2 GPUs", "3 GPUs"]
+    assert known[0][2] == "nothing fits"
+    for _, _, text in known[1:]:
+        step, _, strategy = text.partition(" a step, ")
+        assert step in done.stdout
+        assert strategy
+    for silent in ("--quiet", "--json"):
+        assert " a step" not in shardwise(*arguments, silent).stderr
+
+
 def test_quote_table_and_json(tmp_path: Path) -> None:
     offers = tmp_path / "offers.csv"
     offers.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from copy import copy
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 
 from harness.strategies import random_strategies
 from shardwise.capture import shipped_graph
+from shardwise.collector import uncollected
 from shardwise.cost.options import Options, quiet
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
@@ -17,6 +19,9 @@ from shardwise.replay.kit import Kits
 from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayer
 from shardwise.search.search import Draft, Search, Subject, mesh_of
+from shardwise.sharding.fusion import GROUP, Fusing
+from shardwise.sharding.micro_batches import split_batch
+from shardwise.sharding.pattern import Patterns
 
 OPTIONS = Options(max_configurations=40)
 
@@ -103,3 +108,38 @@ def test_like_layers_are_divided_once(subject: Subject) -> None:
 def _names(subject: Subject, *scopes: str) -> list[str]:
     operators = [m.operator for g in subject.coarsened.groups for m in g.members]
     return [op.name for scope in scopes for op in operators if op.scope.startswith(f"{scope}.")]
+
+
+def test_patterns_of_a_smaller_batch_share_the_wiring_and_are_those_of_their_own(
+    subject: Subject,
+) -> None:
+    whole = subject.patterns
+    smaller = Patterns(split_batch(subject.coarsened, 4))
+    assert smaller.crossings is whole.crossings
+    alone = Patterns(split_batch(Subject.of(subject.graph).coarsened, 4))
+    assert alone.crossings is not whole.crossings
+    assert alone.crossings == whole.crossings
+    for group, same in zip(smaller.coarsened.groups, alone.coarsened.groups, strict=True):
+        assert smaller.pattern(group) == alone.pattern(same)
+    keys = [whole.pattern(group).key for group in whole.coarsened.groups]
+    of_smaller = [smaller.pattern(group).key for group in smaller.coarsened.groups]
+    assert keys != of_smaller
+    assert len(set(keys)) == len(set(of_smaller))
+
+
+def test_patterns_of_other_passes_share_no_wiring(subject: Subject) -> None:
+    fused = Patterns(subject.coarsened, Fusing(GROUP))
+    assert fused.of_wiring is not subject.patterns.of_wiring
+    assert fused.crossings == subject.patterns.crossings
+
+
+def test_the_collector_rests_for_a_while_and_goes_on_after_an_error() -> None:
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    with pytest.raises(ValueError, match="some error"), uncollected():
+        raise ValueError("some error")
+    assert gc.isenabled()
