@@ -51,10 +51,13 @@ def column(
 ) -> Callable[Concatenate[GroupTable, P], int]:
     """Makes a method that numbers a column remember what was asked for, in order."""
 
+    name = method.__name__
+
     def numbered(self: GroupTable, /, *args: P.args, **kwargs: P.kwargs) -> int:
-        asked = (method.__name__, args, tuple(kwargs.items()))
-        if asked in self.asked:
-            return self.asked[asked]
+        asked = (name, args, tuple(kwargs.items()) if kwargs else ())
+        known = self.asked.get(asked)
+        if known is not None:
+            return known
         outermost, self.inside = not self.inside, True
         try:
             number = method(self, *args, **kwargs)

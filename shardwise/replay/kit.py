@@ -21,7 +21,7 @@ from shardwise.graph.order import OperatorOrder
 from shardwise.replay import program as step_programs
 from shardwise.replay.columns import GroupTable, TableStructure
 from shardwise.replay.program import Pass, Repeat, StepProgram, step_program
-from shardwise.replay.structure import numbered_tables, problem_structure
+from shardwise.replay.structure import numbered_tables, problem_structure, table_numbers
 from shardwise.replay.tape import Cell, Gather, Tape
 
 
@@ -30,7 +30,7 @@ class Kit:
     """A step program without the values of a problem.
 
     `durations`, `sizes` and `flags` gather them from tables; those of groups are numbered before
-    those of edges.
+    those of edges. `edge_tables` is the number of each edge's.
     """
 
     tape: Tape
@@ -41,10 +41,26 @@ class Kit:
     repeat: Repeat | None
     last_backward: int
     tables: tuple[TableStructure, ...]
+    edge_tables: list[int]
     passes: tuple[Pass, ...]
     update: range
     derived: dict[Hashable, Any] = field(default_factory=dict, compare=False)
     """What follows from the program alone, made once for all problems."""
+
+    def with_edge_tables(self, numbers: list[int]) -> Kit:
+        """Returns the program with edges of which other ones are alike; `numbers` are those of
+        their tables."""
+        tape = self.tape.with_tables(numbers, len(self.tables))
+        durations, sizes, flags = _gathers(tape)
+        return replace(
+            self,
+            tape=tape,
+            durations=durations,
+            sizes=sizes,
+            flags=flags,
+            edge_tables=numbers,
+            derived={},
+        )
 
 
 Kits = dict[Hashable, list[tuple[Any, Kit]]]
@@ -62,12 +78,17 @@ def kit_for(
     """Returns the program of a problem, written if none of `kits` is, and its tables of groups,
     which `made` makes anew for each try; with `split` backward is in two parts."""
     structure_key, compared = problem_structure(problem, settings, step_programs.WRITTEN)
+    _, of_edges = table_numbers(problem)
     key = structure_key, split
-    for other, kit in kits.get(key, ()):
+    alike = [kit for other, kit in kits.get(key, ()) if other == compared]
+    # First those that number the tables of edges as the problem does.
+    for kit in sorted(alike, key=lambda kit: kit.edge_tables != of_edges):
         tables = made() if made is not None else numbered_tables(problem)
-        if other == compared and all(
-            table.follows(structure) for table, structure in zip(tables, kit.tables, strict=True)
-        ):
+        if all(table.follows(taken) for table, taken in zip(tables, kit.tables, strict=True)):
+            if kit.edge_tables != of_edges:
+                with _uncollected():
+                    kit = kit.with_edge_tables(of_edges)
+                kits[key].append((compared, kit))
             batches = problem.context.micro_batches
             if kit.repeat is None:
                 return kit, tables
@@ -111,13 +132,16 @@ def written_kit(
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Lets the collector of cycles rest: a program is a million small objects, none of which is
-    garbage, and looking through them is a fifth of writing them."""
+    garbage, and looking through them is a fifth of writing them. Afterwards they count as old."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if gc.get_freeze_count() == 0:
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -127,12 +151,16 @@ def kit_of(written: StepProgram) -> Kit:
     return Kit(
         tape,
         tape.program([] if written.repeat is None else written.repeat.marks),
-        Gather(tape.durations),
-        Gather(tape.sizes),
-        Gather(list[Cell](tape.flags)),
+        *_gathers(tape),
         written.repeat,
         written.last_backward,
         tuple(table.structure() for table in step.tables),
+        step.edge_table,
         written.passes,
         written.update,
     )
+
+
+def _gathers(tape: Tape) -> tuple[Gather, Gather, Gather]:
+    """Returns what gathers durations, sizes and flags."""
+    return Gather(tape.durations), Gather(tape.sizes), Gather(list[Cell](tape.flags))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,14 @@ Place = tuple[str, int]
 """A column as an edge sees it: of the `edge` itself, its `source` or its `target`."""
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Held(NamedTuple):
     """A buffer that is held at a moment if one of its uses counts."""
 
     size: Value
     uses: tuple[Use, ...]
 
 
-@dataclass(frozen=True)
-class _Owner:
+class _Owner(NamedTuple):
     """A group or an edge, by number."""
 
     is_edge: bool
@@ -192,6 +191,7 @@ class _Program:
         uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
         self._used, self._by, self._flags = uses.T
         self._given, self._pairs = list(tape.flags), tape.pairs
+        self._conjunctions: dict[int, Use] = {ALWAYS: ()}
         self._ends = [(edge.source, edge.target) for edge in replayer.problem.edges]
         self._table_of_edge = [replayer.table_of_edge(edge) for edge in range(len(self._ends))]
         groups = range(len(replayer.problem.costs))
@@ -276,12 +276,14 @@ class _Program:
 
     def _conjunction(self, flag: int) -> Use:
         """Returns the given flags that have to be set for a flag to be."""
-        if flag == ALWAYS:
-            return ()
-        if flag >= 0:
-            return (self._given[flag],)
-        a, b = self._pairs[-2 - flag]
-        return tuple(dict.fromkeys((*self._conjunction(a), *self._conjunction(b))))
+        if flag not in self._conjunctions:
+            if flag >= 0:
+                cells: Use = (self._given[flag],)
+            else:
+                a, b = self._pairs[-2 - flag]
+                cells = tuple(dict.fromkeys((*self._conjunction(a), *self._conjunction(b))))
+            self._conjunctions[flag] = cells
+        return self._conjunctions[flag]
 
     def _owner_of(self, cell: Cell) -> _Owner:
         return _Owner(cell.table >= self._first_of_edges, cell.owner)

@@ -150,19 +150,19 @@ def footprints_of(problem: SearchProblem, settings: StepSettings) -> dict[str, F
 def problem_structure(
     problem: SearchProblem, settings: StepSettings, written: int
 ) -> tuple[Hashable, object]:
-    """Returns what decides how the step of a problem is written, tables left out of account.
+    """Returns what decides how the step of a problem is written, tables left out of account and
+    which edges have the same.
 
     The first is to be equal and hashable, the second to be equal. `written` is the most
     micro-batches that are written; further ones change nothing.
     """
     context = problem.context
-    groups, edges = table_numbers(problem)
+    groups, _ = table_numbers(problem)
     key = (
         min(context.micro_batches, written + 1),
         settings,
         context.options.optimizer,
         tuple(groups),
-        tuple(edges),
         tuple((e.source, e.target, e.tensors) for e in problem.edges),
         context.segments,
         context.rerun,

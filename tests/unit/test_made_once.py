@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from shardwise.collector import uncollected
 from shardwise.cost.options import Options, quiet
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
+from shardwise.replay.kit import Kits
 from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayer
 from shardwise.search.search import Draft, Search, Subject, mesh_of
@@ -61,6 +64,27 @@ def test_moments_of_a_program_that_others_have_are_those_of_its_own(subject: Sub
             held = shared.of(replayer.problem, *strategies)
             assert held.tolist() == alone.of(own.problem, *strategies).tolist()
             assert held.min() > 0.0
+
+
+def test_a_program_is_not_written_anew_where_other_edges_are_alike(subject: Subject) -> None:
+    problem = _search(subject, 8, 2).problem
+    edges = tuple(replace(edge, table=copy(edge.table)) for edge in problem.edges)
+    other = replace(problem, edges=edges)
+    kits: Kits = {}
+    first, second, third = (
+        Replayer(one, OPTIONS.step, kits) for one in (problem, other, replace(problem))
+    )
+    assert second.program is first.program
+    assert second.table_of_edge(160) != first.table_of_edge(160)
+    assert third.kit.tape is first.kit.tape is not second.kit.tape
+    own = Replayer(other, OPTIONS.step)
+    assert second.tape == own.tape
+    strategies = random_strategies(problem, 20, np.random.default_rng(5))
+    for shared, alone in zip(second.values(*strategies), own.values(*strategies), strict=True):
+        assert shared.tolist() == alone.tolist()
+    task = own.last_backward
+    held = [Moments(one).held(task).of(other, *strategies) for one in (second, own)]
+    assert held[0].tolist() == held[1].tolist()
 
 
 def test_like_layers_are_divided_once(subject: Subject) -> None:
