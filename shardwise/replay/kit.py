@@ -8,13 +8,12 @@ problem gives the same.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from shardwise import _core
+from shardwise.collector import uncollected
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
 from shardwise.graph.order import OperatorOrder
@@ -86,7 +85,7 @@ def kit_for(
         tables = made() if made is not None else numbered_tables(problem)
         if all(table.follows(taken) for table, taken in zip(tables, kit.tables, strict=True)):
             if kit.edge_tables != of_edges:
-                with _uncollected():
+                with uncollected():
                     kit = kit.with_edge_tables(of_edges)
                 kits[key].append((compared, kit))
             batches = problem.context.micro_batches
@@ -124,25 +123,9 @@ def written_kit(
 
     Operators run in the program's order, or in `order`; with `split` backward is in two parts.
     """
-    with _uncollected():
+    with uncollected():
         written = step_program(problem, settings, tables, order=order, split=split)
         return kit_of(written), written.structure.tables
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Lets the collector of cycles rest: a program is a million small objects, none of which is
-    garbage, and looking through them is a fifth of writing them. Afterwards they count as old."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if gc.get_freeze_count() == 0:
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def kit_of(written: StepProgram) -> Kit:
