@@ -340,7 +340,7 @@ def _known(point: Curve) -> None:
     """Says on standard error what a count came to, as soon as it is known."""
     line = point_line(point)
     if line:
-        note(line)
+        note(f"… {line}")
 
 
 @click.command()

@@ -221,9 +221,11 @@ def test_curve_formats() -> None:
 def test_a_curve_says_what_each_count_came_to_when_it_is_known() -> None:
     arguments = ("curve", *VGG, "--max-gpus", "3", *FEW)
     done = shardwise(*arguments)
-    known = [line.partition(": ") for line in done.stderr.splitlines() if " GPU" in line[:7]]
+    known = [line.partition(": ") for line in done.stderr.splitlines() if line.startswith("… ")]
+    # Other lines of progress have the number of the count: `… 2 GPUs (2 of 3)`.
+    known = [line for line in known if not line[0].endswith(")")]
     # Powers of two come first.
-    assert [name for name, _, _ in known] == ["1 GPU", "2 GPUs", "3 GPUs"]
+    assert [name for name, _, _ in known] == ["… 1 GPU", "… 2 GPUs", "… 3 GPUs"]
     assert known[0][2] == "nothing fits"
     for _, _, text in known[1:]:
         step, _, strategy = text.partition(" a step, ")

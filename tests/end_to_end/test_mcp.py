@@ -326,7 +326,7 @@ def test_a_search_reports_progress_that_only_grows() -> None:
         seen.append((done, message))
 
     async def talk(client: Client) -> None:
-        asked = {"graph": "shipped:gpt2", "hardware": "dgx-a100-80gb", "gpus": 4}
+        asked = {"graph": "shipped:gpt2", "hardware": "dgx-a100-80gb", "gpus": 16}
         result = await client.call_tool("plan", asked, progress_callback=heard)
         assert not result.is_error, text_of(result)
 
