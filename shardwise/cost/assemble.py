@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.alike import alike
 from shardwise.cost.configurations import group_costs, group_work
 from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
 from shardwise.cost.group_costs import CostContext, GroupCosts
@@ -78,10 +79,7 @@ class SearchProblem:
         """Returns the fastest alternative of every edge, or the smallest: (S, groups) to
         (S, edges)."""
         taken = np.zeros((len(choices), len(self.edges)), dtype=np.uint32)
-        by_table: dict[int, list[int]] = {}
-        for e, edge in enumerate(self.edges):
-            by_table.setdefault(id(edge.table), []).append(e)
-        for of in by_table.values():
+        for of in alike([edge.table for edge in self.edges]):
             table = self.edges[of[0]].table
             rows = table.rows[choices[:, [self.edges[e].source for e in of]]]
             at = (rows, table.columns[choices[:, [self.edges[e].target for e in of]]])

@@ -22,6 +22,7 @@ from shardwise.replay.columns import GroupTable, TableStructure
 from shardwise.replay.program import Pass, Repeat, StepProgram, step_program
 from shardwise.replay.structure import numbered_tables, problem_structure, table_numbers
 from shardwise.replay.tape import Cell, Gather, Tape
+from shardwise.sharding.once import Once
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Kit:
     edge_tables: list[int]
     passes: tuple[Pass, ...]
     update: range
-    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False)
+    derived: Once = field(default_factory=Once, compare=False)
     """What follows from the program alone, made once for all problems."""
 
     def with_edge_tables(self, numbers: list[int]) -> Kit:
@@ -58,7 +59,7 @@ class Kit:
             sizes=sizes,
             flags=flags,
             edge_tables=numbers,
-            derived={},
+            derived=Once(),
         )
 
 

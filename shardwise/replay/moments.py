@@ -87,11 +87,7 @@ class Moments:
     @cached_property
     def _program(self) -> _Program:
         """What the program says, which is the same for all problems that have it."""
-        derived = self._replayer.kit.derived
-        if "moments" not in derived:
-            derived["moments"] = _Program(self._replayer)
-        program: _Program = derived["moments"]
-        return program
+        return self._replayer.kit.derived.once("moments", lambda: _Program(self._replayer))
 
     @property
     def last_backward(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.alike import alike
 from shardwise.cost.assemble import SearchProblem, fixed_host_s
 from shardwise.cost.host import Launching
 from shardwise.sharding.layout import Floats
@@ -50,14 +51,6 @@ class OwnerCosts:
                 column = table.columns[chosen[[edges[e].target for e in of]]]
                 each[[len(self.groups) + e for e in of]] = costs[row, column, alternatives[of]]
         return each
-
-
-def alike(*lists: Sequence[object]) -> list[list[int]]:
-    """Returns the positions at which all of the lists have the same objects."""
-    positions: dict[tuple[int, ...], list[int]] = {}
-    for position, objects in enumerate(zip(*lists, strict=True)):
-        positions.setdefault(tuple(map(id, objects)), []).append(position)
-    return list(positions.values())
 
 
 def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:

@@ -13,9 +13,10 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.alike import alike
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import EdgeTable
-from shardwise.replay.owner_costs import OwnerCosts, alike
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.replay import StrategyReplayer
 from shardwise.search.game import Met
 from shardwise.search.gaps import unbeaten

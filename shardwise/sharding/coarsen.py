@@ -23,13 +23,14 @@ strategy costs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.batch import batch_dims, batch_variables
+from shardwise.sharding.disjoint_sets import NamedSets, VariableLinks
 from shardwise.sharding.on_parameters import operators_on_parameters
 from shardwise.sharding.once import Once
 
@@ -112,7 +113,7 @@ def coarsen(
     operators = [op for op in graph.operators if op.name not in constants]
     made_of = operators_on_parameters(graph, lambda op: semantics[op.name])
     readers = [op for op in operators if not made_of.keys() & op.outputs]
-    sets = _DisjointSets(op.name for op in operators)
+    sets = NamedSets(op.name for op in operators)
     _join_shared_parameters(graph, readers, made_of, sets)
     if join:
         _join_siblings(graph, readers, made_of, semantics, sets)
@@ -141,34 +142,12 @@ def _constant_operators(graph: Graph) -> set[str]:
     return constants
 
 
-class _DisjointSets:
-    """Union-find that remembers each set's members; the earliest member names the set."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._parent = {name: name for name in names}
-        self.order = {name: position for position, name in enumerate(self._parent)}
-        self.members = {name: [name] for name in self._parent}
-
-    def find(self, name: str) -> str:
-        while self._parent[name] != name:
-            self._parent[name] = self._parent[self._parent[name]]
-            name = self._parent[name]
-        return name
-
-    def join(self, a: str, b: str) -> str:
-        first, second = sorted((self.find(a), self.find(b)), key=self.order.__getitem__)
-        if first != second:
-            self._parent[second] = first
-            self.members[first] += self.members.pop(second)
-        return first
-
-
 MadeOf = Mapping[str, frozenset[str]]
 """By tensor the parameters of which operators on parameters alone have made it."""
 
 
 def _join_shared_parameters(
-    graph: Graph, operators: list[Operator], made_of: MadeOf, sets: _DisjointSets
+    graph: Graph, operators: list[Operator], made_of: MadeOf, sets: NamedSets
 ) -> None:
     readers: dict[str, str] = {}
     for op in operators:
@@ -179,7 +158,7 @@ def _join_shared_parameters(
 
 
 def _join_to_readers(
-    graph: Graph, operators: list[Operator], made_of: MadeOf, sets: _DisjointSets
+    graph: Graph, operators: list[Operator], made_of: MadeOf, sets: NamedSets
 ) -> None:
     """Applies the rest of rule 1: operators on parameters alone join what reads their results."""
     reader: dict[str, str] = {}
@@ -192,9 +171,7 @@ def _join_to_readers(
                 sets.join(reader.setdefault(name, op.name), op.name)
 
 
-def _members(
-    operators: list[Operator], made_of: MadeOf, sets: _DisjointSets
-) -> list[list[Operator]]:
+def _members(operators: list[Operator], made_of: MadeOf, sets: NamedSets) -> list[list[Operator]]:
     """Returns the operators of each set, sets in the order of what they compute for samples."""
     members: dict[str, list[Operator]] = {}
     for of_samples in (True, False):
@@ -210,7 +187,7 @@ def _join_siblings(
     operators: list[Operator],
     made_of: MadeOf,
     semantics: dict[str, OperatorSemantics],
-    sets: _DisjointSets,
+    sets: NamedSets,
 ) -> None:
     seen: dict[tuple[str, str, str, int], Operator] = {}
     for op in operators:
@@ -237,7 +214,7 @@ def _join_light_runs(
     graph: Graph,
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
-    sets: _DisjointSets,
+    sets: NamedSets,
     within: Within,
 ) -> None:
     """Applies rule 3: a light operator joins the latest light producer if no cycle would close."""
@@ -258,7 +235,7 @@ def _join_light_runs(
 
 
 def _reaches(
-    ancestor: str, sets_from: set[str], feeding: dict[str, set[str]], sets: _DisjointSets
+    ancestor: str, sets_from: set[str], feeding: dict[str, set[str]], sets: NamedSets
 ) -> bool:
     """Returns whether a path of groups leads from `ancestor` to one of `sets_from`."""
     earliest = sets.order[ancestor]
@@ -277,7 +254,7 @@ def _reaches(
     return False
 
 
-def _is_light(name: str, semantics: dict[str, OperatorSemantics], sets: _DisjointSets) -> bool:
+def _is_light(name: str, semantics: dict[str, OperatorSemantics], sets: NamedSets) -> bool:
     return all(semantics[m].category in LIGHT for m in sets.members[name])
 
 
@@ -285,7 +262,7 @@ def _join_unrolled_runs(
     graph: Graph,
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
-    sets: _DisjointSets,
+    sets: NamedSets,
 ) -> None:
     """Applies rule 4: light sets of one signature, fed by one set of unrolled heavy operators."""
     by_name = {op.name: op for op in operators}
@@ -309,9 +286,7 @@ def _join_unrolled_runs(
             sets.join(seen.setdefault(key, root), root)
 
 
-def _is_unrolled(
-    root: str, graph: Graph, by_name: dict[str, Operator], sets: _DisjointSets
-) -> bool:
+def _is_unrolled(root: str, graph: Graph, by_name: dict[str, Operator], sets: NamedSets) -> bool:
     """Returns whether operators of one kind share a parameter: the same work at many time steps."""
     ops = [by_name[m] for m in sets.members[root]]
     shared = set.intersection(*(set(op.inputs) for op in ops))
@@ -329,7 +304,7 @@ def _group(
     batch: Mapping[str, Collection[int]],
 ) -> Group:
     """Unifies the index variables of operators through the tensor dimensions that they share."""
-    links = _VariableLinks()
+    links = VariableLinks()
     inside = {op.name for op in operators}
     readers = Counter(name for op in operators for name in set(op.inputs))
     for op in operators:
@@ -367,38 +342,11 @@ def _group(
     return Group(index, members, tuple(_unique([order[root] for root in order])))
 
 
-class _VariableLinks:
-    """Union-find over (operator, variable) and (tensor, dimension)."""
-
-    def __init__(self) -> None:
-        self._parent: dict[tuple[str, int], tuple[str, int]] = {}
-
-    def add(self, item: tuple[str, int]) -> None:
-        self._parent.setdefault(item, item)
-
-    def find(self, item: tuple[str, int]) -> tuple[str, int]:
-        while self._parent[item] != item:
-            self._parent[item] = self._parent[self._parent[item]]
-            item = self._parent[item]
-        return item
-
-    def tie(self, variable: tuple[str, int], dimension: tuple[str, int]) -> None:
-        # Both kinds of item share one name space; a dimension is marked as such.
-        self.join(variable, ("tensor:" + dimension[0], dimension[1]))
-
-    def join(self, a: tuple[str, int], b: tuple[str, int]) -> None:
-        self.add(a)
-        self.add(b)
-        root_a, root_b = self.find(a), self.find(b)
-        if root_a != root_b:
-            self._parent[root_b] = root_a
-
-
 def _tie_positions(
     graph: Graph,
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
-    links: _VariableLinks,
+    links: VariableLinks,
 ) -> None:
     """Ties output positions of operators joined by a parameter or as siblings.
 
@@ -433,7 +381,7 @@ def _tie_alike(
     operators: list[Operator],
     graph: Graph,
     semantics: dict[str, OperatorSemantics],
-    links: _VariableLinks,
+    links: VariableLinks,
 ) -> None:
     """Ties the variables of operators of one kind and output shape (unrolled time steps).
 
@@ -464,7 +412,7 @@ def _variable_order(
     graph: Graph,
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
-    links: _VariableLinks,
+    links: VariableLinks,
 ) -> dict[tuple[str, int], str]:
     """Returns group variables by name, batch-like first: by output position, reductions last.
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from shardwise.graph.semantics import Access
 from shardwise.sharding.batch import batch_variables
 from shardwise.sharding.coarsen import Coarsened, Group, Member
+from shardwise.sharding.disjoint_sets import Forest
 
 Slot = tuple[int, int]
 """(group, variable)."""
@@ -143,11 +144,11 @@ def _along(member: Member, tensor: str, accesses: dict[int, Access]) -> Iterator
         yield member.variables[v], (tensor, access.dim)
 
 
-class _Classes:
+class _Classes(Forest[object]):
     """Union-find in which no holder (a group, a tensor) has two places in one class."""
 
     def __init__(self) -> None:
-        self._parent: dict[object, object] = {}
+        super().__init__()
         self._places: dict[object, dict[object, int]] = {}
 
     def known(self, item: object) -> bool:
@@ -157,12 +158,6 @@ class _Classes:
         if item not in self._parent:
             self._parent[item] = item
             self._places[item] = {holder: place}
-
-    def find(self, item: object) -> object:
-        while self._parent[item] != item:
-            self._parent[item] = self._parent[self._parent[item]]
-            item = self._parent[item]
-        return item
 
     def join(self, a: object, b: object) -> bool:
         """Merges two classes. Returns False if a holder would have two places in the result."""

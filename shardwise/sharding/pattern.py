@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class GroupPattern:
-    """One group with its boundary.
+class Boundary:
+    """What a group reads, gives away and keeps.
 
     `entries` are activations made by other groups, `exits` those read by others (or by
     none: the loss), `parameters`, `inputs` the rest, each in order of first use.
@@ -39,7 +39,6 @@ class GroupPattern:
     backward needs entry i here; `exit_deferred[i]` that keeping exit i is decided on its edge.
     """
 
-    group: Group
     entries: tuple[str, ...]
     exits: tuple[str, ...]
     parameters: tuple[str, ...]
@@ -47,6 +46,13 @@ class GroupPattern:
     kept: tuple[str, ...]
     entry_kept: tuple[bool, ...]
     exit_deferred: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class GroupPattern(Boundary):
+    """One group with its boundary and its key."""
+
+    group: Group
     key: Hashable
 
     @property
@@ -65,16 +71,9 @@ class Crossing:
 
 @dataclass(frozen=True)
 class _Outline:
-    """The boundary of a group as `GroupPattern` has it, and its structure without sizes and dtypes,
-    those of `tensors`."""
+    """A group's boundary, and its structure without the sizes and dtypes of its `tensors`."""
 
-    entries: tuple[str, ...]
-    exits: tuple[str, ...]
-    parameters: tuple[str, ...]
-    loaded: tuple[str, ...]
-    kept: tuple[str, ...]
-    entry_kept: tuple[bool, ...]
-    exit_deferred: tuple[bool, ...]
+    boundary: Boundary
     tensors: tuple[str, ...]
     structure: Hashable
 
@@ -284,17 +283,8 @@ class Patterns:
     def _pattern(self, group: Group) -> GroupPattern:
         own = self.of_wiring.once(("outline", group.index), lambda: self._outline(group))
         tensors = [self.graph.tensors[name] for name in own.tensors]
-        return GroupPattern(
-            group,
-            own.entries,
-            own.exits,
-            own.parameters,
-            own.loaded,
-            own.kept,
-            own.entry_kept,
-            own.exit_deferred,
-            (own.structure, tuple((tensor.shape, tensor.dtype) for tensor in tensors)),
-        )
+        key = (own.structure, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
+        return GroupPattern(**vars(own.boundary), group=group, key=key)
 
     def _outline(self, group: Group) -> _Outline:
         tensors = self.graph.tensors
@@ -312,9 +302,8 @@ class Patterns:
         kept = tuple(sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip))
         entry_kept = tuple(self.kept_by(name, group.index) for name in entries)
         names, structure = _structure(group, self, (entries, exits, kept, entry_kept, deferred))
-        return _Outline(
-            entries, exits, parameters, loaded, kept, entry_kept, deferred, names, structure
-        )
+        boundary = Boundary(entries, exits, parameters, loaded, kept, entry_kept, deferred)
+        return _Outline(boundary, names, structure)
 
     def _group_making(self, tensor: str) -> int | None:
         made_by = self.graph.producer.get(tensor)
