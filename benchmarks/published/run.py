@@ -17,16 +17,13 @@ import hashlib
 import msgspec
 
 from shardwise.cost.software import EAGER, FRAMEWORKS
-from shardwise.cost.step_settings import CAPTURED, FLOAT32, SHARDS, StepSettings
+from shardwise.cost.step_settings import CAPTURED, FLOAT32, FOREACH, SHARDS, StepSettings
 from shardwise.errors import BadInput
 
 UNITS = ("samples/s", "tokens/s", "tokens/s/gpu", "ms", "s")
 MEMORY_UNITS = {"bytes": 1.0, "MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}
 RECOMPUTE = ("none", "full", "attention", "products")
 ZERO_WITHIN = ("job", "node")
-
-DEFAULTS = StepSettings()
-FOREACH = DEFAULTS.update
 
 SAID = (
     *("name", "source", "also", "quote", "figure", "unit", "note", "parameters", "grid"),

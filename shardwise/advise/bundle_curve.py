@@ -17,6 +17,7 @@ from shardwise.advise.frontier import confidence_of, confidence_of_bundle, peaks
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
+from shardwise.cost.program import assumed
 from shardwise.documents.curve import Curve, CurvePoint, DoesNotFit, fastest_s, fits
 from shardwise.errors import SolverError
 from shardwise.hardware import (
@@ -68,6 +69,7 @@ def bundle_point(
     a pipeline on all devices of the bundle where `asked` finds one that is faster, or where nothing
     else fits.
     """
+    options = assumed(options, hardware)
     point, search = _of_strategies(subject, hardware, bundle, options, progress)
     if asked is None:
         return point, search

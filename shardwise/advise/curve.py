@@ -25,6 +25,7 @@ from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
+from shardwise.cost.program import assumed
 from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits, missing_texts
 from shardwise.documents.questions import Devices
 from shardwise.errors import BadInput, Cancelled
@@ -134,7 +135,7 @@ def curve_question(
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> CurveQuestion:
     """Returns the question of a curve, to be computed in parts. Raises `BadInput` as `curve`."""
-    options = options or Options()
+    options = assumed(options, hardware)
     places = places_of_curve(hardware, max_gpus, counts, bundles)
     pipelines = PipelinePoints.asked(graph, options, stages, schedules)
     if pipelines is not None:
@@ -351,6 +352,7 @@ def curve_point(
 
     The point has a pipeline where `asked` finds one that is faster, or where nothing else fits.
     """
+    options = assumed(options, hardware)
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
     except (Infeasible, NoSuchAxis) as reason:

@@ -24,7 +24,7 @@ from shardwise.advise.published import uncompared_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.cost.program import program_text
+from shardwise.cost.program import assumed, program_text
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import SearchMesh
 from shardwise.documents.common import (
@@ -74,7 +74,7 @@ def frontier(
     `shardwise.advise.pipelines.pipeline_or_plan`.
     """
     devices = devices_of(gpus, hardware)
-    options = options or Options()
+    options = assumed(options, hardware)
     progress = progress or quiet
     asked = PipelinePoints.asked(graph, options, stages, schedules)
     pipelines = UNSET if asked is None else asked.frontier(hardware, devices, progress)
@@ -208,7 +208,7 @@ def heading(search: Search) -> Heading:
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
         not_searched=not_searched(subject) or UNSET,
-        program=program_text(search.options, hardware),
+        program=program_text(search.options),
     )
 
 

@@ -16,6 +16,7 @@ from msgspec import UNSET
 from shardwise.advise.certificates import not_searched
 from shardwise.advise.label import Labels
 from shardwise.cost.options import Options, Progress
+from shardwise.cost.program import assumed
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -114,8 +115,9 @@ class PipelinePoints:
         return StagedSubject.of(self.graph)
 
     def _search(self, hardware: Hardware, gpus: int | Bundle, progress: Progress) -> PipelineSearch:
+        options = assumed(self.options, hardware)
         return PipelineSearch(
-            self.graph, hardware, gpus, self.options, progress, self.schedules, self._staged
+            self.graph, hardware, gpus, options, progress, self.schedules, self._staged
         )
 
 

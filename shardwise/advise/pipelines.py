@@ -23,6 +23,7 @@ from shardwise.advise.remedies import answered
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
 from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.program import assumed
 from shardwise.cost.space import SearchMesh
 from shardwise.documents import Plan
 from shardwise.documents.common import Certificate
@@ -57,7 +58,7 @@ def pipeline_or_plan(
     stages that the model, the devices or pins do not allow and for options that pipelines do not
     have.
     """
-    options, progress = options or Options(), progress or quiet
+    options, progress = assumed(options, hardware), progress or quiet
     check_pipelines(options)
     ask = partial(_fastest, graph, hardware, stages, schedules)
     devices = devices_of(gpus, hardware)

@@ -29,6 +29,7 @@ from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.timeline import timeline
 from shardwise.collector import uncollected
 from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.program import assumed
 from shardwise.documents import Plan
 from shardwise.documents.plan import (
     Choice,
@@ -97,7 +98,11 @@ def plan(
         raise BadInput(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
-    options, progress, devices = options or Options(), progress or quiet, devices_of(gpus, hardware)
+    options, progress, devices = (
+        assumed(options, hardware),
+        progress or quiet,
+        devices_of(gpus, hardware),
+    )
     ask = partial(plan_only, graph, hardware, objective=objective, point=point, order=order)
     if not options.replays or point is not None:
         return ask(options, devices, progress)
@@ -248,8 +253,9 @@ def _document(
         certificate=certificate(searches, None if faster is None else chosen),
         search=search_report(searches),
         neighbours=neighbours,
-        framework=search.options.framework,
+        framework=search.options.launched_by,
         kernels=search.options.light_kernels,
+        assumed=search.options.assumes_compiled or UNSET,
         execution=Execution(**dataclasses.asdict(search.options.step)),
         cluster=cluster,
         timeline=timeline(search, point),

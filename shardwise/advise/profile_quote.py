@@ -14,6 +14,7 @@ from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.quote_rows import Terms, over_budget, price_of, rank_of, row_of
 from shardwise.advise.ranges import range_reason
 from shardwise.cost.options import Progress, go_on
+from shardwise.cost.program import assumed, program_text
 from shardwise.documents.curve import fits
 from shardwise.documents.quote import NotOffered, OfferPart, OfferRow, Quote
 from shardwise.errors import BadInput
@@ -79,6 +80,7 @@ def profile_quote(
         hardware=hardware.name,
         hardware_id=hardware.id,
         not_searched=not_searched(subject) or UNSET,
+        program=program_text(assumed(terms.options, hardware)),
     )
 
 

@@ -20,6 +20,7 @@ from shardwise.advise.profile_quote import profile_quote
 from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.cost.program import assumed, program_text
 from shardwise.documents.curve import CurvePoint, DoesNotFit, fits
 from shardwise.documents.quote import NO_PROFILE, Combinations, NotOffered, OfferRow, Quote
 from shardwise.errors import BadInput
@@ -121,7 +122,15 @@ def quote(
         overlap=options.overlap,
         combinations=combinations,
         not_searched=not_searched(subject) or UNSET,
+        program=_program(offers, options),
     )
+
+
+def _program(offers: Sequence[Offer], options: Options) -> str | UnsetType:
+    """Returns what runs the steps on offers, unset where it is not the same on all of them."""
+    profiles = {offer.hardware: offer.profile() for offer in offers if offer.hardware is not None}
+    texts = {program_text(assumed(options, profile)) for profile in profiles.values()}
+    return texts.pop() if len(texts) == 1 else UNSET
 
 
 def require_steps(steps: int | None, deadline_s: float | None, budget_usd: float | None) -> None:

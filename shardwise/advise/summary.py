@@ -163,7 +163,7 @@ class Summaries:
         return _Launching(
             host_s > device_s,
             1.0 - device_s / step_s if step_s else 0.0,
-            search.options.framework,
+            search.options.launched_by,
             search.micro_batches,
         )
 

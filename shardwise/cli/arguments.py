@@ -20,7 +20,7 @@ from shardwise.cost.options import (
     quiet,
 )
 from shardwise.cost.pins import parse_pin
-from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS, RERUNS
+from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     CAPTURED,
@@ -166,9 +166,8 @@ def other_search_options(command: Command) -> Command:
         click.option(
             "--update",
             type=click.Choice(UPDATES),
-            default=StepSettings().update,
-            show_default=True,
-            help="How the optimizer goes over parameters, which decides its temporaries.",
+            help="How the optimizer goes over parameters, which decides its temporaries. "
+            "[default: as the framework has it: foreach, fused if compiled]",
         ),
         click.option(
             "--zero",
@@ -197,9 +196,8 @@ def other_search_options(command: Command) -> Command:
         click.option(
             "--framework",
             type=click.Choice(list(FRAMEWORKS)),
-            default=EAGER,
-            show_default=True,
-            help="What launches the work of a step: how long GPUs wait for their host.",
+            help="What launches the work of a step: how long GPUs wait for their host. [default: "
+            "compiled on GPUs, with --kernels other than compiled and elsewhere eager]",
         ),
         click.option(
             "--kernels",

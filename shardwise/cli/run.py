@@ -58,8 +58,8 @@ class RunFailed(ShardwiseError):
 @click.option(
     "--compile/--no-compile",
     default=None,
-    help="Run the operators between collectives under torch.compile. [default: if the plan was "
-    "made with --kernels compiled]",
+    help="Run the operators between collectives under torch.compile. [default: if the "
+    "plan is for compiled kernels: on GPUs assumed or asked for, on CPUs asked for]",
 )
 @kind_options
 @click.option(

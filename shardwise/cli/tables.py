@@ -257,6 +257,7 @@ def quote_table(document: Quote, recompute: str) -> None:
         for row in document.offers[:MOST_OFFERS]
     ]
     if rows:
+        program_line(document.program)
         what = "USD total" if document.steps else "USD/1M samples"
         table(
             "offers, cheapest first",

@@ -28,8 +28,9 @@ from shardwise.errors import BadInput
 from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
 
-HERE_ONLY = ("policy", "threads")
-"""Options that no request has: a file of this machine, and what its settings decide."""
+HERE_ONLY = ("policy", "threads", "assumed")
+"""Options that no request has: a file of this machine, what its settings decide, and what answers
+say of options that were left out."""
 
 NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONLY)
 
@@ -168,7 +169,7 @@ _TEXTS: Mapping[str, str] = {
     "precision": "What weights and activations of float32 are computed in.",
     "pins": "Rules [PATTERN:]KEY=VALUE or KEY!=VALUE that fix or forbid choices.",
     "overlap": "Search the time of the replayed step; false: the sum of all times.",
-    "framework": "What launches the work of a step.",
+    "framework": "What launches the work of a step; left out, compiled on GPUs, else eager.",
     "simplest": "Whether a plan is the simplest strategy within epsilon of the fastest found.",
     "kernels": "How light operators run; left out, as the framework has it.",
 }

@@ -8,6 +8,7 @@ from math import inf, isqrt
 
 from shardwise.cost.pins import Pin
 from shardwise.cost.software import (
+    COMPILED,
     EAGER,
     FRAMEWORKS,
     JOINS,
@@ -60,9 +61,10 @@ class Options:
 
     `overlap` searches the time of the replayed step, communication overlapped; without it the sum
     of all times, as TensorOpt has it. `step` says how replay runs a step, `framework` what launches
-    its work (`FRAMEWORKS`), `kernels` how its light operators run (`KERNELS`), `loss` how a
-    cross entropy does (`LOSS`), `rerun` what recomputation runs again (`RERUNS`; None: as in the
-    framework, and the loss as the kernels).
+    its work (`FRAMEWORKS`; None: in answers as usual on the hardware, `program.assumed`, below them
+    eager), `kernels` how its light operators run (`KERNELS`), `loss` how a cross entropy does
+    (`LOSS`), `rerun` what recomputation runs again (`RERUNS`; None: as in the framework, and the
+    loss as the kernels). `assumed` says that nobody named the framework.
 
     What a strategy may choose besides splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
@@ -102,13 +104,14 @@ class Options:
     gradients_applied_at_once: bool = False
     overlap: bool = True
     step: StepSettings = field(default_factory=StepSettings)
-    framework: str = EAGER
+    framework: str | None = None
     kernels: str | None = None
     loss: str | None = None
     rerun: str | None = None
     simplest: str = AUTO
     policy: str | None = None
     power_limit_w: float | None = None
+    assumed: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -160,7 +163,7 @@ class Options:
         for name, value, known in (
             ("recompute", self.recomputation, RECOMPUTE),
             ("precision", self.precision, tuple(PRECISIONS)),
-            ("framework", self.framework, tuple(FRAMEWORKS)),
+            ("framework", self.launched_by, tuple(FRAMEWORKS)),
             ("kernels", self.kernels or EAGER, KERNELS),
             ("loss", self.loss or ALONE, LOSS),
             ("rerun", self.rerun or NEEDED, RERUNS),
@@ -193,7 +196,17 @@ class Options:
     @property
     def launching(self) -> Framework:
         """What launches a step's work."""
-        return FRAMEWORKS[self.framework]
+        return FRAMEWORKS[self.launched_by]
+
+    @property
+    def launched_by(self) -> str:
+        """The name of what launches a step's work: one of `FRAMEWORKS`."""
+        return self.framework or EAGER
+
+    @property
+    def assumes_compiled(self) -> bool:
+        """Whether light operators are compiled though nobody asked for it."""
+        return self.assumed and self.kernels is None and self.light_kernels == COMPILED
 
     @property
     def light_kernels(self) -> str:

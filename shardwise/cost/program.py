@@ -1,10 +1,12 @@
-"""The program that an answer is about, in words: what launches a step and how it runs."""
+"""The program that an answer is about: what launches a step and how it runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardwise.cost.options import MOMENTS, Options
 from shardwise.cost.software import COMPILED, EAGER, FRAMEWORKS, FUSED, GRAPHS, MEGATRON
-from shardwise.cost.step_settings import CAPTURED, CUDA, EIGHT_BITS, FLOAT32
+from shardwise.cost.step_settings import CAPTURED, EIGHT_BITS, FLOAT32, FOREACH
 from shardwise.hardware import Hardware
 
 _FRAMEWORKS = {
@@ -17,24 +19,42 @@ _KERNELS = {EAGER: "unfused kernels", COMPILED: "kernels as compiled", FUSED: "f
 _STATES = {FLOAT32: "float32 state", CAPTURED: "state as captured", EIGHT_BITS: "8-bit state"}
 
 
-def program_text(options: Options, hardware: Hardware) -> str:
-    """Returns text such as `eager torch; adam, float32 state, foreach update`.
+def assumed(options: Options | None, hardware: Hardware) -> Options:
+    """Returns options that say what runs the step, where they left it open, as usual on a profile.
 
-    On GPUs, of the eager program, also with what people train large models.
+    On devices beside a host (`Hardware.host`: GPUs) that is torch.compile with a fused update, with
+    which people train large models; elsewhere, and with kernels that torch.compile does not write,
+    eager torch. The update is then that of the framework. What was said stays as it is.
     """
-    step, framework = options.step, options.framework
+    options = options or Options()
+    if options.framework is None:
+        compiles = hardware.host is not None and options.kernels in (None, COMPILED)
+        framework = COMPILED if compiles else EAGER
+        options = replace(options, framework=framework, assumed=True)
+    if options.step.update is None:
+        update = options.launching.update
+        options = replace(options, step=replace(options.step, update=update))
+    return options
+
+
+def program_text(options: Options) -> str:
+    """Returns text such as `compiled torch; adam, float32 state, fused update`.
+
+    A compiled program that nobody asked for is called assumed, with the option for another.
+    """
+    step, framework = options.step, options.launched_by
     runs = [_FRAMEWORKS.get(framework, framework)]
     if options.light_kernels != FRAMEWORKS[framework].kernels:
         runs.append(_KERNELS[options.light_kernels])
     keeps = [options.optimizer]
     if MOMENTS[options.optimizer] or step.state != FLOAT32:
-        keeps.append(_STATES[step.state])
-    keeps.append(f"{step.update} update")
+        keeps.append(_STATES.get(step.state, f"state of {step.state} bits"))
+    keeps.append(f"{step.update or FOREACH} update")
     if step.gradients == FLOAT32:
         keeps.append("float32 gradients")
     text = f"{', '.join(runs)}; {', '.join(keeps)}"
     if options.power_limit_w is not None:
         text += f"; GPUs at {options.power_limit_w:g} W"
-    if framework == EAGER and step.device == CUDA and hardware.host is not None:
-        text += ". Large models are mostly trained compiled (--framework compiled) or by a trainer"
+    if options.assumed and framework == COMPILED:
+        text += " (assumed; --framework eager: plain torch)"
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardwise.cost.step_settings import FOREACH, ONE_PASS
 from shardwise.sharding.fusion import ALONE, CONVERTED, GROUP, IN_PLACE, MODULE
 
 EAGER, COMPILED, GRAPHS = "eager", "compiled", "graphs"
@@ -32,26 +33,29 @@ autograd)."""
 @dataclass(frozen=True)
 class Framework:
     """How much of a host's eager time a framework takes, per operator and per collective, and the
-    kernels that it runs (`KERNELS`) and how much of a segment runs again in backward (`RERUNS`)
-    unless others are asked for."""
+    kernels that it runs (`KERNELS`), how much of a segment runs again in backward (`RERUNS`) and
+    how its optimizer goes over the parameters (`UPDATES`) unless others are asked for."""
 
     operator: float
     collective: float
     kernels: str
     rerun: str = NEEDED
+    update: str = FOREACH
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
     # Every operator and collective is launched by Python.
     EAGER: Framework(1.0, 1.0, EAGER),
     # torch.compile: the code that it has written launches fewer kernels, and each in less time.
-    COMPILED: Framework(0.2, 1.0, COMPILED),
+    # Those who compile take torch's fused optimizers, as torchtitan does unless told otherwise.
+    COMPILED: Framework(0.2, 1.0, COMPILED, update=ONE_PASS),
     # CUDA graphs: one launch replays them all.
     GRAPHS: Framework(0.01, 0.01, EAGER),
-    # Megatron-core as people train with it: its fused kernels, launched as eager ones are. The
+    # Megatron-core as people train with it: its fused kernels, launched as eager ones are, and the
+    # fused Adam of Apex or Transformer Engine, which it takes where they are installed. The
     # published runs of Megatron (Calculon, vTrain, Megatron's papers) are predicted with this.
-    MEGATRON: Framework(1.0, 1.0, FUSED, WHOLE),
+    MEGATRON: Framework(1.0, 1.0, FUSED, WHOLE, ONE_PASS),
     # The same with the checks and the logging that its own tests run with.
-    MEGATRON_TESTS: Framework(2.5, 2.5, FUSED, WHOLE),
+    MEGATRON_TESTS: Framework(2.5, 2.5, FUSED, WHOLE, ONE_PASS),
 }
 """Of eager PyTorch; docs/accuracy.md says what the figures stand on."""

@@ -9,8 +9,7 @@ from shardwise.errors import BadInput
 
 CUDA, CPU = "cuda", "cpu"
 DEVICES = (CUDA, CPU)
-FUSED = "fused"
-UPDATES = ("foreach", "for-loop", FUSED)
+FOREACH, ONE_BY_ONE, ONE_PASS = UPDATES = ("foreach", "for-loop", "fused")
 FLOAT32, CAPTURED, EIGHT_BITS = "float32", "captured", "8bit"
 STATES = (FLOAT32, CAPTURED, EIGHT_BITS)
 STATE_BITS = r"(?:0|16|32):(?:8|16|32):(?:8|16|32)"
@@ -24,8 +23,8 @@ class StepSettings:
     """`device` says which kernels run, `update` how the optimizer goes over the parameters.
 
     `foreach`: all at once, torch's default on GPUs; `for-loop`: one by one, its default on CPUs;
-    `fused`: without temporaries. `block_bytes` is what the allocator rounds up to: 512 in the CUDA
-    caching allocator.
+    `fused`: without temporaries; None: as the framework has it (`software.py`), foreach without
+    one. `block_bytes` is what the allocator rounds up to: 512 in the CUDA caching allocator.
 
     `state` is what the optimizer keeps: moments of `float32`, and for parameters in 16 bits a
     float32 copy of them (Micikevicius et al. 2018); moments in the dtype of the parameter
@@ -39,7 +38,7 @@ class StepSettings:
     """
 
     device: str = CUDA
-    update: str = "foreach"
+    update: str | None = None
     block_bytes: int = 512
     state: str = FLOAT32
     gradients: str = CAPTURED
@@ -48,7 +47,7 @@ class StepSettings:
     def __post_init__(self) -> None:
         for field, value, known in (
             ("device", self.device, DEVICES),
-            ("update", self.update, UPDATES),
+            ("update", self.update or FOREACH, UPDATES),
             ("state", self.state, STATES),
             ("gradients", self.gradients, GRADIENTS),
             ("accumulation", self.accumulation, ACCUMULATIONS),
@@ -67,7 +66,7 @@ class StepSettings:
     @property
     def fused(self) -> bool:
         """Whether the optimizer needs no temporaries: as is said, or as its state requires."""
-        return self.update == FUSED or self.state not in (FLOAT32, CAPTURED)
+        return self.update == ONE_PASS or self.state not in (FLOAT32, CAPTURED)
 
     def moments_bytes(self, parameter_bytes: int) -> tuple[int, int]:
         """Returns the bytes of one element of the first and the second moment, for a parameter of

@@ -347,14 +347,15 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     """One strategy for a graph on a number of GPUs.
 
     `neighbours` are there where the replayed time was searched near the memory limit. `framework`
-    launches the work, `kernels` says how light operators run (`--framework`, `--kernels`),
-    `execution` what else of running a step memory depends on. `trainer` is there for a plan that a
-    trainer can run as it is (`--space`). `cluster` is there for devices of
-    several kinds; memory is then scaled to the devices with the least (docs/mixed.md). `order` are
-    the graph's operators as forward runs them; `schedule` is there if that is not the graph's own
-    order, or backward not the reverse. `program` says in words what runs the step. `timeline` is
-    the replayed step over time (docs/replay.md). `not_searched` is as in a frontier.
-    `published` is what others measured of such a model on such GPUs, where that is known.
+    launches the work, `kernels` says how light operators run (`--framework`, `--kernels`; `assumed`
+    where neither was asked for and they are compiled, as usual on GPUs), `execution` what else of
+    running a step memory depends on. `trainer` is there for a plan that a trainer can run as it is
+    (`--space`). `cluster` is there for devices of several kinds; memory is then scaled to the
+    devices with the least (docs/mixed.md). `order` are the graph's operators as forward runs them;
+    `schedule` is there if that is not the graph's own order, or backward not the reverse. `program`
+    says in words what runs the step. `timeline` is the replayed step over time (docs/replay.md).
+    `not_searched` is as in a frontier. `published` is what others measured of such a model on such
+    GPUs, where that is known.
     """
 
     id: str
@@ -393,4 +394,5 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     timeline: Timeline | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    assumed: bool | UnsetType = UNSET
     published: str | UnsetType = UNSET

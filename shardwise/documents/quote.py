@@ -110,6 +110,7 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
 
     Prices and deadlines go by `replayed_time_s` with `overlap`, else by `time_s`. `combinations` is
     there where offers might be combined, `hardware` where parts of one profile were quoted.
+    `program` says in words what runs the steps, where that is the same on all offers.
     `not_searched` is as in a frontier.
     """
 
@@ -128,6 +129,7 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
     hardware: str | UnsetType = UNSET
     hardware_id: str | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
+    program: str | UnsetType = UNSET
 
 
 def step_s(row: OfferRow, overlap: bool) -> float:

@@ -12,13 +12,18 @@ from shardwise.execute.local.calling import HALVES
 MASTER = "master"
 
 
-def optimizer_of(parameters: Iterable[Any], kind: str, learning_rate: float = 1e-4) -> Any:
-    """Returns an optimizer of the plan's kind (`sgd`, `momentum`, `adam`) on these parameters."""
+def optimizer_of(
+    parameters: Iterable[Any], kind: str, learning_rate: float = 1e-4, *, fused: bool = False
+) -> Any:
+    """Returns an optimizer of the plan's kind (`sgd`, `momentum`, `adam`) on these parameters;
+    `fused`: torch's own form of it that needs no temporaries."""
     chosen = list(parameters)
     make: type[torch.optim.Optimizer] = torch.optim.Adam if kind == "adam" else torch.optim.SGD
     options: dict[str, Any] = {"lr": learning_rate}
     if kind == "momentum":
         options["momentum"] = 0.9
+    if fused:
+        options["fused"] = True
     if any(parameter.dtype in HALVES for parameter in chosen):
         return MasterWeights(chosen, make, **options)
     return make(chosen, **options)

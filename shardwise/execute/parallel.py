@@ -13,7 +13,6 @@ import torch.distributed as dist
 from msgspec import UNSET
 from torch.utils import _pytree as pytree
 
-from shardwise.cost.software import COMPILED
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute import peers
@@ -42,7 +41,7 @@ from shardwise.execute.program import Program, Watch
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.execute.redistribute import redistribute_between
 from shardwise.execute.region import require_compiler
-from shardwise.execute.regions import in_regions, obstacle
+from shardwise.execute.regions import in_regions, is_compiled, obstacle
 from shardwise.execute.saved import SavedTensors
 from shardwise.execute.stage import Stage
 from shardwise.execute.strategy import Strategy
@@ -222,9 +221,9 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         self, built: Built, plan: Strategy, compile: bool | None
     ) -> tuple[list[Instruction] | None, str | None]:
         """Returns the program with regions if it is compiled, else None and what prevents it."""
-        asked = plan.kernels == COMPILED if compile is None else compile
-        if not asked:
-            return None, None
+        wanted, why_not = is_compiled(plan, self._device.type, compile)
+        if not wanted:
+            return None, why_not
         why_not = obstacle(built.instructions, plan)
         if why_not is not None:
             if compile is None:

@@ -36,8 +36,9 @@ def parallelize(
     this rank's share of it; it returns what `module` would return for the whole batch. `graph` is
     the plan's graph; it helps if that was captured under other names (`hf:`). The tensors are on
     `device`, by default that of the module's parameters. With `compile` torch.compile makes one
-    program of the operators between collectives; by default it does so if the plan was made for
-    such kernels (`--kernels compiled`) and can be compiled; `program.obstacle` says if it cannot.
+    program of the operators between collectives; by default it does so if the plan is for such
+    kernels (assumed of GPUs, and on GPUs only; or `--kernels compiled`) and can be compiled;
+    `program.obstacle` says if it cannot.
 
     Raises `BadInput` if the plan is for another graph or number of ranks, or is to be compiled and
     cannot be; `CaptureError` if the module cannot be captured. torch.distributed must be

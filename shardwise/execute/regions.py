@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from msgspec import UNSET
 
+from shardwise.cost.software import COMPILED
 from shardwise.execute.instruction import Instruction, mark_dead
 from shardwise.execute.local import LocalOperator
 from shardwise.execute.region import Region
@@ -24,6 +25,22 @@ from shardwise.execute.strategy import Strategy
 
 FEWEST = 2
 """A region of fewer operators that compute has nothing to fuse, and calling it costs more."""
+
+
+def is_compiled(plan: Strategy, device: str, asked: bool | None) -> tuple[bool, str | None]:
+    """Returns whether a plan is to be compiled on a kind of device, `cuda` or `cpu`, and why not
+    where its kernels are compiled ones.
+
+    It is as `asked`, by default as the plan says. Kernels that the plan only assumes are compiled
+    on GPUs alone: on CPUs a plan for GPUs is tried out, and compiling takes longer than the trial.
+    """
+    if asked is not None:
+        return asked, None
+    if plan.kernels != COMPILED:
+        return False, None
+    if plan.assumed and device != "cuda":
+        return False, "compiled kernels were assumed for GPUs; elsewhere --compile asks for them"
+    return True, None
 
 
 def obstacle(instructions: Sequence[Instruction], plan: Strategy) -> str | None:

@@ -19,6 +19,7 @@ from shardwise import __version__
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
+from shardwise.cost.step_settings import ONE_PASS
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.execute.agreement import require_kinds
@@ -78,7 +79,9 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
     try:
         model = _model(captured, plan, world, device, options)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
-        optimizer = optimizer_of(model.parameters(), plan.optimizer)
+        optimizer = optimizer_of(
+            model.parameters(), plan.optimizer, fused=_is_fused(plan, device.type)
+        )
         waited_s: list[float] = []
 
         def step() -> None:
@@ -139,6 +142,13 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
         )
     finally:
         dist.destroy_process_group()
+
+
+def _is_fused(plan: Plan | Pipeline, device: str) -> bool:
+    """Returns whether a run updates as a plan for GPUs with a fused update prices it."""
+    if not isinstance(plan, Plan) or plan.execution is UNSET:
+        return False
+    return device == "cuda" and plan.execution.update == ONE_PASS
 
 
 def _require_plain(options: RunOptions) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.cost.options import NEVER, TOFU, Options, Progress, quiet
+from shardwise.cost.program import assumed
 from shardwise.documents import Comparison
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
@@ -57,7 +58,7 @@ def compare(
     numbers of micro-batches), numbers of stages as `PipelineSearch.fastest`, and what `search`
     raises.
     """
-    options, progress = options or Options(), progress or quiet
+    options, progress = assumed(options, hardware), progress or quiet
     check_options(options)
     if proposals is not None and proposals < 1:
         raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")

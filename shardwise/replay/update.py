@@ -6,7 +6,7 @@ Gradients are reduced as soon as they are whole: in the last micro-batch, under 
 
 from __future__ import annotations
 
-from shardwise.cost.step_settings import FUSED
+from shardwise.cost.step_settings import FOREACH, ONE_BY_ONE, ONE_PASS
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.structure import Copy, StepStructure
 from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
@@ -117,7 +117,7 @@ class _Temporaries:
 
     def __init__(self, step: StepStructure, opening: int) -> None:
         self._tape = step.tape
-        self._how = FUSED if step.settings.fused else step.settings.update
+        self._how = ONE_PASS if step.settings.fused else step.settings.update or FOREACH
         self._adam = step.problem.context.options.optimizer == "adam"
         self._opening = opening
         self._open: list[int] = []
@@ -126,11 +126,11 @@ class _Temporaries:
     def add(self, name: str, task: int, size: Cell, *, mixed: bool) -> None:
         """Writes the temporaries of one parameter; `mixed`: with a master weight."""
         tape = self._tape
-        if self._how == "foreach":
+        if self._how == FOREACH:
             for needed in (self._adam, mixed):
                 if needed:
                     self._open.append(tape.buffer(f"temporary of {name}", self._opening, size))
-        elif self._how == "for-loop":
+        elif self._how == ONE_BY_ONE:
             before, self._before = self._before, []
             for buffer in before:
                 tape.use(buffer, task)

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
+from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.errors import BadInput
@@ -34,7 +35,7 @@ from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.price import check_configuration
 from shardwise.trainers.spaces import space_of
-from shardwise.trainers.stated import changed_in_words, with_stated
+from shardwise.trainers.stated import as_configured, changed_in_words
 
 SCHEDULES = {
     "megatron": ("1f1b", INTERLEAVED),
@@ -80,7 +81,7 @@ def price_pipeline(
     graph's.
     """
     asked, progress = options or Options(), progress or quiet
-    options = with_stated(asked, configuration.stated, given)
+    options = assumed(as_configured(asked, configuration.stated, given), hardware)
     devices = one_kind(gpus, hardware)
     check_options(options)
     check_pipelines(options)

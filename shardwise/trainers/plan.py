@@ -24,6 +24,7 @@ from shardwise.advise.order import PROGRAM
 from shardwise.advise.plan import plan_document
 from shardwise.advise.remedies import answered
 from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.program import assumed
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import PlannedTrainer, text_of
 from shardwise.documents.plan import Neighbour
@@ -70,7 +71,7 @@ def plan_for(
     """
     asked, progress = options or Options(), progress or quiet
     space = space_of(trainer)
-    options = with_stated(asked, space.implies, given)
+    options = assumed(with_stated(asked, space.implies, given), hardware)
     devices = check_question(gpus, hardware, trainer, objective, options)
     if order not in (None, PROGRAM):
         raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)

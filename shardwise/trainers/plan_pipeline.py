@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.cost.program import assumed
 from shardwise.documents import Pipeline
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
@@ -62,7 +63,7 @@ def pipeline_for(
         )
     named = _named(trainer, schedules or SCHEDULES[trainer])
     devices, space = one_kind(gpus, hardware), space_of(trainer)
-    options = with_stated(asked_options, space.implies, given)
+    options = assumed(with_stated(asked_options, space.implies, given), hardware)
     check_options(options)
     check_pipelines(options)
     started = monotonic()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shardwise.advise.plan import plan_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
+from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.errors import BadInput
@@ -29,7 +30,7 @@ from shardwise.trainers.job import canonical
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
 from shardwise.trainers.spaces import ANY, priced_space
-from shardwise.trainers.stated import changed_in_words, with_stated
+from shardwise.trainers.stated import as_configured, changed_in_words
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
 GIVEN = "given"
@@ -54,7 +55,7 @@ def price(
     `BadInput` where the strategy does not divide the devices or the batch, where the model cannot
     be split by its degrees, and for options that such strategies do not have.
     """
-    options, progress = options or Options(), progress or quiet
+    options, progress = assumed(options, hardware), progress or quiet
     devices, given = one_kind(gpus, hardware), canonical(parallelism)
     check_options(options)
     space = priced_space(trainer)
@@ -119,7 +120,7 @@ def price_configuration(
         )
     check_configuration(graph, configuration, file)
     asked = options or Options()
-    options = with_stated(asked, configuration.stated, given)
+    options = as_configured(asked, configuration.stated, given)
     priced = price(
         graph,
         hardware,

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardwise.cost.software import COMPILED, MEGATRON
+from shardwise.cost.software import COMPILED, EAGER, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
@@ -116,7 +116,9 @@ SPACES: Mapping[str, TrainerSpace] = {
         sources=(
             "https://www.deepspeed.ai/docs/config-json/: zero_optimization.stage, "
             "gradient_accumulation_steps, activation_checkpointing",
+            "its engine runs the script's model eagerly unless the script calls compile()",
         ),
+        implies={"framework": EAGER},
     ),
     # Without fully_shard it is DistributedDataParallel, which goes with no tensor parallelism.
     "fsdp2": TrainerSpace(
@@ -145,7 +147,10 @@ SPACES: Mapping[str, TrainerSpace] = {
             "(SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2), "
             "activation_checkpointing",
             "https://huggingface.co/docs/accelerate/usage_guides/deepspeed: zero_stage",
+            "https://huggingface.co/docs/accelerate/usage_guides/compilation: off unless "
+            "dynamo_backend is set",
         ),
+        implies={"framework": EAGER},
     ),
     "nanotron": TrainerSpace(
         zero=(0, 1),
@@ -159,7 +164,7 @@ SPACES: Mapping[str, TrainerSpace] = {
             "nanotron's Config: optimizer.zero_stage, tokens.batch_accumulation_per_replica",
             "nanotron's examples: optimizer.accumulate_grad_in_fp32",
         ),
-        implies={"gradients": FLOAT32},
+        implies={"framework": EAGER, "gradients": FLOAT32},
     ),
 }
 """By the name that `--space` takes."""

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from shardwise.cost.options import Options
+from shardwise.cost.software import EAGER
 from shardwise.cost.step_settings import EIGHT_BITS, StepSettings
 from shardwise.errors import BadInput
 
@@ -57,6 +58,12 @@ def with_stated(options: Options, stated: Mapping[str, str], given: Collection[s
     if inner:
         top["step"] = replace(options.step, **inner)
     return replace(options, **top)
+
+
+def as_configured(options: Options, stated: Mapping[str, str], given: Collection[str]) -> Options:
+    """Returns options with what a trainer's file states, as `with_stated`: a file that does not say
+    that it compiles is of an eager program."""
+    return with_stated(options, {"framework": EAGER, **stated}, given)
 
 
 def changed_in_words(before: Options, after: Options, stated: Mapping[str, str]) -> list[str]:

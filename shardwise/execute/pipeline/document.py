@@ -49,6 +49,7 @@ class StagedStrategy:
     cluster: PlannedCluster | UnsetType = field(default=UNSET)
     schedule: PlannedSchedule | UnsetType = field(default=UNSET)
     kernels: str | UnsetType = field(default=UNSET)
+    assumed: bool | UnsetType = field(default=UNSET)
 
 
 def strategy_of(document: Pipeline) -> StagedStrategy:
