@@ -149,7 +149,7 @@ FINITE: dict[str, Any] = {"allow_nan": False, "allow_infinity": False}
 STEPS = st.builds(
     StepSettings,
     device=st.sampled_from(DEVICES),
-    update=st.sampled_from(UPDATES),
+    update=st.none() | st.sampled_from(UPDATES),
     block_bytes=st.integers(1, 2**20),
     state=st.sampled_from((*STATES, "16:16:8")),
     gradients=st.sampled_from(GRADIENTS),
@@ -172,7 +172,7 @@ FIELDS: dict[str, Any] = {
     "pins": st.lists(st.sampled_from(RULES).map(parse_pin), max_size=3).map(tuple),
     "overlap": st.booleans(),
     "step": STEPS,
-    "framework": st.sampled_from(tuple(FRAMEWORKS)),
+    "framework": st.none() | st.sampled_from(tuple(FRAMEWORKS)),
     "kernels": st.none() | st.sampled_from(KERNELS),
     "loss": st.none() | st.sampled_from(tuple(LOSS)),
     "rerun": st.none() | st.sampled_from(tuple(RERUNS)),
@@ -180,7 +180,7 @@ FIELDS: dict[str, Any] = {
     "power_limit_w": st.none() | st.floats(0.6, 1.0),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
-ALONE = ("gradients_applied_at_once", "policy", "threads")
+ALONE = ("assumed", "gradients_applied_at_once", "policy", "threads")
 """Options that are drawn with others that they allow, or that no question has."""
 
 

@@ -98,7 +98,7 @@ def test_tools_are_listed_with_the_schemas_of_the_documents(tools: dict[str, Too
         assert schema.get("$defs", {}) == published["$defs"]
     options = tools["plan"].input_schema["properties"]["options"]["properties"]
     assert options["recompute"]["enum"] == ["never", "auto", "always", None]
-    assert options["step"]["properties"]["update"]["enum"] == ["foreach", "for-loop", "fused"]
+    assert options["step"]["properties"]["update"]["enum"] == ["foreach", "for-loop", "fused", None]
     assert "threads" not in options and "policy" not in options
 
 

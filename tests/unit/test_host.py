@@ -109,7 +109,10 @@ def test_answers_say_what_is_bound_by_the_host() -> None:
     predicted = document.predicted
     assert predicted.bound_by == "host"
     assert isinstance(predicted.host_s, float) and predicted.host_s > predicted.compute_s
-    assert "larger batch, compiling the model or CUDA graphs" in str(predicted.to_go_faster)
+    assert "larger batch or CUDA graphs" in str(predicted.to_go_faster)
+    eager = plan(mlp(), machine(), 2, options=Options(framework="eager"))
+    advice = str(eager.predicted.to_go_faster)
+    assert "larger batch, compiling the model or CUDA graphs" in advice
     assert any(line.startswith("Host bound") for line in explain(document).text)
     graphs = plan(mlp(), machine(), 2, options=Options(framework="graphs"))
     assert graphs.predicted.bound_by != "host"

@@ -19,7 +19,7 @@ from shardwise.graph import Graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.trainers.plan import plan_for
 
-FEW = Options(micro_batches=(1,))
+FEW = Options(micro_batches=(1,), framework="eager")
 L4 = load_hardware("l4")
 
 
@@ -46,6 +46,7 @@ def test_what_is_named_fits(tmp_path: Any) -> None:
     graph = tmp_path / "g.json"
     write_graph(mlp(), graph)
     asked = [str(graph), "--hardware", "l4", "--gpus", "1", "--micro-batches", "1", "--quiet"]
+    asked += ["--framework", "eager"]
     asked += ["--memory", str(tight.memory_limit_bytes)]
     assert CliRunner().invoke(plan_command, asked).exit_code == 1
     for named in words:
