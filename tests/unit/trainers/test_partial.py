@@ -15,6 +15,7 @@ from harness.models.shortened import shortened
 from harness.trainer_plans import plan_of
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
+from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -42,7 +43,7 @@ def model() -> Graph:
 
 def parts(model: Graph, stated: Mapping[str, str]) -> Parts:
     """The strategies of the problem that a trainer's plan searches, its step as stated."""
-    options = with_stated(OPTIONS, stated, ())
+    options = assumed(with_stated(OPTIONS, stated, ()), MACHINE)
     draft = Draft.of(Subject.of(model), MACHINE, mesh_of(MACHINE, 2), options, quiet, 1)
     search = draft.joined(quiet)
     return Parts(Replayable(search, search.own_replayer), quiet)

@@ -36,7 +36,7 @@ from shardwise.trainers.spaces import ANY, SPACES
 GPUS = 8
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
 BLOCK = residual_block()
-OPTIONS = Options(micro_batches=(1, 2, 4))
+OPTIONS = Options(micro_batches=(1, 2, 4), framework="eager")
 GIVEN = Parallelism(shards=8, zero=3, recompute="full", micro_batches=4)
 
 

@@ -121,13 +121,13 @@ def test_the_program_is_the_trainers_unless_it_is_given() -> None:
     assert trainer_of(plan).implied == ["framework megatron-core", "gradients float32"]
     assert (plan.framework, plan.kernels) == ("megatron-core", "fused")
     assert "with framework megatron-core, gradients float32" in trainer_text(trainer_of(plan))
-    given = plan_for(
-        BLOCK, MACHINE, GPUS, "megatron", options=BLOCK_OPTIONS, given=("framework", "gradients")
-    )
+    eager = replace(BLOCK_OPTIONS, framework="eager")
+    given = plan_for(BLOCK, MACHINE, GPUS, "megatron", options=eager, given=("gradients",))
     assert trainer_of(given).implied is UNSET and given.framework == "eager"
     other = replace(BLOCK_OPTIONS, framework="graphs")
     assert plan_for(BLOCK, MACHINE, GPUS, "torchtitan", options=other).framework == "graphs"
-    assert trainer_of(of_block("deepspeed")).implied is UNSET
+    assert trainer_of(of_block("deepspeed")).implied == ["framework eager"]
+    assert trainer_of(of_block("fsdp2")).implied is UNSET
 
 
 def test_one_device() -> None:
