@@ -23,6 +23,10 @@ from shardwise.search.search import Infeasible
 from shardwise.sharding.fusion import CHUNKED, CROSS_ENTROPY
 from shardwise.texts import counted, gib
 
+FITS = "; it fits "
+BY_OPTIONS = f"{FITS}with "
+"""What an error says of options that are enough."""
+
 Answer = TypeVar("Answer", bound=Plan | Pipeline)
 Ask = Callable[[Options, int | Bundle, Progress], Answer]
 """Answers a question with these options on these devices; raises `Infeasible`."""
@@ -75,7 +79,7 @@ def answered(
         most_s = max(MOST_S, PATIENCE * (monotonic() - started))
         tries = _Trying(again or ask, graph.batch_size, options, devices, progress, most_s)
         named = tries.remedies(list(_changes(graph, options, own_program=own_program)))
-        fits = f"; it fits {' or '.join(named)}" if named else ""
+        fits = f"{FITS}{' or '.join(named)}" if named else ""
         raise Infeasible(f"{reason}{fits}") from None
 
 

@@ -18,7 +18,8 @@ from shardwise.cli.arguments import (
     options_from,
     other_search_options,
 )
-from shardwise.cli.output import emit, keep, progress, stop_if_cancelled, warn
+from shardwise.cli.fewer_tokens import fewer_tokens
+from shardwise.cli.output import emit, keep, note, progress, stop_if_cancelled, warn
 from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
@@ -91,6 +92,7 @@ def plan(
     """The strategy that an objective picks, spelled out to be executed."""
     from shardwise.advise import Infeasible
     from shardwise.advise import explain as why
+    from shardwise.advise.remedies import BY_OPTIONS
     from shardwise.hardware import devices_of, load_hardware
 
     check_output(output)
@@ -136,20 +138,29 @@ def plan(
                         else None,
                     },
                 )
+        about = partial(
+            ask,
+            objective="mini-time" if objective == SUM else objective,
+            progress=listener,
+            **({} if order is None else {"order": order}),
+            **({} if point is None else {"point": point}),
+        )
+        devices = devices_of(gpus, profile)
         try:
-            document = ask(
-                graph_of_question(graph, server, listener),
-                profile,
-                devices_of(gpus, profile),
-                objective="mini-time" if objective == SUM else objective,
-                options=options,
-                progress=listener,
-                **({} if order is None else {"order": order}),
-                **({} if point is None else {"point": point}),
+            document = about(
+                graph_of_question(graph, server, listener), profile, devices, options=options
             )
-        except Infeasible:
+        except Infeasible as reason:
             if not as_json:
                 how_to_fit(asked)
+            if not as_json and not server and BY_OPTIONS not in str(reason):
+                shorter = fewer_tokens(
+                    graph,
+                    options,
+                    lambda smaller, coarse: about(smaller, profile, devices, options=coarse),
+                )
+                if shorter:
+                    note(f"note: {shorter}")
             raise
     keep(document, output, quiet=as_json)
     if plot:

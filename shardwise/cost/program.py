@@ -56,5 +56,5 @@ def program_text(options: Options) -> str:
     if options.power_limit_w is not None:
         text += f"; GPUs at {options.power_limit_w:g} W"
     if options.assumed and framework == COMPILED:
-        text += " (assumed; --framework eager: plain torch)"
+        text += " (assumed; or --framework eager)"
     return text

@@ -23,9 +23,7 @@ from shardwise.trainers.stated import as_configured
 
 L4 = load_hardware("l4")
 CPU = replace(L4, host=None)
-ASSUMED = (
-    "compiled torch; adam, float32 state, fused update (assumed; --framework eager: plain torch)"
-)
+ASSUMED = "compiled torch; adam, float32 state, fused update (assumed; or --framework eager)"
 EAGER = "eager torch; adam, float32 state, foreach update"
 FEW = Options(micro_batches=(1,), zero=(0,), simplest="never")
 
