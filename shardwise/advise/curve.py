@@ -23,10 +23,11 @@ from shardwise.advise.curve_points import (
 from shardwise.advise.frontier import confidence
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.ranges import ranges_that_do_not_fit
+from shardwise.advise.simplest import simplest
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
-from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits, missing_texts
+from shardwise.documents.curve import Curve, CurvePoint, fits, missing_texts
 from shardwise.documents.questions import Devices
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
@@ -335,11 +336,6 @@ def limit_bytes(hardware: Hardware, options: Options) -> float:
     return options.limit_for(hardware.devices[0].memory_bytes)
 
 
-def ranking_time(point: CurvePoint, options: Options) -> float | None:
-    """Returns the time in seconds that ranks the point of a curve; None where nothing fits."""
-    return fastest_s(point, options.overlap)
-
-
 def curve_point(
     subject: Subject,
     hardware: Hardware,
@@ -350,7 +346,9 @@ def curve_point(
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the shortest time on `gpus` devices, or why there is none, and the search.
 
-    The point has a pipeline where `asked` finds one that is faster, or where nothing else fits.
+    As in a plan it is that of the simplest strategy within epsilon of the fastest, unless the
+    options say otherwise. The point has a pipeline where `asked` finds one that is faster than
+    every strategy without, or where nothing else fits.
     """
     options = assumed(options, hardware)
     try:
@@ -359,13 +357,16 @@ def curve_point(
         return infeasible_point(gpus, None, confidence(hardware, None), str(reason)), None
     mesh = searches[0].mesh
     chosen = fastest(searches)
+    cutoff_s = None if chosen is None else chosen.ranking_s
     if chosen is None:
         point = infeasible_point(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
         point = replace(point, least_bytes=least_bytes(searches))
     else:
-        point = feasible_point(chosen, searches, gpus, mesh.nodes)
+        answer = simplest(searches, chosen, progress)
+        chosen = answer.chosen
+        point = feasible_point(chosen, answer.searches, gpus, mesh.nodes)
     if asked is not None:
-        pipeline = asked.fastest(hardware, gpus, progress, ranking_time(point, options))
+        pipeline = asked.fastest(hardware, gpus, progress, cutoff_s)
         if pipeline is not None:
             point = replace(point, pipeline=pipeline)
         elif chosen is None:

@@ -21,7 +21,7 @@ from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 
 H100 = load_hardware("dgx-h100")
-FASTEST = Options(micro_batches=(1,), simplest="never")
+FASTEST = Options(micro_batches=(1,), simplest="never", framework="eager")
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from shardwise.search.search import Search, Subject
 
 GPUS = 8
 H100 = load_hardware("dgx-h100")
-SEARCHED = Options(overlap=True, recompute="auto", micro_batches=(1, 2, 4))
+SEARCHED = Options(recompute="auto", micro_batches=(1, 2, 4), framework="eager")
 TIGHT = replace(SEARCHED, micro_batches=(1,), memory_limit_bytes=7 * 2**30)
 """Less than GPT-2 needs without recomputation."""
 

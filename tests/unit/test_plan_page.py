@@ -33,7 +33,7 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def tight(gpt2: Graph) -> Plan:
-    options = Options(micro_batches=(1,), memory_limit_bytes=5.6 * 2**30)
+    options = Options(micro_batches=(1,), memory_limit_bytes=5.6 * 2**30, framework="eager")
     return plan(gpt2, load_hardware("dgx-h100"), 8, options=options)
 
 
@@ -90,7 +90,10 @@ def test_a_full_memory_says_what_room_costs(
 
 def test_room_that_is_asked_for_stays_free(gpt2: Graph) -> None:
     options = Options(
-        micro_batches=(1,), memory_limit_bytes=5.6 * 2**30, memory_room_bytes=0.5 * 2**30
+        micro_batches=(1,),
+        memory_limit_bytes=5.6 * 2**30,
+        memory_room_bytes=0.5 * 2**30,
+        framework="eager",
     )
     roomy = plan(gpt2, load_hardware("dgx-h100"), 8, options=options)
     assert roomy.memory_limit_bytes == 5.1 * 2**30 >= roomy.predicted.peak_bytes
