@@ -20,7 +20,7 @@ from shardwise.hardware.offers import UNDATED
 from shardwise.pipeline.asked import AUTO, NO_STAGES
 from shardwise.trainers.spaces import ANY
 
-THREADS, POLICY = "threads", "policy"
+THREADS, POLICY, ASSUMED = "threads", "policy", "assumed"
 OFFER_COLUMNS = (
     "Provider", "InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice",
     "Region", "PriceAsOf", "PriceSource", "Hardware", "NetworkGbps",
@@ -36,7 +36,7 @@ def options_document(options: Options | None) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for item in fields(Options):
         value = getattr(given, item.name)
-        if value == getattr(default, item.name):
+        if value == getattr(default, item.name) or item.name == ASSUMED:
             continue
         if item.name == POLICY:
             raise BadInput("a file of this machine", field=POLICY, expected="none with a server")

@@ -32,7 +32,8 @@ def compute(case: tuple[str, str, int]) -> dict[str, Any]:
     """The ends, the turning point and evenly spread points of a frontier."""
     model, hardware, gpus = case
     graph, machine = read_graph(shipped_graph(model)), load_hardware(hardware)
-    document = frontier(graph, machine, gpus, Options(overlap=False))
+    eager = Options(overlap=False, framework="eager")
+    document = frontier(graph, machine, gpus, eager)
     points = document["points"]
     count = min(ROWS, len(points))
     spread = {round(i * (len(points) - 1) / max(count - 1, 1)) for i in range(count)}
