@@ -51,7 +51,7 @@ from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
 COUNTS = (4, 8)
-OPTIONS = Options(micro_batches=COUNTS)
+OPTIONS = Options(micro_batches=COUNTS, framework="eager")
 WHOLE = methods_for(DEFAULT_SCHEDULES)
 """The methods whose backward is whole (those of others: test_compare_split.py)."""
 
@@ -241,7 +241,7 @@ def busy_s(one: PipedPractice) -> list[float]:
 @pytest.mark.parametrize("recompute", ["never", "auto"])
 def test_a_further_micro_batch_keeps_what_sums_say(whole: Graph, recompute: str) -> None:
     """But for what came in, and tensors that never exist at once, which sums count."""
-    options = Options(micro_batches=(8,), recompute=recompute)
+    options = Options(micro_batches=(8,), recompute=recompute, framework="eager")
     stages = UniformModel(whole, MACHINE, 4).costed(4, 8, options, quiet)
     for one in piped_practices(stages, "1f1b", lambda one: one.recompute == "none", quiet):
         chosen = one.practice.choices, one.practice.edge_choices
@@ -415,7 +415,7 @@ def test_without_stages_all_is_as_it_was(gpt2: Graph, document: Comparison) -> N
 
 def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
     limit = 10**8
-    options = Options(micro_batches=(4,), memory_limit_bytes=limit)
+    options = Options(micro_batches=(4,), memory_limit_bytes=limit, framework="eager")
     document = compare(gpt2, MACHINE, 8, options, proposals=10, stages=(2,))
     for name in WHOLE:
         (point,) = method_of(document, name).points
@@ -425,7 +425,7 @@ def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
 
 
 def test_a_stage_of_many_says_why_it_is_not_there() -> None:
-    options = Options(micro_batches=(8,))
+    options = Options(micro_batches=(8,), framework="eager")
     document = compare(shortened("gpt2", 6), MACHINE, 8, options, proposals=10, stages=(8,))
     assert "6 layers do not divide into 8" in (method_of(document, GPIPE).reason or "")
 

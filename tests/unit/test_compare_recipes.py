@@ -29,7 +29,7 @@ from shardwise.trainers.price import price
 
 BLOCK = residual_block()
 MACHINE = load_hardware("dgx-h100")
-OPTIONS = Options(micro_batches=(1, 2), zero=(0, 3))
+OPTIONS = Options(micro_batches=(1, 2), zero=(0, 3), framework="eager")
 SOURCE = Source("Some trainer", "torchtitan", "some/trainer", "c0ffee", date(2026, 8, 21))
 RECIPE_OF_BLOCK = Recipe(
     "some", "block", BLOCK.name, 16, 1, zero=3, samples=(BLOCK.batch_size or 0) // 16, file="x.py"
@@ -139,7 +139,10 @@ def test_a_pipeline_s_step_is_that_of_equal_stages(
     known: list[Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GPT-2 in two stages of two data-parallel devices with ZeRO-1: eight micro-batches of two."""
-    gpt2, options = read_graph(shipped_graph("gpt2")), Options(micro_batches=(8,))
+    gpt2, options = (
+        read_graph(shipped_graph("gpt2")),
+        Options(micro_batches=(8,), framework="eager"),
+    )
     made = Table({gpt2.name: (1, 1, 1)}, {"some": SOURCE}, known)
     monkeypatch.setattr(recipes, "table", lambda: made)
     known[:] = [

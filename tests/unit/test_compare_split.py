@@ -50,7 +50,7 @@ from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.sharding.layout import Floats
 
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
-OPTIONS = Options(micro_batches=(8,))
+OPTIONS = Options(micro_batches=(8,), framework="eager")
 SPLIT = ("zb-h1", "zbv", "dualpipev")
 
 
