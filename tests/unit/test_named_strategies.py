@@ -13,12 +13,15 @@ from click.testing import CliRunner
 
 from harness.models.shortened import shortened
 from shardwise.advise import Options, explain, frontier, plan
+from shardwise.advise.curve import curve_point
 from shardwise.advise.explain import strategy_text
 from shardwise.cli import advice
 from shardwise.documents import Frontier, Plan
+from shardwise.documents.curve import CurvePoint
 from shardwise.documents.frontier import MOST_NAMED, WITHIN
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Subject
 
 H100 = load_hardware("dgx-h100")
 FASTEST = Options(micro_batches=(1,), simplest="never", framework="eager")
@@ -60,6 +63,18 @@ def test_the_simplest_within_the_tolerance(
     assert faster.replayed_time_s == pytest.approx(fastest.predicted.replayed_time_s, rel=1e-3)
     said = f"{label}; {faster.saves:.1%} faster is possible: DP 8 (ZeRO-1), see explain"
     assert strategy_text(predicted) == explain(answer).text[0] == said
+
+
+def test_points_of_curves_are_the_simplest_too(gpt2: Graph, fastest: Plan) -> None:
+    def point(**others: Any) -> CurvePoint:
+        return curve_point(Subject.of(gpt2), H100, 8, replace(FASTEST, **others))[0]
+
+    simple, quickest = point(epsilon=0.05, simplest="auto"), point()
+    assert simple.label == "DP 8" != quickest.label
+    assert quickest.replayed_time_s == pytest.approx(fastest.predicted.replayed_time_s, rel=1e-3)
+    assert simple.replayed_time_s and quickest.replayed_time_s
+    assert 1.0 < simple.replayed_time_s / quickest.replayed_time_s <= 1.05
+    assert simple.gap is not None and simple.gap <= 0.05
 
 
 def test_never_and_no_tolerance_give_the_fastest(gpt2: Graph, fastest: Plan) -> None:

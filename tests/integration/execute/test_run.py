@@ -32,13 +32,17 @@ def call(
     return done
 
 
+ASKED = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
+EAGER = ("--framework", "eager")
+"""What runs on CPUs, where compiled kernels that are assumed of GPUs are not compiled."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan for two devices with its graph."""
     work = tmp_path_factory.mktemp("run")
     call("capture", SOURCE, "-o", "graph.json", cwd=work)
-    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
-    call("plan", "graph.json", *asked, "-o", "plan.json", cwd=work)
+    call("plan", "graph.json", *ASKED, *EAGER, "-o", "plan.json", cwd=work)
     return work
 
 
@@ -91,8 +95,8 @@ def refused_by(world: int, *arguments: str, cwd: Path) -> str:
 
 
 def test_micro_batches_of_a_graph_alone(folder: Path) -> None:
-    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
-    call("plan", "graph.json", *asked, "--micro-batches", "4", "-o", "parts.json", cwd=folder)
+    more = (*EAGER, "--micro-batches", "4", "-o", "parts.json")
+    call("plan", "graph.json", *ASKED, *more, cwd=folder)
     arguments = ("parts.json", "--graph", "graph.json", "--steps", "3", "-o", "parts-run.json")
     on_ranks(2, *arguments, cwd=folder)
     document = json.loads((folder / "parts-run.json").read_text())
@@ -112,8 +116,8 @@ def test_on_this_host_it_shows_a_table_and_leaves_nothing(folder: Path, tmp_path
 
 @pytest.mark.full
 def test_a_plan_in_16_bits_of_a_graph_in_32(folder: Path) -> None:
-    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
-    call("plan", "graph.json", *asked, "--precision", "bf16", "-o", "narrow.json", cwd=folder)
+    more = (*EAGER, "--precision", "bf16", "-o", "narrow.json")
+    call("plan", "graph.json", *ASKED, *more, cwd=folder)
     arguments = ("run", "narrow.json", "--graph", "graph.json", "--steps", "2", "--json")
     narrow = json.loads(call(*arguments, cwd=folder).stdout)
     check(narrow, folder, 2, "narrow.json")
@@ -122,8 +126,8 @@ def test_a_plan_in_16_bits_of_a_graph_in_32(folder: Path) -> None:
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on CPUs")
 def test_a_plan_for_compiled_kernels(folder: Path) -> None:
-    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
-    call("plan", "graph.json", *asked, "--kernels", "compiled", "-o", "kernels.json", cwd=folder)
+    more = ("--kernels", "compiled", "-o", "kernels.json")
+    call("plan", "graph.json", *ASKED, *more, cwd=folder)
     arguments = ("run", "kernels.json", "--graph", "graph.json", "--steps", "2", "--json")
     compiled = json.loads(call(*arguments, cwd=folder).stdout)
     check(compiled, folder, 2, "kernels.json")
@@ -245,7 +249,7 @@ def test_a_pipeline_is_measured_beside_its_prediction(
     deep_graph: str, tmp_path: Path, stages: int
 ) -> None:
     asked = ("--hardware", "l4", "--gpus", "4", "--stages", str(stages))
-    asked += ("--micro-batches", "4")
+    asked += ("--micro-batches", "4", *EAGER)
     call("plan", deep_graph, *asked, "-o", "pipeline.json", cwd=tmp_path)
     given = ("--graph", deep_graph, "--steps", "3", "--warm-up", "1")
     shown = on_ranks(4, "pipeline.json", *given, cwd=tmp_path, SHARDWISE_RUN_DIR=str(tmp_path))
@@ -272,7 +276,7 @@ def test_interleaved_stages_are_measured_beside_their_prediction(tmp_path: Path,
     source = f"hf:GPT2Config:{model},resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0"
     call("capture", source, "--batch", "32", "--seq", "64", "-o", "graph.json", cwd=tmp_path)
     asked = ("--hardware", "l4", "--gpus", str(gpus), "--stages", "2", "--micro-batches", "8")
-    asked += ("--schedules", "interleaved", "--space", "megatron")
+    asked += ("--update", "foreach", "--schedules", "interleaved", "--space", "megatron")
     call("plan", "graph.json", *asked, "-o", "pipeline.json", cwd=tmp_path)
     given = ("--steps", "3", "--warm-up", "1", "-o", "measured.json")
     call("run", "pipeline.json", "--graph", "graph.json", *given, cwd=tmp_path)
