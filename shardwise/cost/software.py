@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardwise.cost.step_settings import FOREACH, ONE_PASS
+from shardwise.cost.step_settings import FOREACH
+from shardwise.cost.step_settings import FUSED as FUSED_UPDATE
 from shardwise.sharding.fusion import ALONE, CONVERTED, GROUP, IN_PLACE, MODULE
 
 EAGER, COMPILED, GRAPHS = "eager", "compiled", "graphs"
@@ -48,14 +49,14 @@ FRAMEWORKS: Mapping[str, Framework] = {
     EAGER: Framework(1.0, 1.0, EAGER),
     # torch.compile: the code that it has written launches fewer kernels, and each in less time.
     # Those who compile take torch's fused optimizers, as torchtitan does unless told otherwise.
-    COMPILED: Framework(0.2, 1.0, COMPILED, update=ONE_PASS),
+    COMPILED: Framework(0.2, 1.0, COMPILED, update=FUSED_UPDATE),
     # CUDA graphs: one launch replays them all.
     GRAPHS: Framework(0.01, 0.01, EAGER),
     # Megatron-core as people train with it: its fused kernels, launched as eager ones are, and the
     # fused Adam of Apex or Transformer Engine, which it takes where they are installed. The
     # published runs of Megatron (Calculon, vTrain, Megatron's papers) are predicted with this.
-    MEGATRON: Framework(1.0, 1.0, FUSED, WHOLE, ONE_PASS),
+    MEGATRON: Framework(1.0, 1.0, FUSED, WHOLE, FUSED_UPDATE),
     # The same with the checks and the logging that its own tests run with.
-    MEGATRON_TESTS: Framework(2.5, 2.5, FUSED, WHOLE, ONE_PASS),
+    MEGATRON_TESTS: Framework(2.5, 2.5, FUSED, WHOLE, FUSED_UPDATE),
 }
 """Of eager PyTorch; docs/accuracy.md says what the figures stand on."""

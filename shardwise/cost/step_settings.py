@@ -9,7 +9,7 @@ from shardwise.errors import BadInput
 
 CUDA, CPU = "cuda", "cpu"
 DEVICES = (CUDA, CPU)
-FOREACH, ONE_BY_ONE, ONE_PASS = UPDATES = ("foreach", "for-loop", "fused")
+FOREACH, ONE_BY_ONE, FUSED = UPDATES = ("foreach", "for-loop", "fused")
 FLOAT32, CAPTURED, EIGHT_BITS = "float32", "captured", "8bit"
 STATES = (FLOAT32, CAPTURED, EIGHT_BITS)
 STATE_BITS = r"(?:0|16|32):(?:8|16|32):(?:8|16|32)"
@@ -66,7 +66,7 @@ class StepSettings:
     @property
     def fused(self) -> bool:
         """Whether the optimizer needs no temporaries: as is said, or as its state requires."""
-        return self.update == ONE_PASS or self.state not in (FLOAT32, CAPTURED)
+        return self.update == FUSED or self.state not in (FLOAT32, CAPTURED)
 
     def moments_bytes(self, parameter_bytes: int) -> tuple[int, int]:
         """Returns the bytes of one element of the first and the second moment, for a parameter of

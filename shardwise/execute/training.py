@@ -19,7 +19,7 @@ from shardwise import __version__
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
-from shardwise.cost.step_settings import ONE_PASS
+from shardwise.cost.step_settings import FUSED
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.execute.agreement import require_kinds
@@ -148,7 +148,7 @@ def _is_fused(plan: Plan | Pipeline, device: str) -> bool:
     """Returns whether a run updates as a plan for GPUs with a fused update prices it."""
     if not isinstance(plan, Plan) or plan.execution is UNSET:
         return False
-    return device == "cuda" and plan.execution.update == ONE_PASS
+    return device == "cuda" and plan.execution.update == FUSED
 
 
 def _require_plain(options: RunOptions) -> None:

@@ -6,7 +6,7 @@ Gradients are reduced as soon as they are whole: in the last micro-batch, under 
 
 from __future__ import annotations
 
-from shardwise.cost.step_settings import FOREACH, ONE_BY_ONE, ONE_PASS
+from shardwise.cost.step_settings import FOREACH, FUSED, ONE_BY_ONE
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.structure import Copy, StepStructure
 from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
@@ -117,7 +117,7 @@ class _Temporaries:
 
     def __init__(self, step: StepStructure, opening: int) -> None:
         self._tape = step.tape
-        self._how = ONE_PASS if step.settings.fused else step.settings.update or FOREACH
+        self._how = FUSED if step.settings.fused else step.settings.update or FOREACH
         self._adam = step.problem.context.options.optimizer == "adam"
         self._opening = opening
         self._open: list[int] = []
