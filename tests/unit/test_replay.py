@@ -249,7 +249,7 @@ def test_overlap_ranks_by_the_replayed_time(gpt2: Graph) -> None:
     hardware, subject = load_hardware("dgx-h100"), Subject.of(gpt2)
     predicted = {}
     for overlap in (False, True):
-        options = Options(overlap=overlap, micro_batches=(1, 2))
+        options = Options(overlap=overlap, micro_batches=(1, 2), framework="eager")
         predicted[overlap] = plan(gpt2, hardware, 8, options=options)["predicted"]
         best = search_fitting(subject, hardware, 8, options)
         key = "replayed_time_s" if overlap else "time_s"
