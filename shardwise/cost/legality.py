@@ -29,7 +29,7 @@ class Legality:
                 for name, by_variable in zip(tensors, accesses, strict=True):
                     access = by_variable.get(v)
                     if access is not None:
-                        demand.append((graph.tensors[name].shape[access.dim], access))
+                        demand.append((graph.tensors[name].extents[access.dim], access))
         self._demands = {
             variable: list(dict.fromkeys(pairs)) for variable, pairs in demands.items()
         }
