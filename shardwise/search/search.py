@@ -28,6 +28,7 @@ from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
 from shardwise.sharding.experts import has_experts
+from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.fusion import Fusing
 from shardwise.sharding.micro_batches import split_batch
 from shardwise.sharding.pattern import Patterns
@@ -66,6 +67,11 @@ class Subject:
     def has_experts(self) -> bool:
         """Whether the model is a mixture of experts."""
         return has_experts(self.coarsened)
+
+    @cached_property
+    def routes_rows(self) -> bool:
+        """Whether rows may be sent to the experts of a mixture."""
+        return any(ROUTED in group.variables for group in self.coarsened.groups)
 
     def variant(self, options: Options, micro_batches: int) -> Patterns:
         """Returns the groups as the options compute them: precision, and the batch of a
