@@ -455,6 +455,9 @@ def _variable_order(
                 # A loss has no output dimensions: go by its first input's.
                 dims = [a.dim for u, a in sem.inputs[0].items() if u == v]
                 inner = 0
+            if variable.name == ROUTED:
+                # Rows of experts are among the tokens' axes: before the columns of matrices.
+                dims = [0]
             key = (inner, min(dims, default=v))
             if root not in rank:
                 rank[root] = (precedence, *key)
