@@ -46,6 +46,9 @@ class Spread(int):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spread) and int(self) == int(other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(("spread", int(self)))
 

@@ -33,7 +33,7 @@ from shardwise.peers.evaluate import Point, evaluate
 from shardwise.peers.restrict import least_time
 from shardwise.sharding.coarsen import Group, Member
 from shardwise.sharding.names import NamedDimensions, named_dimensions
-from shardwise.sharding.routing import ROUTED
+from shardwise.sharding.routing import COPY, ROUTED
 
 METHOD = "megatron"
 TITLE = "Megatron-style"
@@ -139,8 +139,11 @@ class MegatronSpace:
         if not any(member.semantics.category == "heavy" for member in group.members):
             return mask
         split = np.zeros_like(mask)
-        for v in range(len(group.variables)):
-            split |= self._bundles.has(group.index, v, tp)
+        samples = self._names.samples[group.index]
+        for v, variable in enumerate(group.variables):
+            # Of as many devices as tp has samples or experts may be cut too.
+            if variable != ROUTED and v not in samples:
+                split |= self._bundles.has(group.index, v, tp)
         split &= mask
         return split if split.any() else mask
 
@@ -171,6 +174,9 @@ class MegatronSpace:
     ) -> bool:
         name = self._names.name_of[group.index, variable]
         if variable in samples or name in self._hidden:
+            return False
+        if ROUTED in group.variables and group.variables[variable] == COPY:
+            # Each device of tp sees every copy of a token, and has columns or rows of experts.
             return False
         if name in self._names.positions:
             return sequence and not any(m.semantics.category == "heavy" for m in group.members)

@@ -25,6 +25,9 @@ EXPERT_PRODUCT = "shardwise.expert_linear.default"
 ROUTED = "routed"
 """The variable of experts whose rows are sent to them."""
 
+COPY = "copy"
+"""The variable of a token's copies, one for each of its experts, in products with experts."""
+
 _BY_ROW = frozenset(
     {"aten.chunk.default", "aten.split.Tensor", "aten.split_with_sizes.default", "aten.slice.Tensor"}
 )
