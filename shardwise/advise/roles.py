@@ -19,8 +19,8 @@ from shardwise.graph.graph import FLOAT_DTYPES, Graph
 from shardwise.graph.inspect import is_product
 from shardwise.sharding.coarsen import Coarsened, Group
 from shardwise.sharding.experts import EXPERT_VARIABLE
-from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.names import NamedDimensions, named_dimensions
+from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.segments import SMALL, items
 
 INTEGERS = frozenset({"int32", "int64"})

@@ -457,9 +457,7 @@ class GroupWork:
         )
 
 
-def _local_shapes(
-    tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats
-) -> Floats:
+def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
     """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
     dimension."""
     extents = local_extents(tensor.extents, layouts, sizes)

@@ -74,7 +74,8 @@ def splits_experts_twice(
     ways = [v for v, name in enumerate(variables) if name in (ROUTED, EXPERT_VARIABLE)]
     if len(ways) < 2:
         return np.zeros(len(assignment), dtype=bool)
-    return np.logical_and.reduce([(assignment == way).any(axis=1) for way in ways])
+    cut = [(assignment == way).any(axis=1) for way in ways]
+    return np.asarray(cut[0] & cut[1])
 
 
 def _without_granules(access: Access | None) -> Access | None:

@@ -61,9 +61,7 @@ class Route:
         """Does the same without recording for autograd."""
         return self.along(self.forward, x, *chosen)
 
-    def along(
-        self, path: Sequence[Change], x: torch.Tensor, *chosen: torch.Tensor
-    ) -> torch.Tensor:
+    def along(self, path: Sequence[Change], x: torch.Tensor, *chosen: torch.Tensor) -> torch.Tensor:
         """Returns the local part after the steps of a path."""
         if self.rows is None:
             return run(x, path, self.mesh, self.shape)

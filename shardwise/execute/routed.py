@@ -128,9 +128,7 @@ class Rows:
         tokens, copies = (self._within(layout, mesh, at, dim) for dim in (TOKEN, COPY))
         experts = mesh.share(self.experts, axes_of(layout, self.sent), at)
         part = chosen[tokens.start : tokens.stop, copies.start : copies.stop]
-        token, copy = torch.nonzero(
-            (part >= experts.start) & (part < experts.stop), as_tuple=True
-        )
+        token, copy = torch.nonzero((part >= experts.start) & (part < experts.stop), as_tuple=True)
         return (token + tokens.start) * chosen.shape[1] + copy + copies.start
 
     def _within(self, layout: Layout, mesh: RankMesh, at: Sequence[int], dim: int) -> range:

@@ -28,11 +28,11 @@ from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
 from shardwise.sharding.experts import has_experts
-from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.fusion import Fusing
 from shardwise.sharding.micro_batches import split_batch
 from shardwise.sharding.pattern import Patterns
 from shardwise.sharding.precision import narrow
+from shardwise.sharding.routing import ROUTED
 from shardwise.tdl import registry
 
 

@@ -5,9 +5,9 @@ every row (a copy of a token) belongs to one expert. A mesh axis that splits the
 these rows on every rank, whose results are then terms of a sum (variable `expert`: expert *tensor*
 parallelism), or send each row to the rank that has its expert (variable `routed`: expert
 parallelism, GShard §3.2). Sent rows are one more way to cut a tensor: a dimension after its own, as
-long as there are experts, of which a share holds as many rows as its experts are chosen for. So the
-dispatch is the change from rows cut by tokens to rows cut by experts, an all_to_all; the combination
-is the change back; and everything that re-schedules, prices and replays layouts does so with these.
+long as there are experts, of which a share holds as many rows as its experts are chosen for. So
+dispatch is the change from rows cut by tokens to rows cut by experts, an all_to_all; combination is
+the change back; and everything that re-schedules, prices and replays layouts does so with these.
 
 `Spread` is the extent of that dimension. A tensor of which rows may be sent has one
 (`Tensor.extents`); operators on them have the variable `routed`.
@@ -29,7 +29,8 @@ COPY = "copy"
 """The variable of a token's copies, one for each of its experts, in products with experts."""
 
 _BY_ROW = frozenset(
-    {"aten.chunk.default", "aten.split.Tensor", "aten.split_with_sizes.default", "aten.slice.Tensor"}
+    f"aten.{name}"
+    for name in ("chunk.default", "split.Tensor", "split_with_sizes.default", "slice.Tensor")
 )
 """Views that cut each row alike, where they do not cut along rows."""
 
@@ -153,19 +154,19 @@ def _follow(
         sent = [n for n in (*op.inputs, *op.outputs) if region.is_rows(n) or n == region.route]
         inputs = [_sent(region, name) for name in op.inputs]
         if op in region.products:
-            inputs[1] = {0: Access(0)}
+            inputs[1] = Access(0)
             _on_matrices(region, op.inputs[1], 0, experts, found)
-        found[op.name] = _with_variable(
-            semantics, experts, [i.get(0) for i in inputs], [_sent(region, n).get(0) for n in op.outputs]
-        )
+        outputs = [_sent(region, name) for name in op.outputs]
+        found[op.name] = _with_variable(semantics, experts, inputs, outputs)
         routes.update(dict.fromkeys(sent, region.route))
         regions[op.name] = region.route
 
 
-def _sent(region: _Region, name: str) -> dict[int, Access]:
+def _sent(region: _Region, name: str) -> Access | None:
+    """Returns how `routed` indexes a tensor: rows and the experts that they have chosen."""
     if not region.is_rows(name) and name != region.route:
-        return {}
-    return {0: Access(len(region.graph.tensors[name].shape))}
+        return None
+    return Access(len(region.graph.tensors[name].shape))
 
 
 def _on_matrices(
@@ -182,10 +183,10 @@ def _on_matrices(
         inputs = [accesses.get(variable) for accesses in semantics.inputs]
         outputs = [accesses.get(variable) for accesses in semantics.outputs]
         found[op.name] = _with_variable(found[op.name], experts, inputs, outputs)
-        port = next((p for p, access in enumerate(inputs) if access is not None), None)
-        if port is None:
+        read = [(n, a.dim) for n, a in zip(op.inputs, inputs, strict=True) if a is not None]
+        if not read:
             return
-        name, dim = op.inputs[port], inputs[port].dim  # type: ignore[union-attr]
+        name, dim = read[0]
         op = region.graph.producer.get(name)
 
 

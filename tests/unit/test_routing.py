@@ -1,4 +1,4 @@
-"""Rows that are sent to the devices of their experts: which they are, what that takes, its names."""
+"""Rows that are sent to the devices of their experts: which, what that takes, what it is called."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def test_rows_between_products_may_be_sent_and_no_others() -> None:
         tensor = routing.graph.tensors[name]
         assert tensor.extents == (*tensor.shape, Spread(EXPERTS))
         assert tensor.shape[:2] == graph.tensors[route].shape
-    assert all(t.spread is None for n, t in routing.graph.tensors.items() if n not in routing.routes)
+    others = routing.graph.tensors.keys() - routing.routes.keys()
+    assert all(routing.graph.tensors[name].spread is None for name in others)
     assert all(t.spread is None for t in graph.tensors.values())
 
 
@@ -103,7 +104,7 @@ def test_a_model_without_experts_is_as_it_was() -> None:
 
 def test_a_spread_is_no_number_of_elements() -> None:
     assert Spread(8) != 8
-    assert (4, 8) != (4, Spread(8))
+    assert (4, Spread(8)) != (4, 8)
     assert len({8: "", Spread(8): ""}) == 2
     shape, sizes = (6, 5, Spread(8)), np.array([2, 2])
     layouts = np.array([[-1, -1], [0, 2], [2, 2]], dtype=np.int8)
@@ -157,8 +158,9 @@ def test_a_device_holds_its_experts_and_the_rows_of_these() -> None:
     (product,) = [
         op for g in sent.groups for op in g.operators if op.name.endswith("experts.expert_linear")
     ]
-    assert list(product.inputs.values())[0] == ["shard(3)"] * 2
-    assert list(product.inputs.values())[1] == ["shard(0)"] * 2
+    rows, matrices, _ = product.inputs.values()
+    assert rows == ["shard(3)"] * 2
+    assert matrices == ["shard(0)"] * 2
 
 
 def test_its_label_is_expert_parallelism() -> None:
@@ -179,9 +181,7 @@ def test_degrees_are_those_of_trainers(tensor: int, expert: int, share: int) -> 
     assert held == pytest.approx(3 * EXPERTS * WIDTH * HIDDEN * (2 + 2 + 12) / share)
 
 
-@pytest.mark.parametrize(
-    ("expert", "message"), [(3, "a divisor of 4"), (8, "a divisor of 4")]
-)
+@pytest.mark.parametrize(("expert", "message"), [(3, "a divisor of 4"), (8, "a divisor of 4")])
 def test_degrees_that_do_not_divide_are_refused(expert: int, message: str) -> None:
     given = Parallelism(replicas=GPUS, expert=expert)
     with pytest.raises(BadInput) as refused:
@@ -196,5 +196,9 @@ def test_a_dense_model_has_no_experts_to_send_to() -> None:
     given = Parallelism(replicas=GPUS, expert=2)
     with pytest.raises(BadInput, match="rows are not sent to experts over 2 devices"):
         price(
-            shortened("gpt2", 1), load_hardware("dgx-h100"), GPUS, given, Options(micro_batches=(1,))
+            shortened("gpt2", 1),
+            load_hardware("dgx-h100"),
+            GPUS,
+            given,
+            Options(micro_batches=(1,)),
         )

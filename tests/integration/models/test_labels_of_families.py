@@ -18,6 +18,7 @@ from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.megatron import megatron
 from shardwise.peers.spaces import problem_with, splits_only
 from shardwise.search.search import Search, Subject, search
+from shardwise.sharding.routing import ROUTED
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -66,7 +67,8 @@ def test_known_strategies(family: tuple[str, Search]) -> None:
         assert megatrons["dp1·tp4·sp"] == "TP 4 (SP)"
 
 
-def test_split_experts_are_expert_parallel(family: tuple[str, Search]) -> None:
+@pytest.mark.parametrize("variable", ["expert", ROUTED])
+def test_split_experts_are_expert_parallel(family: tuple[str, Search], variable: str) -> None:
     name, of = family
     problem = splits_only(of)
     roles = group_roles(problem.coarsened)
@@ -76,9 +78,10 @@ def test_split_experts_are_expert_parallel(family: tuple[str, Search]) -> None:
         return
     rows = data_parallel_rows(problem).choices.copy()
     for g in experts:
-        [expert] = [v for v, role in enumerate(roles[g].roles) if role is Role.EXPERT]
-        [row] = np.flatnonzero((problem.costs[g].assignment == expert).all(axis=1))
-        rows[g] = row
+        names = problem.coarsened.groups[g].variables
+        if variable in names:
+            expert = names.index(variable)
+            [rows[g]] = np.flatnonzero((problem.costs[g].assignment == expert).all(axis=1))
     labels = Labels(problem)
     assert labels.of(rows) == "EP 4 × DP 4"
     [all_of_it] = labels.mixtures(rows)
