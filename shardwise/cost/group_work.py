@@ -30,6 +30,7 @@ from shardwise.sharding.fusion import Region, regions
 from shardwise.sharding.layout import (
     Floats,
     Layouts,
+    fraction_of,
     local_elements,
     local_extents,
     shard_of,
@@ -280,7 +281,7 @@ class GroupWork:
         share = np.ones(self.count)
         for v, variable in enumerate(sem.variables):
             parts = self._parts(member.variables[v])
-            share *= shard_of(variable.extent, parts) / variable.extent
+            share *= fraction_of(variable.extent, parts)
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
             if not _looked_up(member, name, self.tensors[name].shape):

@@ -26,7 +26,7 @@ from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
 from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
-from shardwise.sharding.coarsen import Coarsened, coarsen
+from shardwise.sharding.coarsen import Coarsened, coarsen, unbalanced
 from shardwise.sharding.experts import has_experts
 from shardwise.sharding.fusion import Fusing
 from shardwise.sharding.micro_batches import split_batch
@@ -80,10 +80,14 @@ class Subject:
         Raises `BadInput` when the count of micro-batches does not divide the batch.
         """
         exempt = tuple(pin for pin in options.pins if pin.key == "precision")
-        key = (options.precision, exempt, micro_batches, options.fusing)
+        key = (
+            options.precision, exempt, micro_batches, options.fusing, options.expert_imbalance
+        )  # fmt: skip
         if key not in self._variants:
             narrowed = narrow(
-                self.coarsened, options.precision, lambda op: any(pin.binds(op) for pin in exempt)
+                unbalanced(self.coarsened, options.expert_imbalance),
+                options.precision,
+                lambda op: any(pin.binds(op) for pin in exempt),
             )
             changed = split_batch(narrowed, micro_batches)
             same = changed is self.coarsened and options.fusing == Fusing()

@@ -41,7 +41,15 @@ def part_of(extent: float | Floats, parts: Floats | NDArray[np.int64]) -> Floats
     """Returns by what a dimension multiplies the elements of the largest of `parts` shards: its own
     extent there, or the fraction of rows where it is a spread."""
     share = shard_of(extent, parts)
-    return share / int(extent) if isinstance(extent, Spread) else share
+    if not isinstance(extent, Spread):
+        return share
+    return np.minimum(share / int(extent) * np.where(parts == 1, 1.0, extent.imbalance), 1.0)
+
+
+def fraction_of(extent: float, parts: Floats | NDArray[np.int64]) -> Floats:
+    """Returns the fraction of an index variable that the largest of `parts` shares has."""
+    part = part_of(extent, parts)
+    return part if isinstance(extent, Spread) else part / extent
 
 
 _ROUNDING = 1.0 - 1e-12

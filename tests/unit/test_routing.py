@@ -49,9 +49,13 @@ def _graph(family: str = "Mixtral") -> Graph:
 
 
 @cache
-def _plan(*pins: str) -> Plan:
+def _plan(*pins: str, imbalance: float = 1.0) -> Plan:
     options = Options(
-        micro_batches=(1,), zero=(0,), recompute="never", pins=tuple(parse_pin(p) for p in pins)
+        micro_batches=(1,),
+        zero=(0,),
+        recompute="never",
+        pins=tuple(parse_pin(p) for p in pins),
+        expert_imbalance=imbalance,
     )
     return plan(_graph(), load_hardware("dgx-h100"), GPUS, options=options)
 
@@ -202,3 +206,33 @@ def test_a_dense_model_has_no_experts_to_send_to() -> None:
             given,
             Options(micro_batches=(1,)),
         )
+
+
+def test_the_busiest_device_gets_as_many_rows_as_is_said() -> None:
+    even, uneven = _plan(*EVERYWHERE), _plan(*EVERYWHERE, imbalance=1.125)
+    assert uneven.predicted.time_s > even.predicted.time_s
+    bytes_of_rank = 1.125 * TOKENS // GPUS * COPIES * HIDDEN * 2
+    sent = [*_steps(uneven, "experts.expand"), *_steps(uneven, "experts.expert_linear_1")]
+    assert [step.size_bytes for step in sent] == [bytes_of_rank] * 4
+    held = [sum(g.parameter_bytes for g in planned.groups) for planned in (even, uneven)]
+    assert held[0] == held[1]
+    shape, layouts = (6, 5, Spread(8, 1.5)), np.array([[2, -1], [2, 2], [-1, 0]], dtype=np.int8)
+    assert local_elements(shape, layouts, np.array([2, 2])).tolist() == [22.5, 11.25, 15.0]
+    assert local_elements((6, Spread(8, 9.0)), layouts[:1] - 1, np.array([2, 2])) == 6.0
+
+
+@pytest.mark.parametrize("imbalance", [0.9, float("nan"), 1e9])
+def test_an_imbalance_is_a_factor_of_the_mean(imbalance: float) -> None:
+    with pytest.raises(BadInput, match="1 to 1000"):
+        Options(expert_imbalance=imbalance)
+
+
+def test_a_dense_model_has_no_imbalance() -> None:
+    from harness.models.shortened import shortened
+
+    graph, hardware = shortened("gpt2", 1), load_hardware("dgx-h100")
+    plans = [
+        plan(graph, hardware, 2, options=Options(micro_batches=(1,), expert_imbalance=of))
+        for of in (1.0, 3.0)
+    ]
+    assert plans[0].predicted.time_s == plans[1].predicted.time_s
