@@ -2,7 +2,7 @@
 
     batch      a share is whole samples
     position   tokens of a sequence, pixels: a dimension of an input that no matrix has
-    expert     a share is whole experts of a mixture
+    expert     a share is whole experts of a mixture, to which rows are sent where they can be
     model      everything else: columns, rows, heads, vocabulary, channels
 
 Batch and position come from the inputs of the graph (`sharding/names.py`); the queries of
@@ -119,7 +119,9 @@ def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
     }
     if own == {QUERY}:
         return Role.POSITION
-    return Role.EXPERT if own == {EXPERT_VARIABLE} else Role.MODEL
+    # Where rows can be sent to experts, what all devices see the rows of is divided like columns.
+    divides = own == {EXPERT_VARIABLE} and ROUTED not in group.variables
+    return Role.EXPERT if divides else Role.MODEL
 
 
 def _layers(coarsened: Coarsened) -> list[str | None]:

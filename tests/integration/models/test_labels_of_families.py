@@ -67,8 +67,7 @@ def test_known_strategies(family: tuple[str, Search]) -> None:
         assert megatrons["dp1·tp4·sp"] == "TP 4 (SP)"
 
 
-@pytest.mark.parametrize("variable", ["expert", ROUTED])
-def test_split_experts_are_expert_parallel(family: tuple[str, Search], variable: str) -> None:
+def test_split_experts_are_expert_parallel(family: tuple[str, Search]) -> None:
     name, of = family
     problem = splits_only(of)
     roles = group_roles(problem.coarsened)
@@ -78,10 +77,8 @@ def test_split_experts_are_expert_parallel(family: tuple[str, Search], variable:
         return
     rows = data_parallel_rows(problem).choices.copy()
     for g in experts:
-        names = problem.coarsened.groups[g].variables
-        if variable in names:
-            expert = names.index(variable)
-            [rows[g]] = np.flatnonzero((problem.costs[g].assignment == expert).all(axis=1))
+        routed = problem.coarsened.groups[g].variables.index(ROUTED)
+        [rows[g]] = np.flatnonzero((problem.costs[g].assignment == routed).all(axis=1))
     labels = Labels(problem)
     assert labels.of(rows) == "EP 4 × DP 4"
     [all_of_it] = labels.mixtures(rows)
