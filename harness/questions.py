@@ -178,6 +178,7 @@ FIELDS: dict[str, Any] = {
     "rerun": st.none() | st.sampled_from(tuple(RERUNS)),
     "simplest": st.sampled_from(SIMPLEST),
     "power_limit_w": st.none() | st.floats(0.6, 1.0),
+    "expert_imbalance": st.floats(1.0, 8.0),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
 ALONE = ("assumed", "gradients_applied_at_once", "policy", "threads")

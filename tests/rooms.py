@@ -142,7 +142,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "sharding": (
         "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_experts.py",
-        "unit/test_layout.py", "unit/test_rerun.py", "unit/test_strides.py",
+        "unit/test_layout.py", "unit/test_rerun.py", "unit/test_routing.py",
+        "unit/test_strides.py",
     ),
     "solver": (
         "golden/*", "property/test_solver*", "unit/test_search_kernels.py",

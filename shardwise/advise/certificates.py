@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from shardwise.documents.common import EXPERT_PARALLELISM, Certificate
 from shardwise.search.chosen import Chosen, axes, fastest, gap_at, time_gap
 from shardwise.search.gaps import Gaps
+from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.search import Search, Subject
 from shardwise.search.solution import STATUSES
 
@@ -22,21 +23,29 @@ NOTHING = Certificate(exact=False, epsilon=None, status="heuristic")
 """The certificate of an answer of which nothing is proven."""
 
 
-def not_searched(subject: Subject) -> list[str]:
-    """Returns the strategies that a model like this is trained with and that no search has."""
-    return [EXPERT_PARALLELISM] if subject.has_experts else []
+def not_searched(subject: Subject, *, several_kinds: bool = False) -> list[str]:
+    """Returns the strategies that a model like this is trained with and that a search of it leaves
+    out: one on ranks of several kinds, or on ranks of one."""
+    left_out = subject.has_experts and (several_kinds or not subject.routes_rows)
+    return [EXPERT_PARALLELISM] if left_out else []
+
+
+def left_out(searches: Sequence[Search]) -> list[str]:
+    """Returns what searches of a model leave out."""
+    search = searches[0]
+    return not_searched(search.subject, several_kinds=isinstance(search, MixedSearch))
 
 
 def gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
     """Returns how much longer than the shortest possible time the chosen one is at most
     (`time_gap`); None where nothing is proven."""
-    return None if not_searched(searches[0].subject) else time_gap(searches, chosen)
+    return None if left_out(searches) else time_gap(searches, chosen)
 
 
 def gap_within(searches: Sequence[Search], chosen: Chosen) -> float | None:
     """Returns by how much any strategy of no higher peak may be faster (`gap_at`); None where
     nothing is proven."""
-    return None if not_searched(searches[0].subject) else gap_at(searches, chosen)
+    return None if left_out(searches) else gap_at(searches, chosen)
 
 
 def certificate(searches: Sequence[Search], answer: Chosen | None = None) -> Certificate:
@@ -46,7 +55,7 @@ def certificate(searches: Sequence[Search], answer: Chosen | None = None) -> Cer
     epsilon is the gap of the `answer`, by default the fastest strategy that fits, and the bound
     that of the replayed time.
     """
-    if not_searched(searches[0].subject):
+    if left_out(searches):
         return NOTHING
     if all(search.proof is not None for search in searches):
         return _replayed_certificate(searches, answer or fastest(searches))
@@ -71,7 +80,7 @@ def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -
     epsilon times as much memory and time as any strategy within it.
     """
     said = certificate(searches)
-    if not_searched(searches[0].subject):
+    if left_out(searches):
         return said
     proofs = [search.proof for search in searches if search.proof is not None]
     if len(proofs) < len(searches):

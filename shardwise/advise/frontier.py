@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from shardwise.advise.certificates import frontier_certificate, gap_within, not_searched
+from shardwise.advise.certificates import frontier_certificate, gap_within, left_out
 from shardwise.advise.communication_basis import (
     MEASURED,
     MODELLED,
@@ -207,7 +207,7 @@ def heading(search: Search) -> Heading:
         undescribed_operators=undescribed,
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
-        not_searched=not_searched(subject) or UNSET,
+        not_searched=left_out([search]) or UNSET,
         program=program_text(search.options),
     )
 

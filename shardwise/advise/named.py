@@ -99,8 +99,17 @@ def _wanted(search: Search) -> Iterator[tuple[Uniform, bool]]:
         for own, shard in split:
             if shard.stage in options.zero and not (again and own.model > 1):
                 attention = own if {Kind.ATTENTION, Kind.WEIGHTS} <= kinds else None
-                experts = own if {Kind.EXPERTS, Kind.WEIGHTS} <= kinds else None
-                yield Uniform(own, attention, experts, shard), again
+                for experts in _experts(own, (node, gpus), kinds):
+                    yield Uniform(own, attention, experts, shard), again
+
+
+def _experts(own: Degrees, over: tuple[int, ...], kinds: set[Kind]) -> Sequence[Degrees | None]:
+    """Returns how the experts of a mixture go with the products: as these do, and where these
+    split samples alone with experts over the devices of a node, and over all."""
+    if not {Kind.EXPERTS, Kind.WEIGHTS} <= kinds:
+        return [None]
+    degrees = dict.fromkeys(n for n in over if n > 1 and own.model == 1 and own.batch % n == 0)
+    return [own, *(own._replace(expert=n, batch=own.batch // n) for n in degrees)]
 
 
 def _found(

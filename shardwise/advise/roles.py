@@ -2,7 +2,7 @@
 
     batch      a share is whole samples
     position   tokens of a sequence, pixels: a dimension of an input that no matrix has
-    expert     a share is whole experts of a mixture
+    expert     a share is whole experts of a mixture, to which rows are sent where they can be
     model      everything else: columns, rows, heads, vocabulary, channels
 
 Batch and position come from the inputs of the graph (`sharding/names.py`); the queries of
@@ -20,6 +20,7 @@ from shardwise.graph.inspect import is_product
 from shardwise.sharding.coarsen import Coarsened, Group
 from shardwise.sharding.experts import EXPERT_VARIABLE
 from shardwise.sharding.names import NamedDimensions, named_dimensions
+from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.segments import SMALL, items
 
 INTEGERS = frozenset({"int32", "int64"})
@@ -37,7 +38,8 @@ class Role(IntEnum):
 
 class Kind(IntEnum):
     """Groups that a strategy of the whole model splits alike: products by weights, experts of a
-    mixture, products without weights (the core of attention), and all without a product."""
+    mixture with what lies between their products, products without weights (the core of attention),
+    and all else without a product."""
 
     WEIGHTS = 0
     EXPERTS = 1
@@ -63,10 +65,10 @@ class GroupRoles:
     @property
     def kind(self) -> Kind:
         """What strategies of the whole model tell apart."""
-        if not self.product:
-            return Kind.LIGHT
         if self.has(Role.EXPERT):
             return Kind.EXPERTS
+        if not self.product:
+            return Kind.LIGHT
         return Kind.WEIGHTS if self.weighted else Kind.ATTENTION
 
     def has(self, role: Role) -> bool:
@@ -102,6 +104,8 @@ def group_roles(coarsened: Coarsened) -> list[GroupRoles]:
 
 
 def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
+    if group.variables[variable] == ROUTED:
+        return Role.EXPERT
     if variable in names.samples[group.index]:
         return Role.BATCH
     if names.name_of[group.index, variable] in names.positions:
@@ -115,7 +119,9 @@ def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
     }
     if own == {QUERY}:
         return Role.POSITION
-    return Role.EXPERT if own == {EXPERT_VARIABLE} else Role.MODEL
+    # Where rows can be sent to experts, what all devices see the rows of is divided like columns.
+    divides = own == {EXPERT_VARIABLE} and ROUTED not in group.variables
+    return Role.EXPERT if divides else Role.MODEL
 
 
 def _layers(coarsened: Coarsened) -> list[str | None]:

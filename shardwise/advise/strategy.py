@@ -295,7 +295,7 @@ class Strategy:
             return []
         context = self._problem.context
         tensor = context.graph.tensors[name]
-        paths = context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], forbidden)
+        paths = context.rescheduler(tensor.extents, DTYPE_BYTES[tensor.dtype], forbidden)
         return [self._step(step) for step in paths.path_between(a, b)]
 
     def _step(self, step: Step) -> documents.Step:

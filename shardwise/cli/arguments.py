@@ -245,6 +245,13 @@ def other_search_options(command: Command) -> Command:
         click.option("--room", help="What has to stay free of that, such as 5GB."),
         power_limit_option,
         click.option(
+            "--expert-imbalance",
+            type=float,
+            default=1.0,
+            show_default=True,
+            help="The busiest device's rows of experts over the mean (docs/experts.md).",
+        ),
+        click.option(
             "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
         ),
     ):
@@ -293,6 +300,7 @@ def options_from(values: dict[str, Any]) -> Options:
         simplest=values["simplest"],
         policy=values["policy"],
         power_limit_w=None if power is None else parse_power(power),
+        expert_imbalance=values["expert_imbalance"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,
     )

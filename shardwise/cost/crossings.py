@@ -317,7 +317,7 @@ def crossing_kind(
         for name in ALTERNATIVES
     )
     content = (
-        tensor.shape,
+        tensor.extents,
         item,
         backward,
         from_end.content,
@@ -328,9 +328,9 @@ def crossing_kind(
         allowed,
     )
     return CrossingKind(
-        context.rescheduler(tensor.shape, item, forbidden),
+        context.rescheduler(tensor.extents, item, forbidden),
         context.mesh,
-        tensor.shape,
+        tensor.extents,
         item,
         backward,
         from_end,

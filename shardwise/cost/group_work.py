@@ -22,7 +22,7 @@ from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.products import Product, operands
 from shardwise.cost.reschedule import Rescheduling
-from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.graph.graph import DTYPE_BYTES, Tensor
 from shardwise.hardware.operator_tables import Direction
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
@@ -30,6 +30,7 @@ from shardwise.sharding.fusion import Region, regions
 from shardwise.sharding.layout import (
     Floats,
     Layouts,
+    fraction_of,
     local_elements,
     local_extents,
     shard_of,
@@ -119,7 +120,7 @@ class GroupWork:
     def local_bytes(self, name: str, layouts: Layouts) -> Floats:
         """Returns bytes of the largest shard of a tensor under each layout."""
         tensor = self.tensors[name]
-        return local_elements(tensor.shape, layouts, self.sizes) * DTYPE_BYTES[tensor.dtype]
+        return local_elements(tensor.extents, layouts, self.sizes) * DTYPE_BYTES[tensor.dtype]
 
     def kept_bytes(self, names: tuple[str, ...]) -> Floats:
         """Returns the bytes of tensors that are made or read here, in their layout here."""
@@ -251,14 +252,14 @@ class GroupWork:
             return None
         left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
         layouts = self.outputs[position][0][0]
-        result = local_elements(self.tensors[op.outputs[0]].shape, layouts, self.sizes)
+        result = local_elements(self.tensors[op.outputs[0]].extents, layouts, self.sizes)
         is_window = op.kind.startswith("aten.conv")
         return Product(table, flops, left, right, result, DTYPE_BYTES[dtype], is_window)
 
     def _local_elements(self, name: str, position: int, port: int) -> Floats:
         """Returns the elements of an input of a member on a device, shape (n,)."""
         layouts = self.inputs[position][port][0]
-        return local_elements(self.tensors[name].shape, layouts, self.sizes)
+        return local_elements(self.tensors[name].extents, layouts, self.sizes)
 
     def local_shapes(self, position: int) -> NDArray[np.int64]:
         """Returns local extents of a member's inputs, then outputs, one row per assignment."""
@@ -266,7 +267,7 @@ class GroupWork:
         names = (*op.inputs, *op.outputs)
         ports = (*self.inputs[position], *self.outputs[position])
         columns = [
-            local_extents(self.tensors[name].shape, layouts[0], self.sizes)
+            _local_shapes(self.tensors[name], layouts[0], self.sizes)
             for name, layouts in zip(names, ports, strict=True)
         ]
         return np.concatenate(columns, axis=1).astype(np.int64)
@@ -280,7 +281,7 @@ class GroupWork:
         share = np.ones(self.count)
         for v, variable in enumerate(sem.variables):
             parts = self._parts(member.variables[v])
-            share *= shard_of(variable.extent, parts) / variable.extent
+            share *= fraction_of(variable.extent, parts)
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
             if not _looked_up(member, name, self.tensors[name].shape):
@@ -448,13 +449,23 @@ class GroupWork:
 
     def _paths(self, name: str) -> Rescheduling:
         tensor = self.tensors[name]
-        return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], self.forbidden)
+        return self.context.rescheduler(tensor.extents, DTYPE_BYTES[tensor.dtype], self.forbidden)
 
     def is_fixed(self, name: str) -> bool:
         """Returns whether a tensor has every layout: a parameter, buffer, input or constant."""
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.output_layouts and name not in self.pattern.entries
         )
+
+
+def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
+    """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
+    dimension."""
+    extents = local_extents(tensor.extents, layouts, sizes)
+    if tensor.spread is None:
+        return extents
+    extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
+    return extents[:, :-1]
 
 
 def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:

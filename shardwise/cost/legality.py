@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shardwise.graph.graph import Graph
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.graph.graph import Graph, Spread
 from shardwise.graph.semantics import Access
 from shardwise.sharding.coarsen import Group
+from shardwise.sharding.experts import EXPERT_VARIABLE
 from shardwise.sharding.layout import shard_fits
+from shardwise.sharding.routing import ROUTED
 
 
 class Legality:
@@ -29,7 +34,7 @@ class Legality:
                 for name, by_variable in zip(tensors, accesses, strict=True):
                     access = by_variable.get(v)
                     if access is not None:
-                        demand.append((graph.tensors[name].shape[access.dim], access))
+                        demand.append((graph.tensors[name].extents[access.dim], access))
         self._demands = {
             variable: list(dict.fromkeys(pairs)) for variable, pairs in demands.items()
         }
@@ -40,12 +45,15 @@ class Legality:
             return False
         return all(_fits(extent, access, parts) for extent, access in self._demands[variable])
 
+    def _is_spread(self, variable: int) -> bool:
+        return any(isinstance(extent, Spread) for extent, _ in self._demands[variable])
+
     def uneven(self, variable: int, weights: Sequence[int], parts: int, *, exact: bool) -> bool:
         """Returns whether a variable may be cut by weights, and each share into `parts` equal ones.
 
         `exact`: only without a remainder. Shares of weight 0 have no demands.
         """
-        if variable in self._clashing:
+        if variable in self._clashing or self._is_spread(variable):
             return False
         total = sum(weights)
         for extent, access in self._demands[variable]:
@@ -56,6 +64,18 @@ class Legality:
                 if not _fits(extent * weight // total, _without_granules(access), parts):
                     return False
         return True
+
+
+def splits_experts_twice(
+    variables: Sequence[str], assignment: NDArray[np.int8]
+) -> NDArray[np.bool_]:
+    """Returns which assignments (n, axes) cut experts both ways: rows are sent to the experts of
+    some axes, which other axes then would have to cut in the same order."""
+    ways = [v for v, name in enumerate(variables) if name in (ROUTED, EXPERT_VARIABLE)]
+    if len(ways) < 2:
+        return np.zeros(len(assignment), dtype=bool)
+    cut = [(assignment == way).any(axis=1) for way in ways]
+    return np.asarray(cut[0] & cut[1])
 
 
 def _without_granules(access: Access | None) -> Access | None:

@@ -52,6 +52,7 @@ _FLAGS = {
     "time-limit": "time_limit_s",
     "search-memory": "search_memory_bytes",
     "power-limit": "power_limit_w",
+    "expert-imbalance": "expert_imbalance",
     **{item.name: f"step.{item.name}" for item in fields(StepSettings)},
 }
 """`Options` names some fields in its errors as the command line does."""
@@ -159,6 +160,7 @@ _TEXTS: Mapping[str, str] = {
     "memory_limit_bytes": "What one device may use; left out, its memory / memory_headroom.",
     "memory_room_bytes": "What has to stay free of it: a step may take more than predicted.",
     "power_limit_w": "Watts that a GPU may take, by which busy products slow; left out, its own.",
+    "expert_imbalance": "Rows of the busiest device over the mean, where a mixture sends them.",
     "optimizer": "Whose state is kept, and whose update is part of the step.",
     "time_limit_s": "Seconds for each search.",
     "search_memory_bytes": "What the solver's tables may take.",

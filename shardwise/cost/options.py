@@ -47,6 +47,10 @@ SMALLEST_SEARCH = 16 * 2**20
 """The least that `search_memory_bytes` may be."""
 
 
+MOST_IMBALANCE = 1000.0
+"""The most that `expert_imbalance` may be: one of a thousand devices gets all rows."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How to search.
@@ -82,6 +86,9 @@ class Options:
     `power_limit_w` is the power that a GPU may take, in watts (None: that of the profile), by which
     busy products slow down (`hardware/power.py`).
 
+    `expert_imbalance` is how many times the mean of the rows that are sent to a mixture's experts
+    the busiest device gets.
+
     `policy` is a file of weights (docs/policy.md): on devices of several kinds its strategies are
     among those that a search begins with.
     """
@@ -111,6 +118,7 @@ class Options:
     simplest: str = AUTO
     policy: str | None = None
     power_limit_w: float | None = None
+    expert_imbalance: float = 1.0
     assumed: bool = False
 
     def __post_init__(self) -> None:
@@ -150,6 +158,12 @@ class Options:
             raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
         if not 0 <= self.memory_room_bytes < inf:
             raise BadInput(f"got {self.memory_room_bytes}", field="room", expected="a size")
+        if not 1 <= self.expert_imbalance <= MOST_IMBALANCE:
+            raise BadInput(
+                f"got {self.expert_imbalance}",
+                field="expert-imbalance",
+                expected=f"the busiest device's rows over the mean, 1 to {MOST_IMBALANCE:g}",
+            )
         if self.power_limit_w is not None and not 0 < self.power_limit_w < inf:
             raise BadInput(
                 f"got {self.power_limit_w}", field="power-limit", expected="watts above 0"

@@ -33,6 +33,7 @@ from shardwise import _core
 from shardwise.cost.space import SearchMesh
 from shardwise.cost.staging import staged_elements
 from shardwise.errors import BadInput, InternalError, ShardwiseError, SolverError
+from shardwise.graph.graph import Spread
 from shardwise.hardware import Hardware
 from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, encode, local_elements
 
@@ -269,7 +270,10 @@ class Paths:
             return
         layouts = np.array(self._rows, dtype=np.int8)
         local = local_elements(self._shape, layouts, self._mesh.sizes) * self.item_bytes
-        arcs = arcs_between(self._hardware, self._mesh, layouts, local, self._forbidden)
+        unbalanced = any(isinstance(extent, Spread) for extent in self._shape)
+        arcs = arcs_between(
+            self._hardware, self._mesh, layouts, local, self._forbidden, unbalanced=unbalanced
+        )
         arcs = packed(arcs, self._hardware, local, self._outermost)
         self._distance, self._predecessor = _core.shortest_paths(
             len(layouts),
@@ -335,9 +339,18 @@ class Arcs:
 
 
 def arcs_between(
-    hardware: Hardware, mesh: ArcMesh, layouts: Layouts, local: Floats, forbidden: str | None
+    hardware: Hardware,
+    mesh: ArcMesh,
+    layouts: Layouts,
+    local: Floats,
+    forbidden: str | None,
+    *,
+    unbalanced: bool = False,
 ) -> Arcs:
-    """Returns every pair of layouts that one collective joins, with its time."""
+    """Returns every pair of layouts that one collective joins, with its time.
+
+    `unbalanced`: some device may get more in an all_to_all than it sends, or the other way round.
+    """
     source, target, before, after, axes = _core.layout_changes(layouts)
     if forbidden is not None:
         ends = after == REPLICATE if forbidden == "all_reduce" else after >= 0
@@ -347,6 +360,9 @@ def arcs_between(
     # The size of an all_gather is that of its result, of all others that of their source.
     gathers = (before >= 0) & (after == REPLICATE)
     size_bytes = np.where(gathers, local[target], local[source])
+    if unbalanced:
+        swaps = (before >= 0) & (after >= 0)
+        size_bytes = np.where(swaps, np.maximum(local[source], local[target]), size_bytes)
     return Arcs(
         source,
         target,

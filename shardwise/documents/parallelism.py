@@ -21,6 +21,9 @@ class Parallelism(msgspec.Struct, frozen=True):
     shards have `replicas` copies (HSDP); without ZeRO `shards` is 1. `tensor` is the degree of
     tensor parallelism, innermost in the mesh; `sequence` says whether positions are split over
     the same devices between the products (sequence parallelism). `zero` is the stage, 0 to 3.
+    `expert` devices of those that divide samples, the innermost ones, have different experts of a
+    mixture, each in `tensor` parts, and send one another the tokens of these; ZeRO shards experts
+    over the others.
 
     Full recomputation is of every block, unless `recompute_layers` says of how many, the first
     ones, or `recompute_every` of each how many-th; never both.
@@ -35,6 +38,7 @@ class Parallelism(msgspec.Struct, frozen=True):
     micro_batches: int = 1
     recompute_layers: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
     recompute_every: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
+    expert: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     @property
     def recomputed_blocks(self) -> slice:
@@ -113,6 +117,7 @@ def _degrees(parallelism: Parallelism) -> str:
         (parallelism.replicas, "dp_replicate" if parallelism.zero else "dp", ""),
         (parallelism.shards, "dp_shard", stage),
         (parallelism.tensor, "tp", sequence),
+        (parallelism.expert, "ep", ""),
     ]
     return " × ".join(f"{name} {n}{more}" for n, name, more in degrees if n > 1) or "one GPU"
 

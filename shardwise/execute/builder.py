@@ -21,6 +21,7 @@ from shardwise.execute.order import in_order
 from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.execute.redistribute import redistribute_between
+from shardwise.execute.routed import Rows
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.order import written_ports
 from shardwise.sharding.operator_layouts import LayoutPair
@@ -138,20 +139,42 @@ class Builder:
     def _route(
         self, name: str, forward: Sequence[Change], backward: Sequence[Change] = ()
     ) -> Route:
-        shape = self._graph.tensors[name].shape
+        tensor = self._graph.tensors[name]
+        shape = tensor.shape
         proportions = self._placement.proportions
         prepare_groups(self._mesh, [*forward, *backward], shape, proportions.needed)
         agreed = name in self._differentiated if proportions.is_mixed else None
-        return Route(self._mesh, shape, tuple(forward), tuple(backward), agreed)
+        rows = None
+        if tensor.spread is not None:
+            rows = Rows.of(shape, int(tensor.spread), [*forward, *backward])
+        return Route(self._mesh, shape, tuple(forward), tuple(backward), agreed, rows)
 
     def _moved(self, key: Hashable, name: str, source: int, route: Route) -> int:
         """Returns the slot of a tensor after a route; the same slot if the route is empty."""
         if route.is_empty:
             return self._slot.setdefault(key, source)
         target = self._new(key)
-        emitted = self._emit(f"move {name}", _one(route), (source,), (target,))
+        inputs = (source, *self._chosen(name, route))
+        emitted = self._emit(f"move {name}", _one(route), inputs, (target,))
         emitted.early = route.is_local
         return target
+
+    def _chosen(self, name: str, route: Route) -> tuple[int, ...]:
+        """Returns the slot of the experts that a tensor's rows have chosen, if it has sent rows."""
+        if route.rows is None:
+            return ()
+        chosen = self._placement.routes[name]
+        made_in, known = self._placement.made_in[chosen], route.rows.known
+        key = (chosen, "known", known)
+        if key not in self._slot:
+            mesh = self._placement.groups[made_in].mesh
+            layout = self._placement.output_layouts[chosen].forward
+            path = self._route(chosen, redistribute_between(mesh, layout, self._mesh, known))
+            source = self._slot[chosen, made_in]
+            if path.is_empty:
+                return (source,)
+            self._emit(f"cross {chosen}", _one(path), (source,), (self._new(key),))
+        return (self._slot[key],)
 
     def _arriving(self, name: str) -> None:
         """Makes the slot of a tensor that another stage sends, as its group made it."""
@@ -244,9 +267,11 @@ class Builder:
             crossing.name = f"cross {name}"
         recompute = self._route(name, path.recompute)
         if path.kept == "before":
-            crossing.rebuild = Rebuild(source, target, recompute.move)
+            chosen = self._chosen(name, recompute)
+            crossing.rebuild = Rebuild(source, target, recompute.move, chosen)
         elif path.kept == "after" and path.recompute:
-            crossing.rebuild = Rebuild(target, source, recompute.move)
+            chosen = self._chosen(name, recompute)
+            crossing.rebuild = Rebuild(target, source, recompute.move, chosen)
 
     # Tensors that exist without being computed
 
@@ -376,7 +401,7 @@ def part_of(
 
 
 def _one(route: Route) -> Callable[[torch.Tensor], tuple[torch.Tensor]]:
-    return lambda x: (route(x),)
+    return lambda x, *chosen: (route(x, *chosen),)
 
 
 def _is_random(op: Operator) -> bool:

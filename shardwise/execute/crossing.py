@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from shardwise.execute.block_mesh import BlockMesh
-from shardwise.execute.collectives import Change, run
+from shardwise.execute.collectives import Change, change, run
 from shardwise.execute.peers import Members
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.execute.reshare import reshare_of
+from shardwise.execute.routed import Rows
 
 LOCAL = ("slice", "mask")
 """The steps that take no collective."""
@@ -27,7 +28,8 @@ class Route:
     """The forward and backward steps of a crossing of a tensor of global `shape`.
 
     `differentiable` says, where ranks run different operators, whether the tensor has a gradient:
-    all must then agree on it. None leaves it to what autograd recorded.
+    all must then agree on it. None leaves it to what autograd recorded. Where `rows` are sent to
+    experts, a call takes the experts that they have chosen too.
     """
 
     mesh: RankMesh
@@ -35,6 +37,7 @@ class Route:
     forward: tuple[Change, ...]
     backward: tuple[Change, ...]
     differentiable: bool | None = None
+    rows: Rows | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -46,29 +49,41 @@ class Route:
         """Whether no rank waits for another, forward or backward."""
         return all(step.operation in LOCAL for step in (*self.forward, *self.backward))
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, *chosen: torch.Tensor) -> torch.Tensor:
         """Returns the local part in the other layout; differentiable."""
         if torch.is_grad_enabled() and self.differentiable not in (None, x.requires_grad):
             x = x.detach().requires_grad_(self.differentiable)
         if x.requires_grad and torch.is_grad_enabled():
-            return _Crossing.apply(x, self)
-        return self.move(x)
+            return _Crossing.apply(x, self, *chosen)
+        return self.move(x, *chosen)
 
-    def move(self, x: torch.Tensor) -> torch.Tensor:
+    def move(self, x: torch.Tensor, *chosen: torch.Tensor) -> torch.Tensor:
         """Does the same without recording for autograd."""
-        return run(x, self.forward, self.mesh, self.shape)
+        return self.along(self.forward, x, *chosen)
+
+    def along(self, path: Sequence[Change], x: torch.Tensor, *chosen: torch.Tensor) -> torch.Tensor:
+        """Returns the local part after the steps of a path."""
+        if self.rows is None:
+            return run(x, path, self.mesh, self.shape)
+        for step in path:
+            if self.rows.concerns(step):
+                x = self.rows.change(x, step, self.mesh, *chosen)
+            else:
+                x = change(x, step, self.mesh, self.shape)
+        return x
 
 
 class _Crossing(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, route: Route) -> torch.Tensor:
-        ctx.route = route
-        return route.move(x)
+    def forward(ctx: Any, x: torch.Tensor, route: Route, *chosen: torch.Tensor) -> torch.Tensor:
+        ctx.route, ctx.chosen = route, chosen
+        return route.move(x, *chosen)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         route: Route = ctx.route
-        return run(gradients[0], route.backward, route.mesh, route.shape), None
+        moved = route.along(route.backward, gradients[0], *ctx.chosen)
+        return moved, None, *(None for _ in ctx.chosen)
 
 
 def prepare_groups(

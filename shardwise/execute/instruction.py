@@ -38,11 +38,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A crossing keeps one copy, the slot `kept`; in backward `move` turns it into `dropped`."""
+    """A crossing keeps one copy, the slot `kept`; in backward `move` turns it into `dropped`.
+
+    Of rows that are sent, it reads the experts that they have chosen in the slots `chosen` too.
+    """
 
     kept: int
     dropped: int
-    move: Callable[[Any], Any]
+    move: Callable[..., Any]
+    chosen: tuple[int, ...] = ()
 
 
 def mark_dead(instructions: Sequence[Instruction], lasting: set[int]) -> None:
@@ -51,6 +55,7 @@ def mark_dead(instructions: Sequence[Instruction], lasting: set[int]) -> None:
     for instruction in reversed(instructions):
         touched = {*instruction.inputs, *instruction.outputs}
         if instruction.rebuild is not None:
-            touched |= {instruction.rebuild.kept, instruction.rebuild.dropped}
+            rebuild = instruction.rebuild
+            touched |= {rebuild.kept, rebuild.dropped, *rebuild.chosen}
         instruction.dead = tuple(sorted(touched - seen))
         seen |= touched

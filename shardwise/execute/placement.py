@@ -36,6 +36,7 @@ from shardwise.sharding.operator_layouts import (
     whole_layouts,
 )
 from shardwise.sharding.pattern import differentiated
+from shardwise.sharding.routing import with_routing
 from shardwise.tdl.registry import analyse
 
 CONSTANT = -1
@@ -101,15 +102,21 @@ class Placement:
     ) -> None:
         """`only` names the operators that run here, those of a stage; by default all do."""
         self.captured = graph
-        self.graph = planned_graph(graph, plan)
+        planned = planned_graph(graph, plan)
+        routing = with_routing(
+            planned, {op.name: analyse(op, planned.tensors) for op in planned.operators}
+        )
+        self.graph, self._semantics, self.routes = (
+            routing.graph,
+            routing.semantics,
+            routing.routes,
+        )
         self.mesh = mesh
         self.proportions = Proportions(mesh, plan.cluster)
         owned = _weights(plan.cluster)
         self.groups: list[PlacedGroup] = []
         self._terms: list[frozenset[int]] = []
-        self._on_parameters = operators_on_parameters(
-            graph, lambda op: analyse(op, self.graph.tensors)
-        )
+        self._on_parameters = operators_on_parameters(graph, lambda op: self._semantics[op.name])
         entries: dict[str, tuple[int, PlannedOperator]] = {}
         numbers: dict[str, int] = {}
         for number, group in enumerate(plan.groups):
@@ -147,7 +154,7 @@ class Placement:
 
     def _placed(self, op: Operator, planned: tuple[int, PlannedOperator] | None) -> Placed:
         axes = len(self.mesh.names)
-        semantics = analyse(op, self.graph.tensors)
+        semantics = self._semantics[op.name]
         if planned is None:
             nothing: Split = (None,) * axes
             whole = whole_layouts(op, axes)

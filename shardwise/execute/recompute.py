@@ -225,5 +225,6 @@ class Recomputations:
         """Arranges for backward to rebuild one copy of a crossing tensor from the other."""
         move, unpack = rebuild.move, self._saved.unpack
         kept = self._saved.keep(slots[rebuild.kept].detach())
-        number = self._saved.register(slots[rebuild.dropped], lambda: move(unpack(kept)))
+        chosen = [slots[slot] for slot in rebuild.chosen]
+        number = self._saved.register(slots[rebuild.dropped], lambda: move(unpack(kept), *chosen))
         self._saved.need(kept, number)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 Role = Literal["input", "parameter", "buffer", "activation", "output"]
 
@@ -36,15 +36,53 @@ DTYPE_BYTES: Mapping[str, int] = {
 FLOAT_DTYPES = frozenset(name for name in DTYPE_BYTES if name.startswith(("float", "bfloat")))
 
 
+class Spread(int):
+    """The extent of a dimension that no tensor has: experts to whose devices rows may be sent.
+
+    A share of it holds the rows of its experts: as many of them as it has experts of all, if all
+    are chosen alike, and on the busiest device `imbalance` times as many. It equals no number, so
+    that a shape with it is no other shape.
+    """
+
+    imbalance: float
+
+    def __new__(cls, experts: int, imbalance: float = 1.0) -> Self:
+        made = super().__new__(cls, experts)
+        made.imbalance = imbalance
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spread) and self._key == other._key
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(("spread", *self._key))
+
+    @property
+    def _key(self) -> tuple[int, float]:
+        return int(self), self.imbalance
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: `shape` in elements; `batch_dim` is the sample dimension where it is known."""
+    """One tensor: `shape` in elements; `batch_dim` is the sample dimension where it is known.
+
+    `spread` counts the experts to which its rows may be sent (`sharding/routing.py`), if they may.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: Role
     batch_dim: int | None = None
+    spread: Spread | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extents of all dimensions that a layout may split: the shape, and any spread."""
+        return self.shape if self.spread is None else (*self.shape, self.spread)
 
     @property
     def elements(self) -> int:

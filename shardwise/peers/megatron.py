@@ -8,6 +8,8 @@ each factorisation:
          vocabulary; never samples, never positions, and never the hidden size of the residual
          stream, that is, a dimension that a normalisation reduces and scales
     sp   with sequence parallelism operators without a matrix may have tp on positions instead
+    ep   of a mixture: experts over the innermost axes of dp, to which rows are sent, where tp is on
+         the experts' columns and rows as it is elsewhere
 
 Which of these an operator takes is not written down per layer as in Megatron-LM: the fastest
 choice is found (memory left out of account), so that columns, then rows, then an all_reduce come
@@ -31,6 +33,7 @@ from shardwise.peers.evaluate import Point, evaluate
 from shardwise.peers.restrict import least_time
 from shardwise.sharding.coarsen import Group, Member
 from shardwise.sharding.names import NamedDimensions, named_dimensions
+from shardwise.sharding.routing import COPY, ROUTED
 
 METHOD = "megatron"
 TITLE = "Megatron-style"
@@ -67,7 +70,8 @@ def megatron(
 class Grid:
     """The mesh as dp × tp; with `sequence` also sequence parallelism.
 
-    `shares` are the devices along dp, among which samples are split.
+    `shares` are the devices along dp, among which samples are split; `expert` those along `ep`, of
+    them the ones that have different experts.
     """
 
     dp: Bundle
@@ -75,6 +79,8 @@ class Grid:
     sequence: bool
     shares: int
     label: str
+    ep: Bundle
+    expert: int = 1
 
 
 class MegatronSpace:
@@ -87,19 +93,29 @@ class MegatronSpace:
         self._bundles = Bundles(problem, self._classes)
         self._hidden = _hidden(problem, self._names)
 
-    def grids(self) -> Iterator[Grid]:
+    def grids(self, *, experts: bool = False) -> Iterator[Grid]:
         """Yields every factorisation, from data parallelism alone to tensor parallelism alone.
 
-        Where there are positions each is followed by the one with sequence parallelism.
+        Where there are positions each is followed by the one with sequence parallelism; with
+        `experts` each by those with experts over some axes of dp, where rows can be sent to them.
         """
         classes = self._classes
         for count in range(len(classes.of_axis) + 1):
             tp = classes.of_last(count)
             dp = classes.without(tp)
+            most = len(classes.of_axis) - count if experts and self._routes else 0
             for sequence in (False, True) if any(tp) and self._names.positions else (False,):
-                shares = classes.size(dp)
-                label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
-                yield Grid(dp, tp, sequence, shares, label)
+                for more in range(most + 1):
+                    inner = classes.of_last(count + more)
+                    ep = tuple(a - b for a, b in zip(inner, tp, strict=True))
+                    shares, expert = classes.size(dp), classes.size(ep)
+                    label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
+                    label += f"·ep{expert}" if more else ""
+                    yield Grid(dp, tp, sequence, shares, label, ep, expert)
+
+    @property
+    def _routes(self) -> bool:
+        return any(ROUTED in group.variables for group in self._problem.coarsened.groups)
 
     def masks(self, grid: Grid, *, divided: bool = False) -> list[NDArray[np.bool_]]:
         """Returns per group the configurations that a factorisation allows.
@@ -108,7 +124,7 @@ class MegatronSpace:
         that are written for tensor parallelism have it, even where to repeat them takes less.
         """
         masks = [
-            self._mask(group, grid.dp, grid.tp, sequence=grid.sequence)
+            self._mask(group, grid, sequence=grid.sequence)
             for group in self._problem.coarsened.groups
         ]
         if not divided:
@@ -123,21 +139,29 @@ class MegatronSpace:
         if not any(member.semantics.category == "heavy" for member in group.members):
             return mask
         split = np.zeros_like(mask)
-        for v in range(len(group.variables)):
-            split |= self._bundles.has(group.index, v, tp)
+        samples = self._names.samples[group.index]
+        for v, variable in enumerate(group.variables):
+            # Of as many devices as tp has samples or experts may be cut too.
+            if variable != ROUTED and v not in samples:
+                split |= self._bundles.has(group.index, v, tp)
         split &= mask
         return split if split.any() else mask
 
-    def _mask(self, group: Group, dp: Bundle, tp: Bundle, *, sequence: bool) -> NDArray[np.bool_]:
-        g = group.index
-        fits = self._bundles.on(g, (dp, tp)).copy()
+    def _mask(self, group: Group, grid: Grid, *, sequence: bool) -> NDArray[np.bool_]:
+        g, dp, tp = group.index, grid.dp, grid.tp
+        sends = ROUTED in group.variables and any(grid.ep)
+        if sends:
+            dp = tuple(a - b for a, b in zip(dp, grid.ep, strict=True))
+        fits = self._bundles.on(g, (dp, tp, *([grid.ep] if sends else []))).copy()
         samples = self._names.samples[g]
         # The first variable of samples that can be cut into dp shares, as in data parallelism.
         batch = next((v for v in samples if (fits & self._bundles.has(g, v, dp)).any()), None)
         none = tuple(0 for _ in tp)
         for v in range(len(group.variables)):
             whole = self._bundles.has(g, v, none)
-            if v == batch:
+            if group.variables[v] == ROUTED:
+                fits &= self._bundles.has(g, v, grid.ep)
+            elif v == batch:
                 fits &= self._bundles.has(g, v, dp)
             elif self._may_be_cut(group, v, samples, sequence=sequence):
                 fits &= whole | self._bundles.has(g, v, tp)
@@ -150,6 +174,9 @@ class MegatronSpace:
     ) -> bool:
         name = self._names.name_of[group.index, variable]
         if variable in samples or name in self._hidden:
+            return False
+        if ROUTED in group.variables and group.variables[variable] == COPY:
+            # Each device of tp sees every copy of a token, and has columns or rows of experts.
             return False
         if name in self._names.positions:
             return sequence and not any(m.semantics.category == "heavy" for m in group.members)

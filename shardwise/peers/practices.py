@@ -65,7 +65,7 @@ def _axes_in_a_node(problem: SearchProblem) -> int:
 
 def _method_of(parallelism: Parallelism) -> str:
     """Returns what practitioners call a strategy: one of `METHODS`."""
-    if parallelism.tensor > 1:
+    if parallelism.tensor > 1 or parallelism.expert > 1:
         return MEGATRON
     if parallelism.zero and parallelism.replicas > 1:
         return HYBRID
@@ -92,9 +92,9 @@ class Practices:
             yield from self._data_parallel(methods)
         if MEGATRON in methods:
             space = MegatronSpace(self._problem)
-            for grid in space.grids():
+            for grid in space.grids(experts=True):
                 go_on(self._progress, STAGE, 0.0)
-                if any(grid.tp) and self._has_samples_for(grid.shares):
+                if (any(grid.tp) or any(grid.ep)) and self._has_samples_for(grid.shares):
                     yield from self._megatron(space, grid)
 
     @property
@@ -120,7 +120,7 @@ class Practices:
 
     def _marked(self, allowed: Allowed, partial: Collection[Parallelism]) -> Iterator[Named]:
         space = MegatronSpace(self._problem)
-        for grid in space.grids():
+        for grid in space.grids(experts=True):
             go_on(self._progress, STAGE, 0.0)
             every = list(self._strategies(grid))
             wanted = [one for one in every if allowed(one[0])]
@@ -147,7 +147,7 @@ class Practices:
         if grid not in self._known:
             self._known[grid] = (
                 self._least_sum(space, grid, divided=True)
-                if any(grid.tp)
+                if any(grid.tp) or any(grid.ep)
                 else data_parallel_rows(self._problem).choices
             )
         return self._known[grid]
@@ -181,6 +181,7 @@ class Practices:
             replicas=data // shards,
             shards=shards,
             tensor=gpus // data,
+            expert=1 if grid is None else grid.expert,
             sequence=grid is not None and grid.sequence,
             zero=stage,
             recompute=RECOMPUTED[recompute],

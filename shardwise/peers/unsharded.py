@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
+from shardwise.sharding.routing import ROUTED
 
 WHOLE_SHARE = 0.02
 """The share of the trained parameters from which leaving them whole makes another strategy."""
@@ -33,9 +34,13 @@ def unsharded_text(problem: SearchProblem, choices: NDArray[np.uint32], shards: 
     whole: list[str] = []
     left, left_bytes = 0, 0.0
     for number, (cost, choice) in enumerate(zip(problem.costs, choices.tolist(), strict=True)):
-        marked = int(cost.zero_axes[choice]) >> np.arange(len(sizes)) & 1
+        group = problem.coarsened.groups[number]
+        marked = (int(cost.zero_axes[choice]) >> np.arange(len(sizes)) & 1).astype(bool)
+        if ROUTED in group.variables:
+            # Devices along which experts differ divide samples elsewhere.
+            marked |= cost.assignment[choice] == group.variables.index(ROUTED)
         if owned[number] and np.where(marked, sizes, 1).prod() < shards:
-            whole.append(problem.coarsened.groups[number].name)
+            whole.append(group.name)
             left += owned[number]
             left_bytes += float(cost.parameter_bytes[choice])
     share = left / max(sum(owned), 1)

@@ -21,7 +21,7 @@ from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.terms import GroupTerms
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.footprint import Dims, Size
-from shardwise.sharding.layout import Floats, Layouts, encode, shard_of
+from shardwise.sharding.layout import Floats, Layouts, encode, part_of
 from shardwise.sharding.operator_layouts import LayoutRows
 from shardwise.sharding.pattern import GroupPattern
 
@@ -374,19 +374,18 @@ class GroupTable:
         name = (op.outputs if span.output else op.inputs)[span.position]
         ports = self.work.outputs if span.output else self.work.inputs
         layouts = ports[position][span.position][0]
-        dims = tuple(range(len(self._shape(name)))) if span.dims is None else span.dims
-        return self._local(name, layouts, dims)
+        tensor = self.work.tensors[name]
+        dims = tuple(range(len(tensor.extents))) if span.dims is None else span.dims
+        if tensor.spread is not None and 0 in dims and span.dims is not None:
+            dims = (*dims, len(tensor.shape))  # of rows as many as are sent here
+        return self._local(tensor.extents, layouts, dims)
 
-    def _local(self, name: str, layouts: Layouts, dims: tuple[int, ...]) -> Floats:
+    def _local(self, extents: tuple[int, ...], layouts: Layouts, dims: tuple[int, ...]) -> Floats:
         count = np.ones(self.work.count)
-        shape = self._shape(name)
         for dim in dims:
             parts = np.where(layouts == dim, self.work.sizes, 1).prod(axis=1)
-            count *= shard_of(shape[dim], parts)
+            count *= part_of(extents[dim], parts)
         return count
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return self.work.tensors[name].shape
 
     def _item(self, name: str) -> int:
         return DTYPE_BYTES[self.work.tensors[name].dtype]

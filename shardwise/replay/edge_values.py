@@ -86,7 +86,7 @@ class EdgeValues:
         row, column = _first(self._table.rows), _first(self._table.columns)
         item = DTYPE_BYTES[tensor.dtype]
         forbidden = forbidden_end(context.pins, source.group)
-        self.paths = context.rescheduler(tensor.shape, item, forbidden)
+        self.paths = context.rescheduler(tensor.extents, item, forbidden)
         # Nodes of the layouts by row and by column; of the gradient by column and by row.
         self.here = self.paths.register(exit_layouts.forward[row])
         self.there = self.paths.register(entry_layouts.forward[column])
@@ -100,8 +100,8 @@ class EdgeValues:
         self.owed = source.exit_deferred[source.exits.index(name)] & at_source.keeps[row]
         self.recomputes = at_target.again[column]
         mesh = context.mesh
-        self.at_source = mesh.local_elements(tensor.shape, exit_layouts.forward[row]) * item
-        self.at_target = mesh.local_elements(tensor.shape, entry_layouts.forward[column]) * item
+        self.at_source = mesh.local_elements(tensor.extents, exit_layouts.forward[row]) * item
+        self.at_target = mesh.local_elements(tensor.extents, entry_layouts.forward[column]) * item
         self._grids: dict[str, Floats] = {}
         self._rows_of = np.zeros(0, dtype=np.int64)
         self._known: Floats = np.zeros((0, len(COLUMNS)))

@@ -26,12 +26,13 @@ from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
 from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
-from shardwise.sharding.coarsen import Coarsened, coarsen
+from shardwise.sharding.coarsen import Coarsened, coarsen, unbalanced
 from shardwise.sharding.experts import has_experts
 from shardwise.sharding.fusion import Fusing
 from shardwise.sharding.micro_batches import split_batch
 from shardwise.sharding.pattern import Patterns
 from shardwise.sharding.precision import narrow
+from shardwise.sharding.routing import ROUTED
 from shardwise.tdl import registry
 
 
@@ -67,6 +68,11 @@ class Subject:
         """Whether the model is a mixture of experts."""
         return has_experts(self.coarsened)
 
+    @cached_property
+    def routes_rows(self) -> bool:
+        """Whether rows may be sent to the experts of a mixture."""
+        return any(ROUTED in group.variables for group in self.coarsened.groups)
+
     def variant(self, options: Options, micro_batches: int) -> Patterns:
         """Returns the groups as the options compute them: precision, and the batch of a
         micro-batch.
@@ -74,10 +80,14 @@ class Subject:
         Raises `BadInput` when the count of micro-batches does not divide the batch.
         """
         exempt = tuple(pin for pin in options.pins if pin.key == "precision")
-        key = (options.precision, exempt, micro_batches, options.fusing)
+        key = (
+            options.precision, exempt, micro_batches, options.fusing, options.expert_imbalance
+        )  # fmt: skip
         if key not in self._variants:
             narrowed = narrow(
-                self.coarsened, options.precision, lambda op: any(pin.binds(op) for pin in exempt)
+                unbalanced(self.coarsened, options.expert_imbalance),
+                options.precision,
+                lambda op: any(pin.binds(op) for pin in exempt),
             )
             changed = split_batch(narrowed, micro_batches)
             same = changed is self.coarsened and options.fusing == Fusing()

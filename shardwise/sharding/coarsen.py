@@ -24,15 +24,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator
-from shardwise.graph.semantics import OperatorSemantics
+from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.sharding.batch import batch_dims, batch_variables
 from shardwise.sharding.disjoint_sets import NamedSets, VariableLinks
 from shardwise.sharding.on_parameters import operators_on_parameters
 from shardwise.sharding.once import Once
+from shardwise.sharding.routing import ROUTED, Routing, imbalanced, with_imbalance, with_routing
 
 Analyse = Callable[[Operator], OperatorSemantics]
 Within = Callable[[Operator], Hashable]
@@ -98,6 +99,28 @@ class Coarsened:
         return batch_dims(self.graph, {m.operator.name: m.semantics for m in members})
 
 
+def unbalanced(coarsened: Coarsened, imbalance: float) -> Coarsened:
+    """Returns the same groups where the busiest device of a mixture has `imbalance` times the mean
+    of the rows that are sent to experts; itself where none can be, or with 1."""
+    tensors = coarsened.graph.tensors
+    if imbalance == 1.0 or all(tensor.spread is None for tensor in tensors.values()):
+        return coarsened
+    graph = Graph(
+        coarsened.graph.name, with_imbalance(tensors, imbalance), coarsened.graph.operators
+    )
+    groups = tuple(
+        replace(
+            group,
+            members=tuple(
+                replace(member, semantics=imbalanced(member.semantics, imbalance))
+                for member in group.members
+            ),
+        )
+        for group in coarsened.groups
+    )
+    return replace(coarsened, graph=graph, groups=groups)
+
+
 def coarsen(
     graph: Graph, analyse: Analyse, *, join: bool = True, within: Within | None = None
 ) -> Coarsened:
@@ -108,7 +131,8 @@ def coarsen(
     Light operators follow only producers that are `within` the same as they are (rule 3), where
     that is given: so that a cut between blocks goes through no group.
     """
-    semantics = {op.name: analyse(op) for op in graph.operators}
+    routing = with_routing(graph, {op.name: analyse(op) for op in graph.operators})
+    graph, semantics = routing.graph, routing.semantics
     constants = _constant_operators(graph)
     operators = [op for op in graph.operators if op.name not in constants]
     made_of = operators_on_parameters(graph, lambda op: semantics[op.name])
@@ -117,7 +141,7 @@ def coarsen(
     _join_shared_parameters(graph, readers, made_of, sets)
     if join:
         _join_siblings(graph, readers, made_of, semantics, sets)
-        _join_light_runs(graph, readers, semantics, sets, within or (lambda op: None))
+        _join_light_runs(graph, readers, semantics, sets, _inside(within, routing))
         _join_unrolled_runs(graph, readers, semantics, sets)
     _join_to_readers(graph, operators, made_of, sets)
     dims = batch_dims(graph, semantics)
@@ -129,6 +153,13 @@ def coarsen(
     undescribed = tuple(op for op in graph.operators if not semantics[op.name].described)
     fixed = tuple(op for op in graph.operators if op.name in constants)
     return Coarsened(graph, groups, fixed, undescribed)
+
+
+def _inside(within: Within | None, routing: Routing) -> Within:
+    """Returns what a light operator and those that it follows must share: what they are `within`,
+    and the experts to which their rows may be sent."""
+    regions = routing.regions
+    return lambda op: (within(op) if within else None, regions.get(op.name))
 
 
 def _constant_operators(graph: Graph) -> set[str]:
@@ -319,10 +350,10 @@ def _group(
             if constant or free:
                 continue
             for v, access in sem.inputs[position].items():
-                links.tie((op.name, v), (name, access.dim))
+                links.tie((op.name, v), (name, _tied_dim(sem, v, access)))
         for position, name in enumerate(op.outputs):
             for v, access in sem.outputs[position].items():
-                links.tie((op.name, v), (name, access.dim))
+                links.tie((op.name, v), (name, _tied_dim(sem, v, access)))
     _tie_positions(graph, operators, semantics, links)
     _tie_alike(operators, graph, semantics, links)
     order = _variable_order(graph, operators, semantics, links)
@@ -340,6 +371,15 @@ def _group(
         for op in operators
     )
     return Group(index, members, tuple(_unique([order[root] for root in order])))
+
+
+_ROUTED_DIM = -1
+
+
+def _tied_dim(sem: OperatorSemantics, variable: int, access: Access) -> int:
+    """Returns the dimension by which a variable is tied to those of other operators: experts to
+    which rows are sent stay apart from experts that every device sees the rows of."""
+    return _ROUTED_DIM if sem.variables[variable].name == ROUTED else access.dim
 
 
 def _tie_positions(
@@ -437,6 +477,9 @@ def _variable_order(
                 # A loss has no output dimensions: go by its first input's.
                 dims = [a.dim for u, a in sem.inputs[0].items() if u == v]
                 inner = 0
+            if variable.name == ROUTED:
+                # Rows of experts are among the tokens' axes: before the columns of matrices.
+                dims = [0]
             key = (inner, min(dims, default=v))
             if root not in rank:
                 rank[root] = (precedence, *key)

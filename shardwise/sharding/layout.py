@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.graph.graph import Spread
+
 REPLICATE = -1
 PARTIAL = -2
 
@@ -35,6 +37,21 @@ def shard_of(extent: float | Floats, parts: Floats | NDArray[np.int64]) -> Float
     return np.asarray(np.ceil(extent / parts * _ROUNDING))
 
 
+def part_of(extent: float | Floats, parts: Floats | NDArray[np.int64]) -> Floats:
+    """Returns by what a dimension multiplies the elements of the largest of `parts` shards: its own
+    extent there, or the fraction of rows where it is a spread."""
+    share = shard_of(extent, parts)
+    if not isinstance(extent, Spread):
+        return share
+    return np.minimum(share / int(extent) * np.where(parts == 1, 1.0, extent.imbalance), 1.0)
+
+
+def fraction_of(extent: float, parts: Floats | NDArray[np.int64]) -> Floats:
+    """Returns the fraction of an index variable that the largest of `parts` shares has."""
+    part = part_of(extent, parts)
+    return part if isinstance(extent, Spread) else part / extent
+
+
 _ROUNDING = 1.0 - 1e-12
 """Below one by more than the error of a quotient, and by less than any remainder."""
 
@@ -49,7 +66,7 @@ def local_elements(
     """
     count = np.ones(layouts.shape[0])
     for dim, extent in enumerate(shape):
-        count *= shard_of(extent, np.where(layouts == dim, sizes, 1).prod(axis=1))
+        count *= part_of(extent, np.where(layouts == dim, sizes, 1).prod(axis=1))
     return count
 
 
@@ -57,10 +74,10 @@ def local_extents(
     shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64] | Floats
 ) -> Floats:
     """Returns the shape of the largest shard under each layout, (K, dimensions); `sizes` as in
-    `local_elements`."""
+    `local_elements`. Of a spread it is the fraction of rows."""
     extents = np.empty((layouts.shape[0], len(shape)))
     for dim, extent in enumerate(shape):
-        extents[:, dim] = shard_of(extent, np.where(layouts == dim, sizes, 1).prod(axis=1))
+        extents[:, dim] = part_of(extent, np.where(layouts == dim, sizes, 1).prod(axis=1))
     return extents
 
 

@@ -283,7 +283,7 @@ class Patterns:
     def _pattern(self, group: Group) -> GroupPattern:
         own = self.of_wiring.once(("outline", group.index), lambda: self._outline(group))
         tensors = [self.graph.tensors[name] for name in own.tensors]
-        key = (own.structure, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
+        key = (own.structure, tuple((tensor.extents, tensor.dtype) for tensor in tensors))
         return GroupPattern(**vars(own.boundary), group=group, key=key)
 
     def _outline(self, group: Group) -> _Outline:

@@ -6,6 +6,7 @@ from shardwise.documents.parallelism import Parallelism, recomputation_text
 
 MICRO_BATCHES, RECOMPUTATION, ZERO = "micro-batches", "recomputation", "ZeRO stage"
 EXTENT, TENSOR, SEQUENCE = "shards", "tensor parallelism", "sequence parallelism"
+EXPERT = "expert parallelism"
 
 
 def changes(given: Parallelism, other: Parallelism) -> list[str]:
@@ -24,6 +25,8 @@ def changes(given: Parallelism, other: Parallelism) -> list[str]:
         fields.append(TENSOR)
     if given.sequence != other.sequence and min(given.tensor, other.tensor) > 1:
         fields.append(SEQUENCE)
+    if given.expert != other.expert:
+        fields.append(EXPERT)
     divided = min(given.data, other.data) > 1
     if given.zero != other.zero and divided:
         fields.append(ZERO)
@@ -41,6 +44,7 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
             f"{recomputation_text(given)}"
         ),
         TENSOR: f"tp {other.tensor} instead of {given.tensor}",
+        EXPERT: f"ep {other.expert} instead of {given.expert}",
         SEQUENCE: f"{'with' if other.sequence else 'without'} sequence parallelism",
         ZERO: f"{_stage(other.zero)} instead of {_stage(given.zero)}",
         EXTENT: f"shards over {other.shards} devices instead of {given.shards}",

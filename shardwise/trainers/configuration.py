@@ -187,6 +187,17 @@ def only_one(degree: int, path: str) -> None:
         raise BadInput(f"got {degree}", field=path, expected=_NOT_PLANNED)
 
 
+def same_tensor(given: int, tensor: int, expert: int, path: str) -> None:
+    """Raises `BadInput` where experts over several devices are in other parts than the rest."""
+    if expert > 1 and given != tensor:
+        raise BadInput(
+            f"got {given}: experts over {expert} devices have another tensor parallelism than the "
+            "rest of the model, which is not priced yet",
+            field=path,
+            expected=f"{tensor}, as the rest has",
+        )
+
+
 def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> int:
     """Returns a whole number, also from a text of digits. Raises `BadInput` for anything else."""
     text = str(value).strip() if isinstance(value, (int, str)) else ""

@@ -45,7 +45,8 @@ class Written(NamedTuple):
 class Limits:
     """What a trainer's configuration can say of `Parallelism`.
 
-    `hybrid` are the ZeRO stages that may have replicas of their shards. `sequence` are the values
+    `hybrid` are the ZeRO stages that may have replicas of their shards, `experts` those beside
+    which it has expert parallelism. `sequence` are the values
     that sequence parallelism may have beside tensor parallelism. `schedules` are those of its
     pipelines.
     """
@@ -57,6 +58,7 @@ class Limits:
     recompute: Collection[Recomputed] = ("none", "full")
     layers: Collection[str] = ()
     schedules: Collection[str] = ()
+    experts: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,7 @@ def canonical(parallelism: Parallelism) -> Parallelism:
         tensor=p.tensor,
         sequence=p.sequence and p.tensor > 1,
         zero=zero,
+        expert=p.expert,
         recompute=p.recompute,
         micro_batches=p.micro_batches,
         recompute_layers=p.recompute_layers if p.recompute == "full" else UNSET,
@@ -285,6 +288,8 @@ def check(parallelism: Parallelism, trainer: str, limits: Limits) -> None:
         raise _refused(
             trainer, "sequence", f"tensor parallelism {said} sequence parallelism", expected
         )
+    if p.expert > 1 and p.zero not in limits.experts:
+        raise _refused(trainer, "expert", f"expert parallelism of degree {p.expert}", "1")
     if p.zero not in limits.zero:
         raise _refused(trainer, "zero", f"ZeRO stage {p.zero}", _listed(limits.zero))
     if p.replicas > 1 and p.shards > 1 and p.zero not in limits.hybrid:

@@ -17,6 +17,7 @@ LIMITS = Limits(
     recompute=("none", "selective", "full"),
     layers=("first",),
     schedules=("1f1b", "interleaved"),
+    experts=(0, 1),
 )
 
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -55,6 +56,12 @@ def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     ]
     if stages_per_rank > 1:
         lines.insert(2, f"--num-virtual-stages-per-pipeline-rank {stages_per_rank}")
+    if p.expert > 1:
+        lines += [
+            f"--expert-model-parallel-size {p.expert}",
+            f"--expert-tensor-parallel-size {p.tensor}",
+            "--moe-token-dispatcher-type alltoall",
+        ]
     if p.sequence:
         lines.append("--sequence-parallel")
     if p.zero == 1:

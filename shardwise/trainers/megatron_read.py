@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from shardwise.cost.software import MEGATRON
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import Configuration, divided, only_one
+from shardwise.trainers.configuration import Configuration, divided, only_one, same_tensor
 from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, NAME, STRATEGIES
 from shardwise.trainers.megatron_flags import (
     MegatronFlags,
@@ -126,8 +126,7 @@ def read_mapping(
 
 def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     """Returns what flags say; raises `BadInput` naming one that cannot be read."""
-    for degree in ("context-parallel", "expert-model-parallel", "expert-tensor-parallel"):
-        only_one(flags.number(f"{degree}-size", 1), flags.path(f"{degree}-size"))
+    only_one(flags.number("context-parallel-size", 1), flags.path("context-parallel-size"))
     stages = flags.number("pipeline-model-parallel-size", 1)
     _check_stages(flags)
     _check_predictors(flags)
@@ -135,6 +134,9 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     tensor = flags.number("tensor-model-parallel-size", 1)
     of_stage = divided(gpus, stages, "GPUs", flags.path("pipeline-model-parallel-size"))
     data = divided(of_stage, tensor, "GPUs", flags.path("tensor-model-parallel-size"))
+    expert = flags.number("expert-model-parallel-size", 1)
+    of_experts = flags.number("expert-tensor-parallel-size", tensor)
+    same_tensor(of_experts, tensor, expert, flags.path("expert-tensor-parallel-size"))
     replicas = flags.number("num-distributed-optimizer-instances", 1)
     shards = divided(data, replicas, "devices", flags.path("num-distributed-optimizer-instances"))
     samples = flags.number("micro-batch-size", 1)
@@ -147,6 +149,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         replicas=replicas,
         shards=shards,
         tensor=tensor,
+        expert=expert,
         sequence="sequence-parallel" in flags,
         zero=_zero(flags),
         recompute=recompute,

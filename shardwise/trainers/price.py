@@ -163,7 +163,8 @@ def check_step(graph: Graph, batch: int | None, sequence: int | None, file: str)
 def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
     """Raises `BadInput` for a strategy that divides neither the devices nor the batch."""
     parts = [one for one in (given.recompute_layers, given.recompute_every) if one is not UNSET]
-    degrees = (given.replicas, given.shards, given.tensor, given.micro_batches, *parts)
+    own = (given.replicas, given.shards, given.tensor, given.expert)
+    degrees = (*own, given.micro_batches, *parts)
     if len(parts) > 1 or (parts and given.recompute != "full"):
         raise BadInput(
             f"{given.recompute} recomputation of some layers: got {given}",
@@ -179,6 +180,12 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
             f"{text_of(given)} is for {given.gpus} GPUs, not {gpus}",
             field="gpus",
             expected=f"{given.gpus}, or degrees whose product is {gpus}",
+        )
+    if given.data % given.expert:
+        raise BadInput(
+            f"experts over {given.expert} of {given.data} devices that divide samples",
+            field="parallelism.expert",
+            expected=f"a divisor of {given.data}",
         )
     if given.zero and given.shards == 1 < given.data:
         raise BadInput(
@@ -247,6 +254,13 @@ def _not_priced(
             f"the model is not split by tp {given.tensor} here",
             field="parallelism.tensor",
             expected=" or ".join(map(str, tensor)),
+        )
+    expert = sorted({one.expert for one in same if one.tensor == given.tensor})
+    if given.expert not in expert:
+        return BadInput(
+            f"rows are not sent to experts over {given.expert} devices here",
+            field="parallelism.expert",
+            expected=" or ".join(map(str, expert)),
         )
     if given.sequence not in {one.sequence for one in same if one.tensor == given.tensor}:
         return BadInput(

@@ -15,7 +15,10 @@ forward to backward. Not told apart is what a trainer recomputes in selective re
 are all groups of a block without a product by weights (`peers/practitioners.py`), torchtitan's
 policy saves every second product, Megatron's default is the core of attention alone.
 
-Context and expert parallelism are in no space here; pipelines are beside it (`pipelines.py`).
+torchtitan and Megatron have expert parallelism, whose devices are among those that divide samples;
+experts have as much tensor parallelism as the rest (`expert_tensor_parallel_degree`,
+`--expert-tensor-parallel-size`). Context parallelism is in no space here; pipelines are beside it
+(`pipelines.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class TrainerSpace:
     `zero` are its ZeRO stages, `hybrid` those of which shards may have several copies (HSDP).
     `tensor` are the stages beside tensor parallelism over several shares of samples, none where it
     has no tensor parallelism; `sequence` says whether positions may, must or must not be split with
-    it. `sources` are where the trainer says so. `implies` are options of the program that it runs,
+    it. `experts` are the stages beside expert parallelism, none where it has none. `sources` are
+    where the trainer says so. `implies` are options of the program that it runs,
     by name and value, which count unless others are given. `layers` are the blocks that it can
     recompute instead of all.
     """
@@ -54,6 +58,7 @@ class TrainerSpace:
     sequence: tuple[bool, ...]
     recompute: tuple[Recomputed, ...]
     sources: tuple[str, ...]
+    experts: tuple[int, ...] = ()
     implies: Mapping[str, str] = field(default_factory=dict)
     layers: Layers = "all"
 
@@ -63,6 +68,8 @@ class TrainerSpace:
         if one.recompute not in self.recompute:
             return False
         if one.tensor > 1 and (not self.tensor or one.sequence not in self.sequence):
+            return False
+        if one.expert > 1 and one.zero not in self.experts:
             return False
         if one.data == 1:
             return True
@@ -85,7 +92,10 @@ SPACES: Mapping[str, TrainerSpace] = {
             "torchtitan's parallelize_llama: sequence parallelism in apply_tp, "
             '"DDP has not supported > 1D parallelism"',
             "torchtitan's published runs (its benchmarks folder) compile",
+            "torchtitan's ParallelDims: expert_parallel_degree is taken out of dp_shard, and "
+            "fully_shard of experts is over what is left of it",
         ),
+        experts=(2, 3),
         implies={"framework": COMPILED},
         # activation_checkpoint.selective_ac_option = "3": one layer in three, until 0.2.
         layers="every",
@@ -102,7 +112,10 @@ SPACES: Mapping[str, TrainerSpace] = {
             "--num-distributed-optimizer-instances, --sequence-parallel, "
             "--recompute-granularity",
             "megatron/training/arguments.py: gradients of --bf16 add up in float32",
+            "megatron/core/parallel_state.py: expert-model-parallel ranks are of the data-parallel "
+            "ones, the expert-data-parallel group is the rest",
         ),
+        experts=(0, 1),
         implies={"framework": MEGATRON, "gradients": FLOAT32},
         layers="first",  # --recompute-method block --recompute-num-layers
     ),

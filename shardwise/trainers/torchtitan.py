@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.model_facts import differences
+from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -24,6 +25,7 @@ LIMITS = Limits(
     recompute=("none", "selective", "full"),
     layers=("every",),
     schedules=("1f1b", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev"),
+    experts=(2, 3),
 )
 
 _RESHARD = {2: "never", 3: "always"}
@@ -75,6 +77,7 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
             "pipeline_parallel_degree": job.stages,
             **(_stages(job) if job.stages > 1 else {}),
             "context_parallel_degree": 1,
+            **(_experts(p) if p.expert > 1 else {}),
         },
         "activation_checkpoint": {
             "mode": "selective" if p.in_part else p.recompute,
@@ -91,6 +94,14 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
     if job.optimizer == "adam":
         sections["optimizer"] = {"name": "AdamW", "implementation": job.update}
     return sections
+
+
+def _experts(p: Parallelism) -> dict[str, Any]:
+    """Returns what spreads experts over devices; they have the tensor parallelism of the rest."""
+    return {
+        "expert_parallel_degree": p.expert,
+        "expert_tensor_parallel_degree": p.tensor,
+    }
 
 
 def _stages(job: Job) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from shardwise.trainers.configuration import (
     NamedModel,
     Section,
     divided,
+    same_tensor,
     whole_number,
 )
 from shardwise.trainers.model_sizes import of_flavor, sizes_of_model
@@ -158,9 +159,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     job.ignore(*_IGNORED)
     layout = _Layout(job)
     training = job.section("training")
-    for degree in ("context_parallel_degree", "expert_parallel_degree"):
-        section, name = layout.of(degree)
-        section.one(name)
+    section, name = layout.of("context_parallel_degree")
+    section.one(name)
     stages = layout.count("pipeline_parallel_degree", default=1)
     tensor = layout.count("tensor_parallel_degree", *_FORMER["tensor"], default=1)
     replicas = layout.count("data_parallel_replicate_degree", default=1)
@@ -172,6 +172,9 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         shards = divided(gpus, given, what, section.path(name))
     if training.word("data_parallel_type", "fsdp", ("fsdp", "ddp")) == "ddp":
         replicas, shards = replicas * shards, 1
+    expert = layout.count("expert_parallel_degree", default=1)
+    section, name = layout.of("expert_tensor_parallel_degree")
+    same_tensor(section.count(name, 1), tensor, expert, section.path(name))
     policies = ("default", "always", "never")
     section, name = layout.of("fsdp_reshard_after_forward")
     policy = section.word(name, "default", policies)
@@ -207,6 +210,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             shards=shards,
             tensor=tensor,
             sequence=sequence,
+            expert=expert,
             # torchtitan keeps parameters whole in a pipeline unless it is told otherwise.
             zero=2 if policy == "never" or (policy == "default" and stages > 1) else 3,
             recompute=recompute,

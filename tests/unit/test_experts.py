@@ -1,4 +1,5 @@
-"""Mixtures of experts: FSDP shards their weights, and answers name what was not searched."""
+"""Mixtures of experts: FSDP shards their weights, expert parallelism is searched where rows can be
+sent, and answers name what was not searched."""
 
 from __future__ import annotations
 
@@ -42,6 +43,8 @@ FAMILIES = {
     "n_group=2,topk_group=1,first_k_dense_replace=0,num_experts_per_tok=2,q_lora_rank=16,kv_lora_rank=16,"
     "qk_rope_head_dim=16,qk_nope_head_dim=16,v_head_dim=16",
 }
+OWN_FORM = ("Llama 4", ",experts_implementation=eager")
+"""A family, and the option under which every expert computes for every token."""
 FEW = 4096
 """Elements of a parameter that may stay whole on every device, such as a norm's."""
 
@@ -93,7 +96,7 @@ def test_a_strategy_whose_shards_the_model_cannot_have_is_refused_by_name(
     from shardwise.peers import unsharded
 
     monkeypatch.setattr(unsharded, "WHOLE_BYTES", 0)
-    own_form = _graph("Llama 4", ",experts_implementation=eager")
+    own_form = _graph(*OWN_FORM)
     with pytest.raises(BadInput) as refused:
         _bytes(own_form, Parallelism(shards=GPUS, zero=3))
     assert "dp_shard 4" in str(refused.value)
@@ -112,13 +115,28 @@ def test_a_mixture_is_told_by_its_graph(family: str) -> None:
 
 
 def test_products_for_each_expert_make_a_mixture_without_an_operator_of_its_own() -> None:
-    own_form = _graph("Llama 4", ",experts_implementation=eager")
+    own_form = _graph(*OWN_FORM)
     assert Subject.of(own_form).has_experts
     assert not Subject.of(shortened("gpt2", 1)).has_experts
 
 
-def test_answers_on_mixtures_name_expert_parallelism_and_prove_nothing() -> None:
-    graph, hardware = _graph("Mixtral"), load_hardware("dgx-h100")
+def test_answers_on_a_mixture_whose_rows_can_be_sent_are_proven() -> None:
+    planned = plan(_graph("Mixtral"), load_hardware("dgx-h100"), 2, options=_options())
+    assert not planned.not_searched
+    assert planned.predicted.gap is not None
+    assert planned.certificate.time_lower_bound_s
+
+
+def test_answers_on_several_kinds_of_devices_name_expert_parallelism() -> None:
+    asked = Options(micro_batches=(1,), time_limit_s=20.0)
+    kinds = load_hardware("h100-8+a100-8")
+    planned = plan(_graph("Mixtral"), kinds, "h100=1,a100=1", options=asked)
+    assert planned.not_searched == [EXPERT_PARALLELISM]
+    assert planned.predicted.gap is None
+
+
+def test_answers_on_mixtures_of_another_form_name_expert_parallelism_and_prove_nothing() -> None:
+    graph, hardware = _graph(*OWN_FORM), load_hardware("dgx-h100")
     planned = plan(graph, hardware, 2, options=_options())
     assert planned.not_searched == [EXPERT_PARALLELISM]
     assert planned.predicted.gap is None
@@ -137,7 +155,7 @@ def test_texts_say_first_what_was_not_searched_and_never_that_something_is_prove
     tmp_path: Path,
 ) -> None:
     file = str(tmp_path / "graph.json")
-    write_graph(_graph("Mixtral"), file)
+    write_graph(_graph(*OWN_FORM), file)
     asked = [file, "--hardware", "dgx-h100", "--micro-batches", "1", "--quiet"]
     for command in (
         ["plan", *asked, "--gpus", "2"],

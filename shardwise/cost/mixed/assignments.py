@@ -20,6 +20,7 @@ from shardwise.cost.mixed.cluster import BLOCKS, Cluster
 from shardwise.cost.mixed.proportions import Proportion
 from shardwise.cost.space import EVEN, NONE, assignments
 from shardwise.sharding.pattern import GroupPattern
+from shardwise.sharding.routing import ROUTED
 
 Rows = tuple[NDArray[np.int8], NDArray[np.int8]]
 """Assignments (n, axes) and the proportion of each (n,)."""
@@ -35,7 +36,12 @@ def mixed_assignments(
     """
     axes, count = context.mesh.axes, len(pattern.group.variables)
     pinned = pinned_axes(context, pattern)
-    legal = legal_splits(context, pattern)
+    even = legal_splits(context, pattern)
+
+    def legal(variable: int, parts: int) -> bool:
+        # Ranks of several kinds send no rows to experts (docs/mixed.md).
+        return pattern.group.variables[variable] != ROUTED and even(variable, parts)
+
     found = [assignments(axes, count, legal, pinned)]
     possible = Legality(context.graph, pattern.group)
     for proportion in cluster.proportions[1:]:

@@ -282,7 +282,7 @@ def incoming_shares(
         port = problem.patterns[source].exits.index(tensor)
         layouts = problem.costs[source].exits[port].forward[choices[source]][None]
         whole = context.graph.tensors[tensor]
-        elements = context.mesh.local_elements(whole.shape, layouts)
+        elements = context.mesh.local_elements(whole.extents, layouts)
         same = tuple(np.flatnonzero(layouts[0] == REPLICATE).tolist())
         shares.append((float(elements[0]) * DTYPE_BYTES[whole.dtype], same))
     return shares

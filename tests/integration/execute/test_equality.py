@@ -16,6 +16,7 @@ pytest.importorskip("timm")
 pytestmark = pytest.mark.torch
 
 from harness.execute.bounds import equal  # noqa: E402
+from harness.execute.equality import case_of  # noqa: E402
 from harness.execute.families import TOYS  # noqa: E402
 from harness.execute.swept import swept  # noqa: E402
 from harness.tiers import some  # noqa: E402
@@ -36,6 +37,10 @@ FAILED_ONCE = [(4, "Mamba-2", 11), (4, "Mixtral", 12), (8, "CLIP", 5)]
 """Ranks, family, seed. In the first two autograd saves a view of what is recomputed on some ranks
 only, by strides (an einsum) or by the rank's place (experts); ranks hung, or took one collective
 for another. In the third some ranks have none of the classes."""
+
+SENT = [(4, "Mixtral", 1), (4, "gpt-oss", 5), (4, "Llama 4", 3)]
+"""Ranks, family, seed: rows are sent to experts over all ranks; with micro-batches, recomputation
+and columns of experts over the other axis; and between products alone."""
 
 STEPS = 2
 
@@ -84,6 +89,15 @@ def test_random_strategies_compute_what_one_device_computes(
 @pytest.mark.full
 @pytest.mark.parametrize(("ranks", "family", "seed"), FAILED_ONCE)
 def test_strategies_that_failed_once(ranks: int, family: str, seed: int) -> None:
+    (result,) = sweep(ranks, range(seed, seed + 1), [family])
+    assert equal(result), result
+
+
+@pytest.mark.parametrize(("ranks", "family", "seed"), SENT)
+def test_rows_that_are_sent_to_experts(ranks: int, family: str, seed: int) -> None:
+    plan = case_of(family).strategies.plan(ranks, seed)
+    splits = [op["split"] for group in plan["groups"] for op in group["operators"]]
+    assert any("routed" in split for split in splits)
     (result,) = sweep(ranks, range(seed, seed + 1), [family])
     assert equal(result), result
 

@@ -18,6 +18,7 @@ from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.megatron import megatron
 from shardwise.peers.spaces import problem_with, splits_only
 from shardwise.search.search import Search, Subject, search
+from shardwise.sharding.routing import ROUTED
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -76,9 +77,8 @@ def test_split_experts_are_expert_parallel(family: tuple[str, Search]) -> None:
         return
     rows = data_parallel_rows(problem).choices.copy()
     for g in experts:
-        [expert] = [v for v, role in enumerate(roles[g].roles) if role is Role.EXPERT]
-        [row] = np.flatnonzero((problem.costs[g].assignment == expert).all(axis=1))
-        rows[g] = row
+        routed = problem.coarsened.groups[g].variables.index(ROUTED)
+        [rows[g]] = np.flatnonzero((problem.costs[g].assignment == routed).all(axis=1))
     labels = Labels(problem)
     assert labels.of(rows) == "EP 4 × DP 4"
     [all_of_it] = labels.mixtures(rows)

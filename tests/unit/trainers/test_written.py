@@ -35,6 +35,13 @@ STRATEGIES = list(
     )
 )
 
+STRATEGIES += [
+    replace(one, expert=one.data // divisor)
+    for one in STRATEGIES
+    for divisor in (1, 2)
+    if one.data > divisor and one.recompute == "none" and one.data % divisor == 0
+]
+
 
 @pytest.mark.parametrize("trainer", READABLE)
 def test_a_written_file_is_read_as_the_plan_s_parallelism(trainer: str, tmp_path: Path) -> None:
@@ -62,6 +69,8 @@ def test_a_written_file_is_read_as_the_plan_s_parallelism(trainer: str, tmp_path
         ("torchtitan", Parallelism(shards=4, zero=1), "zero"),
         ("torchtitan", Parallelism(tensor=4), "sequence"),
         ("megatron", Parallelism(replicas=2, shards=4, zero=3), "replicas"),
+        ("torchtitan", Parallelism(replicas=4, expert=2), "expert"),
+        ("deepspeed", Parallelism(shards=2, zero=3, expert=2), "expert"),
         ("deepspeed", Parallelism(shards=2, tensor=2, zero=1), "tensor"),
         ("deepspeed", Parallelism(replicas=2, shards=2, zero=2), "replicas"),
         ("deepspeed", Parallelism(replicas=2, recompute="selective"), "recompute"),
