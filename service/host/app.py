@@ -67,7 +67,8 @@ class Service(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Returns the stack, wrapped once more."""
         state: State = self.state.shardwise
-        return Outermost(KnownCurves(super().build_middleware_stack(), state), state.metrics)
+        known = KnownCurves(super().build_middleware_stack(), state)
+        return Outermost(known, state.metrics, state.pools.times)
 
     def openapi(self) -> dict[str, Any]:
         """Returns the document, built once."""
@@ -88,7 +89,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     doorbell = Doorbell(settings)
     metrics = Metrics(probed, settings.lease_s)
     metrics.registry.register(PoolCollector(pools))
-    gate = Gate(settings, database, metrics.limits, pools.lookups)
+    gate = Gate(settings, database, metrics.limits, pools)
     gate.logins = logins = make_logins(settings, database, pools)
     for_keys = settings.cache_bytes // PART
     queue = QueueView(settings.lease_s, settings.short_job_s, settings.max_running)
