@@ -42,7 +42,7 @@ async def job_events(state: State, call: Call, job_id: str, kind: str | None) ->
     def document(job: Job) -> dict[str, Any]:
         return job_document(job, state.queue.of(job))
 
-    new_points = NewPoints(state)
+    new_points = NewPoints(state.curves)
     return await _stream(state, call, find, state.watch, document, has_ended, new_points.of)
 
 

@@ -23,6 +23,7 @@ from service.edge.doorbell import Doorbell
 from service.edge.gang_watch import GangWatch
 from service.edge.http import caller_of
 from service.edge.metrics import Metrics
+from service.edge.new_points import PointsOfJobs
 from service.edge.pool_metrics import PoolCollector
 from service.edge.readiness import PROBE_S, Readiness
 from service.edge.state import State
@@ -114,6 +115,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         gangs=GangWatch(
             database, rules_of(settings), settings.watch_s, pools.polls, pools.watching
         ),
+        curves=PointsOfJobs(database, pools.reads),
         pools=pools,
         readiness=Readiness(settings, database, probed, doorbell, pools.probes),
         queue=queue,
