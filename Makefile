@@ -163,7 +163,8 @@ bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py $(if $(KEEP),--keep) $(if $(ALL),--all)
 
 # A mixed load on PostgreSQL and Valkey while a worker is killed every minute: out/bench/soak.json.
-# Then workers killed every few seconds, the service and the broker once: out/bench/kills.json.
+# Then workers killed every few seconds, the service and the broker once: out/bench/kills.json. Then a
+# curve of 64 counts with a worker killed every 30 s: out/bench/curve_kills.json.
 # Then twenty tenants, two of them hostile: out/bench/crowd.json. Then mutated bodies, with /healthz
 # quick throughout, and one tenant at every limit: out/bench/fuzzing.json, at_limits.json.
 SOAK_MINUTES ?= 20
@@ -175,6 +176,7 @@ LIMITS_SECONDS ?= 120
 soak: $(VENV)/.dev
 	SOAK_MINUTES=$(SOAK_MINUTES) PYTHONPATH=. $(BIN)/python benchmarks/soak.py
 	PYTHONPATH=. $(BIN)/python benchmarks/kills.py --minutes $(KILLS_MINUTES)
+	PYTHONPATH=. $(BIN)/python benchmarks/curve_kills.py
 	PYTHONPATH=. $(BIN)/python benchmarks/crowd.py --minutes $(CROWD_MINUTES)
 	PYTHONPATH=. $(BIN)/python benchmarks/fuzzing.py --minutes $(FUZZING_MINUTES)
 	PYTHONPATH=. $(BIN)/python benchmarks/at_limits.py --seconds $(LIMITS_SECONDS)

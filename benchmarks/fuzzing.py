@@ -2,9 +2,9 @@
 
 A service and a worker on PostgreSQL and Valkey. Another process sends bodies that are nearly right
 (harness/fuzz/bodies.py) as fast as they are answered, while this one asks /healthz twenty times a
-second. The command fails when /healthz takes longer than 200 ms at the 99th percentile, a
-request or a job ends in a defect, or a request is not answered within a minute; what did it is in
-out/fuzz. A seed gives the same bodies to each sender.
+second. The command fails when /healthz fails or takes longer than 200 ms even once, a request or a
+job ends in a defect, or a request is not answered within a minute; what did it is in out/fuzz. A
+seed gives the same bodies to each sender.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import random
 import sys
 import threading
 from collections import Counter
-from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -41,7 +40,7 @@ SENDERS = 8
 """Connections that send; a tool that waits for its job holds one."""
 
 HEALTH_EVERY_S = 0.05
-HEALTH_P99_MS = 200.0
+HEALTH_MOST_MS = 200.0
 ANSWERED_WITHIN_S = STARTS_WITHIN_S = 60.0
 SETTINGS = {
     "rate_per_s": "0", "anonymous_rate_per_s": "0", "enrol_rate_per_s": "0", "solve_time_s": "5",
@@ -87,13 +86,15 @@ def send(url: str, seed: int, stopping: Event, told: Any) -> None:
     told.put(counts)
 
 
-def health(url: str, stopping: threading.Event, seen_ms: list[float]) -> None:
+def health(url: str, stopping: threading.Event, seen_ms: list[float], failed: Counter[str]) -> None:
     """Asks /healthz at a pace until told to stop."""
     with httpx.Client(base_url=url, timeout=ANSWERED_WITHIN_S) as client:
         while not stopping.wait(HEALTH_EVERY_S):
             began = monotonic()
-            with suppress(httpx.HTTPError):
+            try:
                 client.get("/healthz").raise_for_status()
+            except httpx.HTTPError as error:
+                failed[f"/healthz: {error}"] += 1
             seen_ms.append((monotonic() - began) * 1e3)
 
 
@@ -109,8 +110,8 @@ def fuzz(seconds: float, seed: int) -> dict[str, Any]:
         if not started.wait(STARTS_WITHIN_S):
             raise TimeoutError(f"the sender did not start within {STARTS_WITHIN_S:g} s")
         seen_ms: list[float] = []
-        enough = threading.Event()
-        asking = threading.Thread(target=health, args=(url, enough, seen_ms))
+        enough, failed = threading.Event(), Counter[str]()
+        asking = threading.Thread(target=health, args=(url, enough, seen_ms, failed))
         asking.start()
         enough.wait(seconds)
         stopping.set()
@@ -118,7 +119,7 @@ def fuzz(seconds: float, seed: int) -> dict[str, Any]:
         enough.set()
         asking.join()
         process.join()
-        wrong += _defects(system)
+        wrong += _defects(system) + [f"{count} times {why}" for why, count in failed.items()]
         if not counts:
             wrong.append("no body was answered")
     return {
@@ -175,7 +176,7 @@ def show(figures: dict[str, Any]) -> None:
     times = figures["healthz_ms"]
     print(
         f"/healthz: p50 {times['p50']:.1f}, p99 {times['p99']:.1f}, most {times['most']:.1f} ms "
-        f"of {times['count']} (p99 may be {figures['healthz_p99_ms']:g})"
+        f"of {times['count']} (at most {figures['healthz_most_ms']:g})"
     )
     for line in figures["wrong"]:
         print(f"WRONG: {line}")
@@ -186,15 +187,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--healthz-ms", type=float, default=HEALTH_P99_MS, help="p99, at most")
+    parser.add_argument("--healthz-ms", type=float, default=HEALTH_MOST_MS, help="the most")
     args = parser.parse_args()
     figures = {
         **heading("fuzzing"), "minutes": args.minutes, "seed": args.seed,
-        "healthz_p99_ms": args.healthz_ms, **fuzz(args.minutes * 60, args.seed),
+        "healthz_most_ms": args.healthz_ms, **fuzz(args.minutes * 60, args.seed),
     }  # fmt: skip
     show(figures)
     store(figures, Path("out/bench/fuzzing.json"))
-    return 1 if figures["wrong"] or figures["healthz_ms"]["p99"] > args.healthz_ms else 0
+    return 1 if figures["wrong"] or figures["healthz_ms"]["most"] > args.healthz_ms else 0
 
 
 if __name__ == "__main__":

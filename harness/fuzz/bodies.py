@@ -56,6 +56,9 @@ CONFIGURATIONS = (
     "  fsdp_sharding_strategy: FULL_SHARD\nmixed_precision: bf16\n",
     '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}',
 )
+LONGEST = 2**21
+"""Characters of a changed text: beyond what any reader takes."""
+
 ODD_YAML = (
     "&a [*a, *a, *a]", "!!python/object/apply:os.system ['id']", "<<: *a", "- " * 2000,
     "{a: " * 2000, "? ", "%YAML 9.9\n---\n", "--- b\n--- c\n", "|+9\n", ": ", "'", '"\\x', "\u2028",
@@ -124,9 +127,9 @@ def _mutated(document: Any, draw: random.Random) -> bytes:
 
 
 def _changed_text(text: str, draw: random.Random) -> str:
-    """Returns a text with one to three changes."""
+    """Returns a text with one to three changes, cut where it is longer than any limit."""
     for _ in range(draw.randint(1, 3)):
-        text = draw.choice(_CHANGES)(text, draw)
+        text = draw.choice(_CHANGES)(text, draw)[:LONGEST]
     return text
 
 
@@ -137,13 +140,15 @@ def _inserted(text: str, draw: random.Random) -> str:
 
 def _line_repeated(text: str, draw: random.Random) -> str:
     lines = text.splitlines(keepends=True) or [""]
-    line = draw.choice(lines)
+    line = draw.choice(lines)[: LONGEST // 500]
     lines.insert(draw.randint(0, len(lines)), line * draw.choice((1, 2, 500)))
     return "".join(lines)
 
 
 def _value_replaced(text: str, draw: random.Random) -> str:
     key, colon, _ = draw.choice(text.splitlines() or [""]).partition(":")
+    if not key + colon:
+        return _inserted(text, draw)
     before, found, after = text.partition(f"{key}{colon}")
     return f"{before}{found} {draw.choice(ODD_YAML)}\n{after}"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from service.base.problems import Problem
 from service.base.shares import OPERATORS, Shares
+from service.base.time_shares import LONGEST_PAUSE_S
 
 Gone = Callable[[], Awaitable[None]]
 """Returns an awaitable that ends when the client has stopped waiting for the answer."""
@@ -22,10 +23,6 @@ Gone = Callable[[], Awaitable[None]]
 def busy(what: str, slug: str = "rate-limited") -> Problem:
     """Returns the problem of a tenant that has reached a limit on its work."""
     return Problem(slug, f"the tenant has {what}", headers={"Retry-After": "1"})
-
-
-LONGEST_PAUSE_S = 0.25
-"""How often a pausing tenant is checked again: the others may have left in the meantime."""
 
 
 def _never(tenant: str) -> float:

@@ -35,8 +35,8 @@ _WAITS = "waits its turn; 429 beyond `calls_waiting` that wait"
 SHARED = (
     Shared("calls that read", ("database_pool",), "half", _THREADS, _WAITS),
     Shared("calls that write", ("database_pool",), "half", _THREADS, _WAITS),
-    Shared("processor time of calls", (), "a quarter of a core while others ask", "as a tenant",
-           "pauses"),
+    Shared("processor time of calls, refused ones too", (),
+           "a quarter of a core while others ask", "as a tenant", "pauses"),
     Shared("calls that wait for a thread", ("calls_waiting",), "all: each tenant has its own",
            "their own", "429"),
     Shared("event streams, and tools that wait for a job", ("max_watchers", "watchers_share"),

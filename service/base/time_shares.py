@@ -2,18 +2,24 @@
 
 One interpreter computes for all calls of a process, however many threads it has. A tenant whose
 calls are expensive, or never stop, would therefore delay everyone, whatever its share of the
-threads. So tenants are charged with the time that their calls took:
+threads. So tenants are charged with the time that their calls took, in threads and on the event
+loop (`charged`), where each refusal costs half a millisecond too:
 
     debt_s += seconds of its calls - share · seconds that passed         (never below 0)
 
-and a tenant that owes more than `burst_s` starts no further call until it owes less. No tenant
-pauses while it is the only one that asks.
+and a tenant that owes more than `burst_s` starts no further call until it owes less: a call waits
+before it is looked at, for a moment, and then for a thread. No tenant pauses while it is the only
+one that asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import monotonic
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from time import monotonic, thread_time
+from types import coroutine
+from typing import Any
 
 SHARE = 0.25
 """Seconds of processor time for each second that passes."""
@@ -23,6 +29,13 @@ BURST_S = 0.25
 
 ABOUT_S = 2.0
 """A tenant that has asked within this time counts as present."""
+
+LONGEST_TURN_S = 2.0
+"""How long a call waits before it is looked at: long enough that a caller at a limit who tries
+again at once costs little, short enough for heartbeats and clients' timeouts."""
+
+LONGEST_PAUSE_S = 0.25
+"""How often a pausing tenant is checked again: the others may have left in the meantime."""
 
 MOST = 10_000
 """Tenants that are remembered; those beyond start without a debt."""
@@ -63,6 +76,13 @@ class TimeShares:
         debt_s = self._debt_s(tenant) - self._burst_s
         return debt_s / self._share if debt_s > 0 and self._others_ask(tenant) else 0.0
 
+    async def turn(self, tenant: str) -> None:
+        """Notes that a tenant asks, and waits while it has to pause, `LONGEST_TURN_S` at most."""
+        self.note(tenant)
+        until = self._clock() + LONGEST_TURN_S
+        while (pause_s := min(self.pause_s(tenant), until - self._clock())) > 0:
+            await asyncio.sleep(min(pause_s, LONGEST_PAUSE_S))
+
     def _debt_s(self, tenant: str) -> float:
         debt_s, at = self._debts.get(tenant, (0.0, 0.0))
         return max(debt_s - self._share * (self._clock() - at), 0.0)
@@ -71,3 +91,27 @@ class TimeShares:
         asked = (self._last, self._last_other)
         latest = max((at for name, at in filter(None, asked) if name != tenant), default=None)
         return latest is not None and self._clock() - latest <= ABOUT_S
+
+
+@coroutine
+def charged(work: Awaitable[None], charge: Callable[[float], None]) -> Generator[Any, Any, None]:
+    """Awaits `work`; calls `charge` with the processor time in seconds of each of its steps.
+
+    Tasks that it starts, and threads, are not in it.
+    """
+    steps = work.__await__()
+    resume: Callable[[], Any] = partial(steps.send, None)
+    while True:
+        began = thread_time()
+        try:
+            wanted = resume()
+        except StopIteration:
+            return
+        finally:
+            charge(thread_time() - began)
+        try:
+            value = yield wanted
+        except BaseException as error:
+            resume = partial(steps.throw, error)
+        else:
+            resume = partial(steps.send, value)

@@ -70,6 +70,8 @@ def check_measurement(document: Any) -> Measured:
          "finite seconds"),
         (all(isfinite(e) and e >= -1 for e in errors), "errors", "not a relative error",
          "measured over predicted less 1: finite, at least -1"),
+        (_agree(measured.iteration_s, measured.steps), "iteration_s",
+         "a median that is not between its own times", "p10, median and p90 of the steps' times"),
         (1 <= measured.gpus <= 10**6, "gpus", f"{measured.gpus}", "a whole number from 1"),
         (len(measured.device_kind) <= 100, "device_kind", "a long name", "at most 100 characters"),
         (len(measured.hardware) <= 500, "hardware", "a long name", "at most 500 characters"),
@@ -79,3 +81,13 @@ def check_measurement(document: Any) -> Measured:
         if not holds:
             raise BadInput(problem, field=f"document.{name}", expected=expected)
     return measured
+
+
+def _agree(spread: Iterations, steps: int) -> bool:
+    """Returns whether a spread can be one of its own times, which are those of the first steps."""
+    low = spread.median if spread.p10 is None else spread.p10
+    high = spread.median if spread.p90 is None else spread.p90
+    if not low <= spread.median <= high:
+        return False
+    whole = bool(spread.all) and steps <= len(spread.all)
+    return not whole or min(spread.all) <= spread.median <= max(spread.all)

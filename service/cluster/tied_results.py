@@ -68,6 +68,9 @@ def tied(
     return Tied(shown, errors, _implausible(values, errors, _roofline_s(plan, base), base))
 
 
+_WHOSE = {"peak_bytes.max": "the largest of its ranks'"}
+
+
 def _check_same(measured: Measured, document: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     peaks = document.get("peak_bytes")
     ranks = peaks.get("per_rank") if isinstance(peaks, dict) else None
@@ -79,14 +82,21 @@ def _check_same(measured: Measured, document: Mapping[str, Any], plan: Mapping[s
         ("gpus", measured.gpus, plan["gpus"]),
         ("nodes", measured.nodes, plan.get("nodes")),
         ("peak_bytes.per_rank", len(ranks) if isinstance(ranks, list) else None, plan["gpus"]),
+        ("peak_bytes.max", peaks.get("max") if isinstance(peaks, dict) else None, _most(ranks)),
     ):
         optional = name not in ("plan", "graph", "hardware", "gpus")
         if given != wanted and not (optional and (given is None or wanted is None)):
             raise BadInput(
                 f"{str(given)[:80]!r} is not the launch's",
                 field=f"document.{name}",
-                expected=f"{str(wanted)[:80]!r}, as in its plan",
+                expected=f"{str(wanted)[:80]!r}, as {_WHOSE.get(name, 'in its plan')}",
             )
+
+
+def _most(ranks: Any) -> float | None:
+    """Returns the largest peak of the ranks; None without any."""
+    peaks = [_number(one) for one in ranks] if isinstance(ranks, list) else []
+    return max((one for one in peaks if one is not None), default=None)
 
 
 def _values(measured: Measured, document: Mapping[str, Any]) -> dict[str, float | None]:
@@ -133,6 +143,9 @@ def _implausible(
                 f"{name}: {took_s:.3g} s, but the model's products alone take {roofline_s:.3g} s "
                 "at the devices' peak"
             )
+    step_s, talking_s = values["iteration"], values["communication"]
+    if step_s is not None and talking_s is not None and talking_s > 2 * step_s + BUSY_S:
+        return f"communication: {talking_s:.3g} s in a step of {step_s:.3g} s"
     memory = max((device.memory_bytes for device in base.devices), default=0.0) if base else 0.0
     peak = values["peak"]
     if memory and peak is not None and peak > MEMORY * memory:

@@ -16,7 +16,7 @@ from math import ceil
 from time import monotonic
 from typing import Protocol
 
-from service.base.fair_pool import FairPool
+from service.base.pools import Pools
 from service.base.problems import Problem
 from service.base.recent import remember
 from service.base.settings import Settings, is_loopback
@@ -52,7 +52,7 @@ class Gate:
     """
 
     def __init__(
-        self, settings: Settings, database: Database, metrics: LimitMetrics, lookups: FairPool
+        self, settings: Settings, database: Database, metrics: LimitMetrics, pools: Pools
     ) -> None:
         self._settings = settings
         self._database = database
@@ -73,12 +73,18 @@ class Gate:
         self._open: tuple[float, Principal | None] = (0.0, None)
         self.logins: Tokens | None = None
         # The caller is not known yet: each address has a share of these threads.
-        self._lookups = lookups
+        self._lookups = pools.lookups
+        self._times = pools.times
         self._hosts = {h.strip().lower() for h in settings.allowed_hosts.split(",") if h.strip()}
 
     async def admit(self, caller: Caller, scope: str) -> Principal:
-        """Returns the principal. Raises `Problem` beyond its rate or without the scope."""
+        """Returns the principal. Raises `Problem` beyond its rate or without the scope.
+
+        A tenant whose calls take more than their share of the time waits here, before anything is
+        done for it, refusals included.
+        """
         principal = await self._principal(caller)
+        caller.known(principal)
         await self._count(principal, caller)
         if caller.tenant is not None and caller.tenant != principal.tenant:
             detail = f"this caller's tenant is not {caller.tenant[:100]!r}"
@@ -86,7 +92,6 @@ class Gate:
         if not principal.may(scope):
             raise Problem("forbidden", f"the key does not have the scope {scope}", scope=scope)
         self.uses.note(principal.key_id)
-        caller.admitted(principal)
         return principal
 
     async def admit_anyone(self, caller: Caller) -> None:
@@ -152,6 +157,7 @@ class Gate:
         return RateLimit(name, rate_per_s, burst, self._server, self._metrics.alone)
 
     async def _count(self, principal: Principal, caller: Caller) -> None:
+        await self._times.turn(principal.lane)
         wait_s = await self._keys.take(_counted(principal, caller), principal.rate_per_s)
         self._require(self._keys, wait_s, "too many requests with this key")
 

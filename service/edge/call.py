@@ -27,7 +27,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     `address` is what a caller without a key is counted by, `authorization` the header of that name
     (None if absent), `tenant` the one that an access token is to be used in. `takes_basic` says
-    that the key may be the password of Basic credentials. `admitted` is called with the principal.
+    that the key may be the password of Basic credentials. `known` is called with the principal,
+    whether or not it may make the call.
     """
 
     address: str
@@ -38,7 +39,7 @@ class Caller(msgspec.Struct, frozen=True):
     changes: bool = False
     takes_basic: bool = False
     signed_in: SignedIn | None = None
-    admitted: Callable[[Principal], None] = _ignore
+    known: Callable[[Principal], None] = _ignore
 
 
 class Body(Protocol):

@@ -9,6 +9,7 @@ the last one.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -24,6 +25,7 @@ from service.edge.state import State
 from service.edge.streamed import Streamed
 from service.edge.watch import Row, Watch
 from service.store.jobs import find_job, has_ended, job_document
+from service.store.keys import Principal
 from service.store.launches import find_launch, launch_document, launch_has_ended
 from service.store.tables import Job
 
@@ -40,7 +42,7 @@ async def job_events(state: State, call: Call, job_id: str, kind: str | None) ->
     def document(job: Job) -> dict[str, Any]:
         return job_document(job, state.queue.of(job))
 
-    new_points = NewPoints(state)
+    new_points = NewPoints(state.curves)
     return await _stream(state, call, find, state.watch, document, has_ended, new_points.of)
 
 
@@ -51,8 +53,9 @@ async def follow_job(state: State, call: Call, job_id: str) -> AsyncGenerator[Jo
     def find(session: Session, tenant: str) -> Job:
         return find_job(session, tenant, job_id[:80], None)
 
-    lane, job = await _row(state, call, find)
-    with state.pools.streams.one(lane):
+    principal = await _admitted(state, call)
+    with state.pools.streams.one(principal.lane):
+        job = await _row(state, principal, find)
         async with state.watch.on(job) as seen:
             while (last := seen()) is not None:
                 yield last
@@ -79,27 +82,33 @@ async def _stream(
     is_over: Callable[[Row], bool],
     more: Callable[[str, Row], Awaitable[dict[str, Any]]] | None = None,
 ) -> Response:
-    lane, row = await _row(state, call, find)
-    added = None if more is None else partial(more, lane)
-    return Streamed(
-        state.pools.streams,
-        lane,
-        _events(state, watch, row, document, is_over, added),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    principal = await _admitted(state, call)
+    with ExitStack() as held:
+        held.enter_context(state.pools.streams.one(principal.lane))
+        row = await _row(state, principal, find)
+        added = None if more is None else partial(more, principal.lane)
+        return Streamed(
+            held.pop_all(),
+            _events(state, watch, row, document, is_over, added),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
 
 
-async def _row(state: State, call: Call, find: Callable[[Session, str], Row]) -> tuple[str, Row]:
-    """Returns the lane of a caller and the row that it wants to watch."""
+async def _admitted(state: State, call: Call) -> Principal:
     principal = await state.gate.admit(call.caller, "read")
     require_text(call)
+    return principal
+
+
+async def _row(state: State, principal: Principal, find: Callable[[Session, str], Row]) -> Row:
+    """Returns the row that a caller wants to watch."""
 
     def read() -> Row:
         with state.database.read() as session:
             return find(session, principal.tenant)
 
-    return principal.lane, await state.pools.reads.run(principal.lane, read)
+    return await state.pools.reads.run(principal.lane, read)
 
 
 async def _events(

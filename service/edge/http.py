@@ -33,7 +33,7 @@ _CALLER_HEADERS = frozenset((b"authorization", b"host", b"origin", _TENANT))
 def caller_of(request: Request) -> Caller:
     """Returns the sender of a request, as far as the request says."""
 
-    def admitted(principal: Principal) -> None:
+    def known(principal: Principal) -> None:
         request.state.principal = principal
 
     # Every request comes here: one pass over its headers; the first of a name counts.
@@ -49,7 +49,7 @@ def caller_of(request: Request) -> Caller:
         changes=request.method not in ("GET", "HEAD"),
         takes_basic=request.scope["path"] in BASIC_PATHS,
         signed_in=carried(request),
-        admitted=admitted,
+        known=known,
     )
 
 

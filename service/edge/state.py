@@ -17,6 +17,7 @@ from service.edge.curve_key import CurveKeys
 from service.edge.doorbell import Doorbell
 from service.edge.gang_watch import GangWatch
 from service.edge.metrics import Metrics
+from service.edge.new_points import PointsOfJobs
 from service.edge.readiness import Readiness
 from service.edge.watch import Watch
 from service.questions.graph_digest import Digests
@@ -44,6 +45,7 @@ class State:
     watch: Watch[Job]
     launches: Watch[Launch]
     gangs: GangWatch
+    curves: PointsOfJobs
     pools: Pools
     readiness: Readiness
     queue: QueueView

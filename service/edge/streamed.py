@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.base.fair_slots import Places
-
 
 class Streamed(StreamingResponse):
-    """A response that holds a place of its caller's lane until sending has ended, however it ends.
+    """A response that holds what is in `held` until sending has ended, however it ends.
 
-    Raises `Problem` if the lane has none left.
+    Its place is taken before anything is read or written for it, since a refusal has to be the
+    cheapest answer:
+
+        with ExitStack() as held:
+            held.enter_context(places.one(lane))
+            ...
+            return Streamed(held.pop_all(), ...)
     """
 
     def __init__(
         self,
-        places: Places,
-        lane: str,
+        held: ExitStack,
         content: AsyncIterator[bytes],
         media_type: str,
         headers: dict[str, str],
     ) -> None:
-        places.take(lane)
-        self._places = places
-        self._lane = lane
+        self._held = held
         super().__init__(content, media_type=media_type, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the content, then gives the place back."""
-        try:
+        """Sends the content, then gives back what is held."""
+        with self._held:
             await super().__call__(scope, receive, send)
-        finally:
-            self._places.give(self._lane)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
 from sqlalchemy.orm import Session
@@ -48,7 +48,7 @@ class Watch(Generic[Row]):
         self._name = name
         self._watched: Counter[str] = Counter()
         self._seen: dict[str, Row | None] = {}
-        self._changed = asyncio.Condition()
+        self._next_reading = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -67,11 +67,11 @@ class Watch(Generic[Row]):
 
     async def changed(self, timeout_s: float) -> None:
         """Waits for the next reading of the rows, at most `timeout_s`."""
-        async with self._changed:
-            try:
-                await asyncio.wait_for(self._changed.wait(), timeout_s)
-            except TimeoutError:
-                return
+        # A condition's lock would have to be had again by each watcher, and one that is cancelled
+        # twice meanwhile leaves it taken, or gives back another's.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._next_reading.wait()
 
     async def _poll(self) -> None:
         while self._watched:
@@ -83,8 +83,8 @@ class Watch(Generic[Row]):
                     self._seen.update({i: rows.get(i) for i in some if i in self._watched})
             except StoreUnavailable as error:
                 log.warning("watched rows cannot be read: %s", error)
-            async with self._changed:
-                self._changed.notify_all()
+            read, self._next_reading = self._next_reading, asyncio.Event()
+            read.set()
             await asyncio.sleep(self._every_s)
 
     def _is_over(self, row_id: str) -> bool:

@@ -50,13 +50,17 @@ def parse_upload(context: RequestContext) -> Upload:
 def post_graph(context: RequestContext) -> Result:
     """Returns 201 for a graph that is new to the tenant, 200 for one that it has."""
     new = keep_graph(context, context.parsed)
-    row = owned_graph(context.session, context.tenant, context.parsed.id)
-    where = f"/v1/graphs/{context.parsed.id}"
-    return Result(201 if new else 200, graph_summary(row), headers={"Location": where}, stores=new)
+    row = new or owned_graph(context.session, context.tenant, context.parsed.id)
+    return Result(
+        200 if new is None else 201,
+        graph_summary(row),
+        headers={"Location": f"/v1/graphs/{row.graph_id}"},
+        stores=new is not None,
+    )
 
 
-def keep_graph(context: RequestContext, upload: Upload) -> bool:
-    """Stores a graph if the tenant's quota allows. Returns True if it is new to the tenant."""
+def keep_graph(context: RequestContext, upload: Upload) -> OwnedGraph | None:
+    """Stores a graph if the tenant's quota allows. Returns its row; None if it was there."""
     return add_graph(
         context.session, context.tenant, upload.id, upload.canonical, upload.summary, context.room
     )

@@ -7,6 +7,7 @@ thread; the archive's line is in the audit before its first byte is sent.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 
 from fastapi import Response
 
@@ -30,18 +31,19 @@ async def export_tenant(state: State, call: Call, tenant: str) -> Response:
     principal = await state.gate.admit(call.caller, "admin")
     require_text(call)
     context = RequestContext(state, NO_SESSION, principal, REQUEST_ID.get())
-    name, at = await state.pools.writes.run(principal.lane, _begin, context, tenant)
-    pieces = tar_gz(tenant_files(state.database, name), at)
-    return Streamed(
-        state.pools.archives,
-        principal.lane,
-        _made(state, principal.lane, pieces),
-        media_type=MEDIA_TYPE,
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}.tar.gz"',
-            "Cache-Control": "no-store",
-        },
-    )
+    with ExitStack() as held:
+        held.enter_context(state.pools.archives.one(principal.lane))
+        name, at = await state.pools.writes.run(principal.lane, _begin, context, tenant)
+        pieces = tar_gz(tenant_files(state.database, name), at)
+        return Streamed(
+            held.pop_all(),
+            _made(state, principal.lane, pieces),
+            media_type=MEDIA_TYPE,
+            headers={
+                "Content-Disposition": f'attachment; filename="{name}.tar.gz"',
+                "Cache-Control": "no-store",
+            },
+        )
 
 
 async def _made(state: State, lane: str, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

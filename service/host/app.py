@@ -23,6 +23,7 @@ from service.edge.doorbell import Doorbell
 from service.edge.gang_watch import GangWatch
 from service.edge.http import caller_of
 from service.edge.metrics import Metrics
+from service.edge.new_points import PointsOfJobs
 from service.edge.pool_metrics import PoolCollector
 from service.edge.readiness import PROBE_S, Readiness
 from service.edge.state import State
@@ -67,7 +68,8 @@ class Service(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Returns the stack, wrapped once more."""
         state: State = self.state.shardwise
-        return Outermost(KnownCurves(super().build_middleware_stack(), state), state.metrics)
+        known = KnownCurves(super().build_middleware_stack(), state)
+        return Outermost(known, state.metrics, state.pools.times)
 
     def openapi(self) -> dict[str, Any]:
         """Returns the document, built once."""
@@ -88,7 +90,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     doorbell = Doorbell(settings)
     metrics = Metrics(probed, settings.lease_s)
     metrics.registry.register(PoolCollector(pools))
-    gate = Gate(settings, database, metrics.limits, pools.lookups)
+    gate = Gate(settings, database, metrics.limits, pools)
     gate.logins = logins = make_logins(settings, database, pools)
     for_keys = settings.cache_bytes // PART
     queue = QueueView(settings.lease_s, settings.short_job_s, settings.max_running)
@@ -113,6 +115,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         gangs=GangWatch(
             database, rules_of(settings), settings.watch_s, pools.polls, pools.watching
         ),
+        curves=PointsOfJobs(database, pools.reads),
         pools=pools,
         readiness=Readiness(settings, database, probed, doorbell, pools.probes),
         queue=queue,

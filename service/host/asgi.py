@@ -1,16 +1,18 @@
-"""The outermost layer, plain ASGI: request id, access log, metrics."""
+"""The outermost layer, plain ASGI: request id, access log, metrics, the loop's time by tenant."""
 
 from __future__ import annotations
 
 import logging
 import re
 import secrets
+from collections.abc import Callable
 from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.base.logs import REQUEST_ID
 from service.base.redact import redacted
+from service.base.time_shares import TimeShares, charged
 from service.base.traces import span
 from service.edge.metrics import ANSWERED, Metrics
 
@@ -28,9 +30,10 @@ class Outermost:
     A request id from the client is used if it is readable and contains no key.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, times: TimeShares) -> None:
         self.app = app
         self.metrics = metrics
+        self._times = times
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,10 +57,28 @@ class Outermost:
 
         try:
             with span(redacted(f"{scope['method']} {scope['path']}"), _carried(scope)):
-                await self.app(scope, receive, answer)
+                await charged(self.app(scope, receive, answer), self._charge(scope))
         finally:
             self._count(scope, status, monotonic() - started)
             REQUEST_ID.reset(token)
+
+    def _charge(self, scope: Scope) -> Callable[[float], None]:
+        """Returns what charges the caller's tenant with the loop's time as soon as it is known, so
+        that a stream pays while it is open.
+
+        Known answers from memory are free: who asks for them is not to wait for its other calls.
+        """
+        known = scope.setdefault("state", {})
+        owed_s = 0.0
+
+        def charge(seconds: float) -> None:
+            nonlocal owed_s
+            owed_s += seconds
+            if (principal := known.get("principal")) is not None:
+                self._times.charge(principal.lane, owed_s)
+                owed_s = 0.0
+
+        return charge
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = str(scope.get(ANSWERED) or getattr(scope.get("route"), "path", "unmatched"))

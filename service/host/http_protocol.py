@@ -19,6 +19,7 @@ import asyncio
 import logging
 import secrets
 from asyncio import TimerHandle
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +34,16 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from service.base.problems import MEDIA_TYPE, Problem, encode
 from service.host.connections import Connections, Slot
+from service.login.signed_in import TENANT_HEADER
 
 log = logging.getLogger(__name__)
 MAX_HEADERS = 200
 """Fields of one request. A field of four bytes costs fifty times as much once it is read."""
+
+_ONCE = ("host", "authorization", "origin", "content-type", "idempotency-key", TENANT_HEADER)
+ONCE = {name.encode(): name.title() for name in _ONCE}
+"""Headers of which there is one: who reads the first of two and who reads the last, such as a proxy
+and this service, would disagree (RFC 9112, 3.2, of Host)."""
 
 MAX_PIPELINED = 16
 """Requests after one that is being answered, in the piece that has its end."""
@@ -256,12 +263,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 Problem("headers-too-large", f"at most {MAX_HEADERS} headers are read"), "head"
             )
             return
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
-            # RFC 9112, 3.2: who reads the first and who reads the last would disagree.
-            detail = f"a request has one Host header, this one has {hosts}"
-            self._refuse(Problem("bad-request", detail), "malformed")
-            return
+        counts = Counter(name for name, _ in self.headers if name in ONCE)
+        if self.parser.get_http_version() != "1.0":
+            counts.setdefault(b"host", 0)
+        for name, count in counts.items():
+            if count != 1:
+                detail = f"a request has one {ONCE[name]} header, this one has {count}"
+                self._refuse(Problem("bad-request", detail), "malformed")
+                return
         self._in_body = True
         if self.slot is not None:
             self._places.works(self.slot)

@@ -22,6 +22,7 @@ from shardwise.cost.named_options import NAMES
 from shardwise.documents.curve import counts_from
 from shardwise.errors import BadInput
 from shardwise.hardware import USUAL
+from shardwise.hardware.watts import parse_power
 from shardwise.pipeline.asked import AUTO, stages_from
 from shardwise.sizes import parse_size
 from shardwise.trainers.spaces import ANY
@@ -179,6 +180,11 @@ def size(text: str, field: str) -> float:
     return float(parse_size(text, field))
 
 
+def power(text: str, field: str) -> float:
+    """Returns the watts of a power such as `500W`. Raises `BadInput`, naming the field."""
+    return parse_power(text, field)
+
+
 def _wholes(text: str, field: str) -> list[int]:
     return [whole(part.strip(), field) for part in text.split(",") if part.strip()]
 
@@ -209,6 +215,7 @@ OPTION_FIELDS = {
     "epsilon": number,
     "memory_limit_bytes": size,
     "memory_room_bytes": size,
+    "power_limit_w": power,
     "time_limit_s": number,
     "optimizer": _word,
     "method": _word,
@@ -222,4 +229,10 @@ OPTION_FIELDS = {
     "pins": lines,
     "overlap": _flag,
 }
-"""How each option of the form is parsed; options that the form lacks keep their defaults."""
+"""How each option of the form is parsed; those of `NOT_ASKED` keep their defaults."""
+
+NOT_ASKED = (
+    "loss", "rerun", "max_configurations", "search_memory_bytes", "memory_headroom", "step",
+    "gradients_applied_at_once",
+)  # fmt: skip
+"""Options that only other ways of asking have."""

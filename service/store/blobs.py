@@ -32,8 +32,8 @@ def keep_blob(
     packed = zlib.compress(content, 6)
     # It may be deleted between the two statements; then it is stored again.
     for _ in range(_TRIES):
-        insert_new(session, table, id=blob_id, content=packed)
-        if session.scalar(lock) is not None:
+        new = insert_new(session, table, id=blob_id, content=packed)
+        if new or session.scalar(lock) is not None:
             return
     raise Problem("unavailable", "stored and deleted at once", headers={"Retry-After": "1"})
 

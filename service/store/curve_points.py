@@ -2,8 +2,8 @@
 
 A point belongs to no job. Any job whose curve has it takes what is known, and begins what is
 neither known nor being computed: two curves that overlap compute each count once. A point that was
-begun `MOST_ATTEMPTS` times and never became known is left out, until its row is forgotten, of
-curves of which some other point is known.
+begun `MOST_ATTEMPTS` times and did not become known, or `MOST_LOST` times by workers that ended, is
+left out, until its row is forgotten, of curves of which some other point is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from shardwise.advise.curve_assembly import computing_order
 from shardwise.documents.questions import Devices
 
 MOST_ATTEMPTS = 2
-"""One below the attempts of a job, so that a count that kills its worker does not end the curve."""
+MOST_LOST = 5
+"""Attempts that ended with their worker, which says little of the point: hosts are taken away, and
+of 64 counts under a kill every 30 s some are hit twice."""
 
 GIVEN_UP_S = 3600.0
 """After this long a point that was left out may be begun again."""
@@ -44,7 +46,8 @@ class Point:
     @property
     def is_worn(self) -> bool:
         """Whether it was begun in vain too often."""
-        return not self.is_known and not self.is_held and self.attempts >= MOST_ATTEMPTS
+        most = MOST_LOST if self.reason is None else MOST_ATTEMPTS
+        return not self.is_known and not self.is_held and self.attempts >= most
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def contents_of(session: Session, tenant: str, ids: Ids) -> dict[Devices, bytes]
 
 def reasons_of(points: Mapping[Devices, Point]) -> dict[Devices, str]:
     """Returns why points are not known whose computation has ended."""
-    lost = f"{MOST_ATTEMPTS} workers ended while they computed it"
+    lost = f"{MOST_LOST} workers ended while they computed it"
     return {
         place: one.reason or lost
         for place, one in points.items()

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Double,
     Engine,
+    Integer,
     create_engine,
     event,
     func,
@@ -24,7 +25,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
@@ -53,6 +54,12 @@ WRITE_BACK_PAUSE_S = 1.0
 """Pause between two tries to give it back on a full disk, since each may delay a writer."""
 
 _READ_ONLY = "shardwise_read_only"
+_ISOLATION = "isolation_level"
+
+IDLE_S = 1.0
+"""A connection that was used this recently is taken without asking whether it still lives: a call
+would wait twice. If the server has ended it since, one call says that the database is away, and the
+pool lets all go that are as old."""
 
 
 class now(FunctionElement[float]):
@@ -71,6 +78,24 @@ def _sqlite_now(element: now, compiler: Any, **keywords: Any) -> str:
 @compiles(now, "postgresql")
 def _postgresql_now(element: now, compiler: Any, **keywords: Any) -> str:
     return "extract(epoch from clock_timestamp())::double precision"
+
+
+class today(FunctionElement[int]):
+    """The day by the database's own clock (UTC), counted in whole days since 1970."""
+
+    type = Integer()
+    inherit_cache = True
+    name = "shardwise_today"
+
+
+@compiles(today, "sqlite")
+def _sqlite_today(element: today, compiler: Any, **keywords: Any) -> str:
+    return "CAST(julianday('now') - 2440587.5 AS INTEGER)"
+
+
+@compiles(today, "postgresql")
+def _postgresql_today(element: today, compiler: Any, **keywords: Any) -> str:
+    return "floor(extract(epoch from clock_timestamp()) / 86400)::integer"
 
 
 class Database:
@@ -97,6 +122,7 @@ class Database:
         parsed = make_url(url)
         deadline = None if deadline_s is None else Deadline(deadline_s)
         self._breaker = Breaker()
+        self._reading: dict[str, Any] = {_READ_ONLY: True}
         self.full_at: float | None = None
         self._write_back_lock = threading.Lock()
         self._write_back_due = float("-inf")
@@ -126,18 +152,23 @@ class Database:
                 pool_size=pool,
                 max_overflow=pool + RUSH,
                 pool_timeout=10,
-                pool_pre_ping=True,
                 hide_parameters=True,
                 connect_args={"application_name": "shardwise", **connect_arguments(deadline)},
             )
             if deadline is not None:
                 keep_deadline(self.engine, deadline, self._breaker.trip)
+            _check_idle(self.engine)
+            self._reading[_ISOLATION] = "AUTOCOMMIT"
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """Yields a session that only reads."""
+        """Yields a session that only reads.
+
+        On PostgreSQL each statement sees what was committed before it, as it does in a transaction
+        there, and none is begun or ended: a call with one statement waits for the server once.
+        """
         with self.errors(), Session(self.engine, expire_on_commit=False) as session:
-            session.connection(execution_options={_READ_ONLY: True})
+            session.connection(execution_options=self._reading)
             yield session
 
     @contextmanager
@@ -284,6 +315,25 @@ def _prepare_sqlite(engine: Engine, busy_s: float) -> None:
     def begun(connection: Connection) -> None:
         read_only = connection.get_execution_options().get(_READ_ONLY)
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def _check_idle(engine: Engine) -> None:
+    """Replaces connections to PostgreSQL that have died since they were last used."""
+
+    @event.listens_for(engine, "checkin")
+    def idle(connection: Any, record: Any) -> None:
+        record.info["idle_since"] = monotonic()
+
+    @event.listens_for(engine, "checkout", insert=True)
+    def taken(connection: Any, record: Any, proxy: Any) -> None:
+        since = record.info.get("idle_since")
+        if since is not None and monotonic() - since > IDLE_S:
+            try:
+                engine.dialect.do_ping(connection)
+            except engine.dialect.loaded_dbapi.Error as error:
+                if engine.dialect.is_disconnect(error, connection, None):
+                    raise InvalidatePoolError from error
+                raise
 
 
 def size_bytes(session: Session) -> int:

@@ -12,7 +12,7 @@ from service.base.problems import Problem, not_found
 from service.cluster.gangs import LAUNCH_ACTIVE
 from service.store.blobs import drop_blobs, keep_blob
 from service.store.database import now
-from service.store.insert import insert_new
+from service.store.insert import inserted
 from service.store.launch_tables import Launch
 from service.store.pages import Place, after
 from service.store.quotas import Room
@@ -26,17 +26,17 @@ def add_graph(
     canonical: bytes,
     summary: dict[str, Any],
     room: Room | None = None,
-) -> bool:
-    """Stores a graph for a tenant. Returns True if it is new to that tenant.
+) -> OwnedGraph | None:
+    """Stores a graph for a tenant. Returns its row; None if the tenant has it already.
 
     Raises a problem `quota` if it does not fit into `room`.
     """
     if session.get(OwnedGraph, (tenant, graph_id)) is not None:
-        return False
+        return None
     if room is not None:
         room.require(session, max_graphs=1, max_stored_bytes=len(canonical))
     keep_blob(session, GraphBlob, graph_id, canonical)
-    return insert_new(
+    return inserted(
         session,
         OwnedGraph,
         tenant_id=tenant,

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from service.store.tables import Base
 
+Row = TypeVar("Row", bound=Base)
+
 
 def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
     """Returns whether the row was inserted; False if its key exists already."""
-    kind = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    statement = kind.insert(table).values(**values).on_conflict_do_nothing()
     # RETURNING, because SQLite counts no rows for an insert through the ORM.
-    return session.execute(statement.returning(*table.__table__.primary_key)).first() is not None
+    statement = _insert(session, table, values).returning(*table.__table__.primary_key)
+    return session.execute(statement).first() is not None
+
+
+def inserted(session: Session, table: type[Row], **values: Any) -> Row | None:
+    """Returns the row as it was inserted; None if its key exists already."""
+    row: Row | None = session.scalar(_insert(session, table, values).returning(table))
+    return row
+
+
+def _insert(session: Session, table: type[Base], values: dict[str, Any]) -> Any:
+    kind = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    return kind.insert(table).values(**values).on_conflict_do_nothing()
 
 
 def insert_adding(session: Session, table: type[Base], column: Any, **values: Any) -> int:

@@ -16,7 +16,7 @@ from service.store.curve_answers import set_aside
 from service.store.database import now
 from service.store.estimates import Estimate
 from service.store.ids import iso, new_id
-from service.store.insert import insert_new
+from service.store.insert import inserted
 from service.store.outbox import jobs_ended
 from service.store.question_blobs import put_aside
 from service.store.tables import ACTIVE, ENDED, Job
@@ -78,7 +78,7 @@ def find_or_make_job(
     document, blob_id = put_aside(session, question.document)
     cost = None if estimate is None else estimate()
     cost_s = UNKNOWN_S if cost is None else cost.cost_s
-    created = insert_new(
+    created = inserted(
         session,
         Job,
         id=job_id,
@@ -104,13 +104,13 @@ def find_or_make_job(
         model_s=None if cost is None else cost.model_s,
         size=None if cost is None else cost.size,
     )
-    if created and active == 0:
+    if created is not None and active == 0:
         start_among_others(session, tenant)
-    job = session.get(Job, job_id) if created else job_for(session, tenant, question.content_id)
+    job = created or job_for(session, tenant, question.content_id)
     if job is None:
         # The other call's job ended without an answer between our two queries.
         raise Problem("unavailable", "the job just ended; ask again", headers={"Retry-After": "1"})
-    return job, created
+    return job, created is not None
 
 
 def raise_priority(session: Session, job: Job, priority: int) -> None:

@@ -6,16 +6,17 @@ dropped here or by the agent are counted in the launch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from service.store.launch_tables import Launch, LogLine
 
 MAX_LINE_BYTES = 4096
 MAX_PAGE_BYTES = 2**20
+LINES_AT_ONCE = 100
 LOG_SCHEMA = "shardwise.log/1"
 
 
@@ -97,22 +98,18 @@ def read_lines(
 
     It has at most `limit` lines and, except for the first line, `MAX_PAGE_BYTES` of text.
     """
-    query = select(LogLine).where(LogLine.launch_id == launch.id, LogLine.number > after)
+    query = select(LogLine).where(LogLine.launch_id == launch.id)
     if rank is not None:
         query = query.where(LogLine.rank == rank)
     rows: list[LogLine] = []
     size = 0
     more = False
-    lines = session.scalars(
-        query.order_by(LogLine.number).limit(limit), execution_options={"yield_per": 100}
-    )
-    for row in lines:
+    for row in _lines(session, query, after, limit):
         size += len(row.text.encode())
         if rows and size > MAX_PAGE_BYTES:
             more = True
             break
         rows.append(row)
-    lines.close()
     return {
         "schema": LOG_SCHEMA,
         "launch": launch.id,
@@ -130,6 +127,17 @@ def read_lines(
         "more": more or len(rows) == limit,
         "dropped": launch.log_dropped,
     }
+
+
+def _lines(session: Session, query: Select[Any], after: int, limit: int) -> Iterator[LogLine]:
+    """Yields at most `limit` lines after number `after`, read in batches."""
+    while limit > 0:
+        some = query.where(LogLine.number > after).order_by(LogLine.number)
+        rows = session.scalars(some.limit(min(limit, LINES_AT_ONCE))).all()
+        yield from rows
+        if len(rows) < LINES_AT_ONCE:
+            return
+        limit, after = limit - len(rows), rows[-1].number
 
 
 def _cut(line: str) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from service.base.problems import Problem
 from service.base.settings import Settings
 from service.cluster.gangs import LAUNCH_ACTIVE
-from service.store.database import clock, now
+from service.store.database import now, today
 from service.store.insert import insert_adding
 from service.store.launch_tables import Agent, Launch, Run
 from service.store.tables import (
@@ -54,10 +54,12 @@ class Room:
         The tenant's row is locked until the transaction ends.
         """
         lock_tenant(session, self.tenant)
-        for name, count in more.items():
-            used = self.used(session, name)
-            if count > 0 and used + count > self.limit(name):
-                raise full(name, used, self.limit(name), count)
+        asked = {name: count for name, count in more.items() if count > 0}
+        sums = [QUOTAS[name].used(self).scalar_subquery() for name in asked]
+        used = session.execute(select(*sums)).one() if sums else ()
+        for (name, count), before in zip(asked.items(), used, strict=True):
+            if int(before or 0) + count > self.limit(name):
+                raise full(name, int(before or 0), self.limit(name), count)
 
     def used(self, session: Session, name: str) -> int:
         """Returns how much of a quota is used."""
@@ -111,12 +113,8 @@ def _launch_bytes(room: Room) -> Any:
 
 
 def _accepted(room: Room) -> Any:
-    days = now() / DAY_S
-    return select(AcceptedBytes.size_bytes).where(
-        AcceptedBytes.tenant_id == room.tenant,
-        AcceptedBytes.day > days - 1,
-        AcceptedBytes.day <= days,
-    )
+    mine = (AcceptedBytes.tenant_id == room.tenant, AcceptedBytes.day == today())
+    return select(AcceptedBytes.size_bytes).where(*mine)
 
 
 _FORGET = "forget ended launches (DELETE /v1/launches/{id}?forget=true)"
@@ -169,13 +167,12 @@ def day_is_full(session: Session, room: Room, size: int) -> str | None:
 
 def count_bytes(session: Session, tenant: str, size: int) -> int:
     """Adds bytes to the tenant's day. Returns the new sum."""
-    day = int(clock(session) // DAY_S)
     return insert_adding(
         session,
         AcceptedBytes,
         AcceptedBytes.size_bytes,
         tenant_id=tenant,
-        day=day,
+        day=today(),
         size_bytes=size,
     )
 

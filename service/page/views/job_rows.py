@@ -164,6 +164,8 @@ def form_values(job: dict[str, Any]) -> dict[str, Any]:
             values[name] = ",".join(str(item) for item in value)
         elif isinstance(value, bool):
             values[name] = "true" if value else "false"
+        elif name == "power_limit_w":
+            values[name] = f"{value}W"
         elif value is not None and not isinstance(value, dict):
             values[name] = f"{value:.0f}" if name.endswith("_bytes") else value
     return {name: value for name, value in values.items() if value not in (None, "")}

@@ -21,6 +21,7 @@ from service.base.settings import Settings
 from service.host.app import create_app
 from service.questions.question import Question
 from service.store.curve_answers import goes_on
+from service.store.curve_points import MOST_LOST
 from service.store.database import Database
 from service.store.graphs import delete_graph
 from service.store.retention import throw_away
@@ -169,7 +170,7 @@ def test_a_count_that_takes_too_long_is_left_out_and_the_others_are_not(jobs: Cu
     jobs.ask(question)
     assert jobs.worker().solve_next() == "done"
     assert 1 in jobs.known(question), "a curve of which nothing is known is tried again"
-    jobs.fail_points(jobs.question(counts=[3]), [3], attempts=2)
+    jobs.fail_points(jobs.question(counts=[3]), [3], attempts=MOST_LOST)
     both = jobs.question(counts=[1, 3])
     jobs.ask(both)
     assert jobs.worker().solve_next() == "done"
@@ -177,9 +178,14 @@ def test_a_count_that_takes_too_long_is_left_out_and_the_others_are_not(jobs: Cu
     assert [point["gpus"] for point in answer["points"]] == [1]
     (missing,) = answer["missing"]
     assert missing["gpus"] == 3
-    assert missing["reason"] == "2 workers ended while they computed it"
+    assert missing["reason"] == f"{MOST_LOST} workers ended while they computed it"
     first = jobs.ask(both)
     assert jobs.job(first).state == "done", "what was left out is not begun again"
+    jobs.fail_points(jobs.question(counts=[4]), [4], attempts=MOST_LOST - 1)
+    unlucky = jobs.question(counts=[1, 4])
+    jobs.ask(unlucky)
+    assert jobs.worker().solve_next() == "done"
+    assert [point["gpus"] for point in jobs.answer(unlucky)["points"]] == [1, 4]
 
 
 def test_a_curve_whose_workers_end_in_vain_ends_with_what_is_known(jobs: CurveJobs) -> None:
@@ -221,7 +227,7 @@ def test_the_page_and_the_query_say_what_is_missing_and_go_on(
         assert [point["gpus"] for point in going_on.json()["so_far"]["points"]] == [1, 2]
         page = client.get(f"/jobs/{going_on.json()['id']}").text
         assert '<span id="known">1, 2</span>' in page
-        jobs.fail_points(jobs.question(counts=[3, 4]), [3, 4], attempts=2)
+        jobs.fail_points(jobs.question(counts=[3, 4]), [3, 4], attempts=MOST_LOST)
         assert jobs.worker().solve_next() == "done"
         for _ in range(2):
             final = client.get("/v1/curves", params=query)
@@ -278,7 +284,7 @@ def test_points_are_deleted_by_age_by_size_and_with_their_graph(jobs: CurveJobs)
     question = jobs.question(4)
     jobs.ask(question)
     assert jobs.worker().solve_next() == "done"
-    jobs.fail_points(jobs.question(counts=[9]), [9], attempts=2)
+    jobs.fail_points(jobs.question(counts=[9]), [9], attempts=MOST_LOST)
     throw_away(jobs.database, Settings())
     assert sorted(jobs.known(question)) == [1, 2, 3, 4]
     assert not jobs.attempts(jobs.question(counts=[9])), "it may be tried again"

@@ -37,6 +37,13 @@ def test_the_same_generator_draws_the_same_bodies() -> None:
     assert Counter(one.kind for one in some()).keys() == {"JSON", "YAML", "MCP"}
 
 
+def test_bodies_can_be_drawn_for_long_and_are_bounded() -> None:
+    """Senders ended at a text without a line, and took all memory for a line of lines."""
+    draw = random.Random(3)
+    for _ in range(4000):
+        assert len(drawn(draw).body) < 2**25
+
+
 def test_what_is_wrong_with_an_answer() -> None:
     assert what_is_wrong(422, "the input is refused") is None
     assert what_is_wrong(503, "ask again") is None

@@ -19,6 +19,7 @@ import pytest
 from harness.service.fake_agent import inventory, new_token
 from harness.service.service_harness import PATIENCE_S, Service, wait_until
 from harness.service.steps import check
+from service.host.http_protocol import ONCE
 
 HEAD_BYTES = 16 * 2**10
 MOST_SENT = 32 * 2**20
@@ -146,6 +147,20 @@ def test_a_request_has_one_host(service: Service) -> None:
     with connection(service) as client:
         client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert b" 200 " in whole_answer(client).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("name", sorted(ONCE.values()))
+def test_a_request_has_no_header_twice_of_which_the_first_would_count(
+    service: Service, name: str
+) -> None:
+    """`Shardwise-Tenant` of one tenant and then of another was read as the first."""
+    lines = "Host: localhost\r\n" if name != "Host" else ""
+    lines += f"{name}: local\r\n{name.upper()}: other\r\n"
+    with connection(service) as client:
+        client.sendall(f"GET /v1/me HTTP/1.1\r\n{lines}\r\n".encode())
+        answer = whole_answer(client)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert problem_in(answer)["detail"] == f"a request has one {name} header, this one has 2"
 
 
 @pytest.mark.parametrize(

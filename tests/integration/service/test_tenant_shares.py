@@ -6,13 +6,17 @@ import ast
 import asyncio
 import gzip
 import inspect
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import event
 
 pytest.importorskip("fastapi")
 
@@ -28,6 +32,7 @@ from service.base.pools import Pools
 from service.base.problems import Problem
 from service.base.settings import Settings
 from service.base.shares import OPERATORS, Shares
+from service.base.time_shares import LONGEST_TURN_S
 from shardwise.graph import canonical_json
 
 TENANTS = ("alpha", "beta", "ops")
@@ -168,6 +173,62 @@ def test_slow_readers_of_one_tenant_stop_no_other_and_no_operator(
 
     asyncio.run(scenario())
     assert not getattr(service.app.state.shardwise.pools, what).shares.taken
+
+
+REFUSED: dict[str, str] = {
+    "streams": "/v1/frontiers/there-is-none/events",
+    "archives": "/v1/tenants/alpha/export",
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_asks_the_database_nothing(
+    service: Administered, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to be the cheapest answer: who is at a limit asks again at once."""
+    state = service.app.state.shardwise
+    assert service("alpha", "GET", "/v1/me").status_code == 200
+    settings = replace(state.settings, auth_cache_s=60)
+    monkeypatch.setattr(state.gate, "_settings", settings)
+    assert service("alpha", "GET", "/v1/me").status_code == 200
+    asked: list[str] = []
+    engine = state.database.engine
+    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    shares = getattr(state.pools, what).shares
+    shares.take("alpha", SHARE)
+    try:
+        answer = service("alpha", "GET", REFUSED[what])
+    finally:
+        shares.give("alpha", SHARE)
+    assert (answer.status_code, asked) == (429, [])
+
+
+def test_refusals_are_charged_and_wait_their_turn(
+    service: Administered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant that is refused again and again takes no more time than its share."""
+    times, seen = service.app.state.shardwise.pools.times, Counter[str]()
+
+    def refused() -> None:
+        answer = service("alpha", "POST", "/v1/tenants", json={"id": "x"})
+        assert answer.status_code == 403
+
+    with monkeypatch.context() as patch:
+        patch.setattr(times, "charge", lambda lane, seconds: seen.update({lane: seconds}))
+        for _ in range(20):
+            refused()
+    assert seen.keys() == {"alpha"} and seen["alpha"] > 20 * 1e-4
+    times.charge("alpha", 60.0)
+    try:
+        service("beta", "GET", "/v1/me")
+        began = time.monotonic()
+        refused()
+        assert time.monotonic() - began > LONGEST_TURN_S * 0.9
+        began = time.monotonic()
+        assert service("beta", "GET", "/v1/me").status_code == 200
+        assert time.monotonic() - began < LONGEST_TURN_S / 2
+    finally:
+        times._debts.clear()
 
 
 def test_waiting_agents_of_one_tenant_leave_room_for_anothers(service: Administered) -> None:

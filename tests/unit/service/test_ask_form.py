@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
 
-from service.page.forms import hours_text, question_body, seconds_of
+from service.page.forms import (
+    NOT_ASKED,
+    OPTION_FIELDS,
+    hours_text,
+    options_of,
+    question_body,
+    seconds_of,
+)
 from service.page.price_fields import with_groups
 from service.page.render import environment
 from service.page.views.ask import DEFAULTS, KINDS
@@ -294,3 +301,16 @@ def test_a_deadline_is_shown_in_hours_without_zeros(seconds: float, hours: str) 
 @given(st.floats(1e-3, 1e9))
 def test_a_deadline_in_hours_is_the_same_seconds(seconds: float) -> None:
     assert seconds_of(hours_text(seconds)) == seconds
+
+
+def test_each_option_has_a_field_or_is_named_as_one_without() -> None:
+    assert set(OPTION_FIELDS) | set(NOT_ASKED) == set(NAMES)
+    assert not set(OPTION_FIELDS) & set(NOT_ASKED)
+    text = environment().get_template("ask.html").render(**NOWHERE, **CHOICES, values=DEFAULTS)
+    assert all(f' name="{name}"' in text for name in OPTION_FIELDS if name != "method")
+
+
+def test_power_is_read_with_its_unit() -> None:
+    assert options_of({"power_limit_w": "0.5 kW"}) == {"power_limit_w": 500.0}
+    with pytest.raises(BadInput, match=r"^power_limit_w: got '500' \(expected .*500W"):
+        options_of({"power_limit_w": "500"})

@@ -49,6 +49,29 @@ def test_peaks_are_of_the_launchs_ranks_and_of_a_plan() -> None:
         of(measurement(), None)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        (
+            {"iteration_s": {"median": 0.41, "p10": 0.4, "p90": 50.0, "all": [50.0] * 10}},
+            "iteration_s",
+        ),
+        ({"iteration_s": {"median": 1.2, "p10": 9.0, "p90": 0.1, "all": []}}, "iteration_s"),
+        ({"peak_bytes": {"max": 1e9, "per_rank": [5e9]}}, "peak_bytes.max"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(wrong: dict[str, Any], field: str) -> None:
+    """A median that accuracy would count beside times that say otherwise."""
+    with pytest.raises(BadInput) as refused:
+        of(measurement(**wrong))
+    assert refused.value.field == f"document.{field}"
+
+
+def test_a_long_runs_median_may_be_one_of_later_steps() -> None:
+    spread = {"median": 1.3, "p10": 1.2, "p90": 1.5, "all": [1.5] * 10}
+    assert of(measurement(iteration_s=spread, steps=2000)).held is None
+
+
 def test_predictions_and_errors_are_the_plans() -> None:
     """Whatever the agent says that was predicted."""
     lies = {"predicted": {"replayed_time_s": 9.0}, "graph_name": "another", "errors": {
@@ -72,6 +95,7 @@ def test_a_pipelines_step_is_what_its_iterations_are_compared_with() -> None:
         (measurement(0.35), "iteration: 0.35 s, but"),
         (measurement(compute_s=0.1), "compute: 0.1 s, but"),
         (measurement(101.0), "iteration: 101 times what the plan predicts"),
+        (measurement(communication_s=1e300), "communication: 1e+300 s in a step of 1.2 s"),
         (measurement(peak_bytes={"max": 1e11, "per_rank": [1e11]}), "peak: 1e"),
         (measurement(peak_bytes={"max": 1e7, "per_rank": [1e7]}), "peak: 0.0095 times"),
     ],

@@ -17,8 +17,14 @@ import pytest
 pytest.importorskip("fastapi")
 
 from service.base.fair_pool import FairPool
-from service.base.fair_slots import LONGEST_PAUSE_S
-from service.base.time_shares import ABOUT_S, MOST, TimeShares
+from service.base.time_shares import (
+    ABOUT_S,
+    LONGEST_PAUSE_S,
+    LONGEST_TURN_S,
+    MOST,
+    TimeShares,
+    charged,
+)
 
 
 class Clock:
@@ -129,6 +135,65 @@ async def test_who_pauses_goes_on_soon_after_the_others_have_left() -> None:
     times.charge("greedy", 1.0)
     await asyncio.wait_for(pool.run("greedy", lambda: None), ABOUT_S + 30)
     pool.close()
+
+
+@on_a_loop
+async def test_a_call_of_who_owes_waits_a_moment_among_others_and_not_alone() -> None:
+    times = TimeShares(share=1e-6, burst_s=0.0)
+    times.charge("greedy", 1.0)
+    began = time.monotonic()
+    await times.turn("greedy")
+    assert time.monotonic() - began < LONGEST_TURN_S / 2, "nobody else asks"
+    await times.turn("quiet")
+    assert time.monotonic() - began < LONGEST_TURN_S / 2
+    began = time.monotonic()
+    await times.turn("greedy")
+    assert LONGEST_TURN_S * 0.9 < time.monotonic() - began < LONGEST_TURN_S + 30
+
+
+@on_a_loop
+async def test_the_time_of_each_step_is_charged_and_waiting_is_not() -> None:
+    seen: list[float] = []
+
+    async def steps() -> None:
+        for _ in range(3):
+            work(0.02)
+            await asyncio.sleep(0.05)
+
+    await charged(steps(), seen.append)
+    assert len(seen) == 4
+    assert 0.06 <= sum(seen) < 0.12
+
+
+@on_a_loop
+async def test_what_is_charged_ends_as_it_would_alone() -> None:
+    seen: list[float] = []
+    ended = asyncio.Event()
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("as it is")
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def recovers() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(60), 0.01)
+
+    with pytest.raises(LookupError, match="as it is"):
+        await charged(fails(), seen.append)
+    await charged(recovers(), seen.append)
+    task = asyncio.ensure_future(charged(waits(), seen.append))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    assert len(seen) >= 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sessions are scheduled by Linux alone")
