@@ -41,7 +41,7 @@ SPECS = (
     ParameterSpec("frozen", (4, 3), "float32", (R, 1), None),
     ParameterSpec("counter", (), "int64", (R, R), None, buffer=True),
 )
-"""Shares of all kinds: uneven, nested, empty; terms of a sum along both axes, one or none, and equal
+"""Shares of all kinds: uneven, nested, empty; terms of a sum along both axes, one or none, equal
 gradients along both, the first, the second."""
 
 STEPS = 5
