@@ -8,10 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shardwise.cost.software import COMPILED
+from shardwise.cost.software import COMPILED, FUSED
 from shardwise.cost.step_settings import CAPTURED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
+from shardwise.sharding.fusion import ALONE, CHUNKED, IN_PLACE
 from shardwise.trainers import accelerate, deepspeed
 from shardwise.trainers.configuration import (
     ON_GPU,
@@ -23,6 +24,11 @@ from shardwise.trainers.configuration import (
 from shardwise.trainers.stated import optimizer_of
 
 _OWN_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
+_LIGER_PASSES = (
+    ("liger_rms_norm", "liger_layer_norm"),
+    ("liger_glu_activation", "liger_swiglu"),
+)
+"""axolotl's keys of Liger's kernels: of normalisations, and of gated activations."""
 _OWN_PARAMETERS = (
     "the training of all parameters: what LoRA and quantised models take is not priced"
 )
@@ -127,6 +133,7 @@ def _configuration(
     steps = top.count("gradient_accumulation_steps", 1)
     stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
     notes: list[str] = []
+    stated.update(_kernels(top, notes))
     if top.has(optimizer):
         name = top.word(optimizer, "")
         stated.update(optimizer_of(name, optimizer, notes))
@@ -145,6 +152,34 @@ def _configuration(
         left_out=left_out,
         named=named,
     )
+
+
+def _kernels(top: Section, notes: list[str]) -> dict[str, str]:
+    """Returns the options of the kernels that a file asks for: cut cross entropy and Liger's fused
+    loss never have all scores in memory, Liger's normalisations and activations are one pass each.
+
+    Adds a note for kernels that are left out.
+    """
+    plugins = top.given("plugins")
+    loaded = " ".join(map(str, plugins if isinstance(plugins, list) else ())).lower()
+    every = top.flag("enable_liger_kernel")
+    if every:
+        return {"kernels": FUSED, "loss": CHUNKED}
+    cut = "cut_cross_entropy" in loaded and top.flag("cut_cross_entropy", True)
+    if "liger" not in loaded:
+        return {"loss": CHUNKED} if cut else {}
+    stated = {}
+    passes = [[key for key in keys if top.flag(key)] for keys in _LIGER_PASSES]
+    if all(passes):
+        top.ignore("liger_rope")
+        stated = {"kernels": FUSED, "loss": ALONE}
+    else:
+        notes += [f"{key}: priced as eager operators" for keys in passes for key in keys]
+    if top.flag("liger_cross_entropy"):
+        stated["loss"] = IN_PLACE
+    if top.flag("liger_fused_linear_cross_entropy") or cut:
+        stated["loss"] = CHUNKED
+    return stated
 
 
 def _bearing(top: Section) -> Iterator[str]:

@@ -86,6 +86,16 @@ fsdp_config: {fsdp_version: 2, offload_params: true}
 learning_rate: 0.0002
 wandb_project: mine
 """
+LIGER = (
+    AXOLOTL.partition("fsdp_config")[0]
+    + """
+plugins: [axolotl.integrations.liger.LigerPlugin]
+liger_rope: true
+liger_rms_norm: true
+liger_glu_activation: true
+"""
+)
+CUT = AXOLOTL + "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
 FACTORY = """
 model_name_or_path: Qwen/Qwen3-8B
 stage: sft
@@ -236,7 +246,16 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
         (NEMO, 16,
          {"framework": "megatron-core", "gradients": "float32", "optimizer": "adam"}, []),
         (AXOLOTL, 8, {"optimizer": "adam"}, ["fsdp offloading"]),
+        (LIGER, 1, {"optimizer": "adam", "kernels": "fused", "loss": "eager"}, []),
+        (LIGER + "liger_fused_linear_cross_entropy: true\n", 1,
+         {"optimizer": "adam", "kernels": "fused", "loss": "chunked"}, []),
+        (LIGER.replace("liger_glu_activation", "liger_cross_entropy"), 1,
+         {"optimizer": "adam", "loss": "in-place"}, []),
+        (CUT, 8, {"optimizer": "adam", "loss": "chunked"}, ["fsdp offloading"]),
+        (CUT + "cut_cross_entropy: false\n", 8, {"optimizer": "adam"}, ["fsdp offloading"]),
         (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
+        (FACTORY + "enable_liger_kernel: true\n", 8,
+         {"optimizer": "adam", "state": "8bit", "kernels": "fused", "loss": "chunked"}, []),
         (FACTORY.replace("adamw_8bit", "adamw_torch\npure_bf16: true"), 8,
          {"optimizer": "adam", "state": "captured"}, []),
         (FACTORY.replace("optim: adamw_8bit", "use_muon: true"), 8, {"optimizer": "momentum"}, []),
@@ -265,6 +284,11 @@ def test_what_changes_memory_is_stated_or_named(
     found = read(text, gpus, tmp_path)
     assert found.stated == stated
     assert [line.partition(":")[0] for line in found.left_out] == left_out
+
+
+def test_kernels_of_liger_alone_are_named(tmp_path: Path) -> None:
+    unread = read(LIGER.replace("liger_glu_activation: true", ""), 1, tmp_path).unread
+    assert "liger_rms_norm: priced as eager operators" in unread and "liger_rope" in unread
 
 
 def test_a_file_without_a_strategy_says_that_it_is_data_parallelism(tmp_path: Path) -> None:
