@@ -33,6 +33,11 @@ _OWN_PARAMETERS = (
     "the training of all parameters: what LoRA and quantised models take is not priced"
 )
 
+_OWN_LOSS = (
+    "pretraining or supervised training: training on preferences or rewards runs pairs of samples, "
+    "and mostly a second model, which is not priced"
+)
+
 
 def is_axolotl(document: Mapping[str, Any]) -> bool:
     """Returns whether it is a configuration of axolotl."""
@@ -52,6 +57,9 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what axolotl's YAML says. Raises `BadInput` naming what cannot be read."""
     top = Section(document)
     _whole_model(top, "adapter", ("", "none"))
+    for key in ("rl", "reward_model", "process_reward_model"):
+        if top.given(key) not in (None, False, "false"):
+            raise BadInput(f"got {top.given(key)!r:.40}", field=key, expected=_OWN_LOSS)
     narrow = top.given("bf16") in (True, "true", "auto", "full")
     top.one("context_parallel_size", "sequence_parallel_degree", "expert_parallel_size")
     left_out = list(_quantised(top))
@@ -77,6 +85,9 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
             expected=f"full: {_OWN_PARAMETERS}",
         )
     _whole_model(top, "finetuning_type", ("full",))
+    top.ignore("do_train")
+    if top.word("stage", "sft") not in ("pt", "sft"):
+        raise BadInput(f"got {top.given('stage')!r:.40}", field="stage", expected=_OWN_LOSS)
     for key in _OWN_OPTIMIZERS:
         if top.flag(key):
             raise BadInput(
