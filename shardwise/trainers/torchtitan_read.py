@@ -242,8 +242,11 @@ def _stated(job: Section, training: Section, notes: list[str]) -> dict[str, str]
     optimizer = job.section("optimizer")
     name = optimizer.word("name", "AdamW")
     stated.update(optimizer_of(name, "optimizer.name", notes))
-    update = optimizer.word("implementation", "", ("", *UPDATES))
-    if optimizer.flag("fused") or (not update and job.has("parallelism")):
+    update = optimizer.word("implementation", FUSED if job.has("parallelism") else "")
+    if optimizer.flag("fused"):
+        update = FUSED
+    if update and update not in UPDATES:
+        notes.append(f"optimizer.implementation {update[:40]}: priced as {FUSED}")
         update = FUSED
     if update:
         stated["update"] = update
