@@ -179,8 +179,8 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(shards=8, tensor=8, sequence=True, zero=3, recompute="full"), 16, 8192, 1),
         (NEMO, 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, micro_batches=64), 128, 8192, 2),
-        (NEMO.replace("granularity: null", "granularity: selective\n  activations_checkpoint_method: "
-                      "block\n  activations_checkpoint_num_layers: 0"), 16, "megatron",
+        (NEMO.replace("granularity: null", "granularity: selective\n  activations_checkpoint_"
+                      "method: block\n  activations_checkpoint_num_layers: 0"), 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, recompute="selective",
                      micro_batches=64), 128, 8192, 2),
         (NEMO.replace("granularity: null", "granularity: full\n  activations_checkpoint_method: "
@@ -262,13 +262,15 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
         (NEMO.replace("distributed_fused_adam", "mcore_distributed_optim, grad_sync_dtype: bf16"),
          16, {"framework": "megatron-core", "optimizer": "adam"}, []),
         (AXOLOTL, 8, {"optimizer": "adam", "update": "fused"}, ["fsdp offloading"]),
-        (LIGER, 1, {"optimizer": "adam", "update": "fused", "kernels": "fused", "loss": "eager"}, []),
+        (LIGER, 1,
+         {"optimizer": "adam", "update": "fused", "kernels": "fused", "loss": "eager"}, []),
         (LIGER + "liger_fused_linear_cross_entropy: true\n", 1,
          {"optimizer": "adam", "update": "fused", "kernels": "fused", "loss": "chunked"}, []),
         (LIGER.replace("liger_glu_activation", "liger_cross_entropy"), 1,
          {"optimizer": "adam", "update": "fused", "loss": "in-place"}, []),
         (CUT, 8, {"optimizer": "adam", "update": "fused", "loss": "chunked"}, ["fsdp offloading"]),
-        (CUT + "cut_cross_entropy: false\n", 8, {"optimizer": "adam", "update": "fused"}, ["fsdp offloading"]),
+        (CUT + "cut_cross_entropy: false\n", 8, {"optimizer": "adam", "update": "fused"},
+         ["fsdp offloading"]),
         (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
         (FACTORY + "enable_liger_kernel: true\n", 8,
          {"optimizer": "adam", "state": "8bit", "kernels": "fused", "loss": "chunked"}, []),
