@@ -61,7 +61,6 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
         if top.given(key) not in (None, False, "false"):
             raise BadInput(f"got {top.given(key)!r:.40}", field=key, expected=_OWN_LOSS)
     narrow = top.given("bf16") in (True, "true", "auto", "full")
-    top.one("context_parallel_size", "sequence_parallel_degree", "expert_parallel_size")
     left_out = list(_quantised(top))
     samples = top.count("micro_batch_size", 1)
     checkpointing = top.given("gradient_checkpointing")
@@ -195,7 +194,10 @@ def _kernels(top: Section, notes: list[str]) -> dict[str, str]:
 
 def _bearing(top: Section) -> Iterator[str]:
     """Yields the keys that were not read and bear on the step; the others are one line."""
-    bearing = ("flash", "liger", "packing", "kernel", "parallel", "offload", "fp8", "attn", "cut_")
+    bearing = (
+        *("flash", "liger", "packing", "kernel", "parallel", "offload", "fp8", "attn", "cut_"),
+        *("frozen", "freeze", "relora", "tiled", "unsloth"),
+    )
     others = 0
     for path in top.unread():
         if any(word in path for word in bearing):
@@ -210,6 +212,8 @@ def _sharded(
     top: Section, gpus: int, left_out: list[str], notes: list[str]
 ) -> tuple[str, Parallelism]:
     """Returns the trainer underneath and how it shards the model."""
+    for kind in ("context_parallel", "sequence_parallel", "expert_parallel"):
+        top.one(f"{kind}_size", f"{kind}_degree")
     tensor = top.count("tensor_parallel_size", 1)
     replicas = top.count("dp_replicate_size", 1)
     rest = divided(gpus, tensor * replicas, "GPUs (tensor × replicate)", "tensor_parallel_size")
@@ -222,8 +226,10 @@ def _sharded(
             expected="that file, to price instead of this one",
         )
     if isinstance(plugin, Mapping):
-        read = deepspeed.read({**plugin, "train_batch_size": None}, gpus)
+        own = {"train_batch_size": None, "gradient_accumulation_steps": 1}
+        read = deepspeed.read({**plugin, **own}, gpus)
         left_out += read.left_out
+        notes += [f"deepspeed.{line}" for line in read.unread]
         return deepspeed.NAME, read.parallelism
     fsdp = top.section("fsdp_config")
     words = top.given("fsdp")

@@ -309,6 +309,17 @@ def test_what_changes_memory_is_stated_or_named(
     assert [line.partition(":")[0] for line in found.left_out] == left_out
 
 
+def test_what_bears_on_memory_is_listed_by_name(tmp_path: Path) -> None:
+    more = AXOLOTL + "unfrozen_parameters: [lm_head]\ntiled_mlp: true\n"
+    assert {"unfrozen_parameters", "tiled_mlp"} <= set(read(more, 8, tmp_path).unread)
+    inner = (
+        FACTORY + "deepspeed: {zero_optimization: {stage: 3}, torch_autocast: {enabled: true}}\n"
+    )
+    found = read(inner, 8, tmp_path)
+    assert found.parallelism.zero == 3
+    assert "deepspeed.torch_autocast.enabled" in found.unread
+
+
 def test_kernels_of_liger_alone_are_named(tmp_path: Path) -> None:
     unread = read(LIGER.replace("liger_glu_activation: true", ""), 1, tmp_path).unread
     assert "liger_rms_norm: priced as eager operators" in unread and "liger_rope" in unread
@@ -348,6 +359,7 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
         (FACTORY.replace("sft", "dpo"), 8, "stage: got 'dpo' .*a second model"),
         (AXOLOTL + "rl: kto\n", 8, "rl: got 'kto' .*a second model"),
+        (FACTORY + "sequence_parallel_size: 2\n", 8, "sequence_parallel_size: got 2"),
         (NEOX, 8, "it looks like GPT-NeoX's"),
         ("#!/bin/sh\nC=job.toml\ntorchrun -m torchtitan.train --job.config_file $C --a.b 2\n", 8,
          "a launch with --job.config_file .C .expected that file"),
