@@ -46,14 +46,21 @@ _BITS = {"fp32": 32, "float32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bflo
 _OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
 """What recomputed whole layers until 2022."""
 
+_OTHER_DEGREES = (
+    "context-parallel-size",
+    "expert-model-parallel-size",
+    "expert-tensor-parallel-size",
+    "encoder-tensor-model-parallel-size",
+    "encoder-pipeline-model-parallel-size",
+)
+"""Degrees of what is not planned."""
+
 READ = (
     "tensor-model-parallel-size",
     "pipeline-model-parallel-size",
     *VIRTUAL,
     *UNEQUAL_STAGES,
-    "context-parallel-size",
-    "expert-model-parallel-size",
-    "expert-tensor-parallel-size",
+    *_OTHER_DEGREES,
     "sequence-parallel",
     "use-distributed-optimizer",
     "num-distributed-optimizer-instances",
@@ -94,7 +101,7 @@ MARKS = re.compile(
 
 _BEARING = re.compile(
     r"fp8|fp4|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore|mtp-|recompute|fsdp"
-    r"|distribute-saved|checkpoint-(num|act)|activations-checkpoint|cross-entropy|.*-dtype$"
+    r"|distribute-saved|checkpoint-(num|act)|activations-checkpoint|.*cross-entropy|.*-dtype$"
     r"|defer-embedding|delay-wgrad|heterogeneous"
 )
 """Flags that bear on time or memory, and are not read."""
@@ -126,8 +133,14 @@ def read_mapping(
 
 def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     """Returns what flags say; raises `BadInput` naming one that cannot be read."""
-    for degree in ("context-parallel", "expert-model-parallel", "expert-tensor-parallel"):
-        only_one(flags.number(f"{degree}-size", 1), flags.path(f"{degree}-size"))
+    for degree in _OTHER_DEGREES:
+        only_one(flags.number(degree, 1, least=0), flags.path(degree))
+    if "yaml-cfg" in flags:
+        raise BadInput(
+            "names another file, which says what the flags leave out",
+            field=flags.path("yaml-cfg"),
+            expected="the flags themselves",
+        )
     stages = flags.number("pipeline-model-parallel-size", 1)
     _check_stages(flags)
     _check_predictors(flags)
