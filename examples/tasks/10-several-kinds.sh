@@ -4,4 +4,4 @@ set -eu
 
 shardwise plan shipped:vgg16 --hardware heterog-8 --gpus v100=2,p100=2 --micro-batches 1 \
     --time-limit 10 --quiet -o plan.json > plan.txt
-sed -n '1,3p' plan.txt
+sed -n '1,4p' plan.txt

@@ -343,6 +343,8 @@ def _passed_through(
     """Returns the input if the operator returns it unchanged."""
     source = args[0] if args else None
     value = node.meta.get("val")
+    if packet == "slice_scatter" and isinstance(args[1], EmptyValue):
+        return source if isinstance(source, TensorValue) else None
     if packet == "cat" and isinstance(source, list) and len(source) == 1:
         return source[0] if isinstance(source[0], TensorValue) else None
     if not isinstance(source, TensorValue) or not _is_tensor(value):
@@ -364,10 +366,13 @@ def _is_empty(value: Any) -> bool:
 
 
 def _without_empty(packet: str, node: Any, args: Any) -> Any:
-    """Returns arguments without tensors that have no elements, which concatenation leaves out.
+    """Returns arguments without tensors that have no elements, which concatenation leaves out;
+    written into a slice they change nothing (`_passed_through`).
 
     Raises CaptureError where another operator computes with one.
     """
+    if packet == "slice_scatter" and isinstance(args[1], EmptyValue):
+        return args
     if packet in ("cat", "concat", "concatenate") and isinstance(args[0], list | tuple):
         args = ([one for one in args[0] if not isinstance(one, EmptyValue)], *args[1:])
     for one in args:

@@ -94,10 +94,12 @@ def find_task(config: Any, source: Source, architectures: tuple[str, ...] = ()) 
 
 
 def text_alone(config: Any, task: Task) -> str | None:
-    """Returns the option that captures the text model of a model of text and images, if any."""
+    """Returns how to capture the text model of a model of text and images."""
     text = next((one for one, _ in _tasks(config) if one.name == _TEXT_TASK), None)
-    if task.name != _ILLUSTRATED or text is None or not text.classes(config):
+    if task.name != _ILLUSTRATED:
         return None
+    if text is None or not text.classes(config):
+        return "the text model alone: its text_config as a config.json of its own"
     return f"{TASK}={_TEXT_TASK}, the text model alone"
 
 

@@ -16,11 +16,16 @@ keep G and reduce it once.
 Stage 3 gathers a parameter for forward and again for backward. Z is every axis along which the
 parameter is repeated, or those of them inside a node (hybrid sharding, Zhao et al. 2023 §3.2.2), or
 inside a unit of any other level of links but the outermost.
+
+Where all ranks along an axis compute the same gradient of a parameter, because the axis splits
+nothing that reads it, it is not summed but cut: with Z' those of the axes Z and |Z'| their ranks, a
+reduce_scatter is over the others alone, of G/|Z'|. A group shards over such axes where no split of
+samples reaches its parameters (tables of positions), so that they are not whole on every device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,7 +37,7 @@ from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import update_family
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.sources import MODELLED, Codes
-from shardwise.sharding.layout import PARTIAL, Floats, local_elements
+from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, local_elements
 
 
 @dataclass(frozen=True)
@@ -86,12 +91,26 @@ class ParameterTerms:
         )
 
 
-def repeated_axes(work: GroupWork) -> NDArray[np.int64]:
-    """Returns bit masks of the axes that repeat some parameter of the group, shape (n,)."""
+def summed_axes(work: GroupWork) -> NDArray[np.int64]:
+    """Returns bit masks of the axes along which gradients of the group are summed, shape (n,)."""
+    return _axes_where(work, PARTIAL, lambda name: True)
+
+
+def equal_axes(work: GroupWork) -> NDArray[np.int64]:
+    """Returns bit masks of the axes along which all ranks compute the same gradient of a parameter
+    that no split of samples reaches, shape (n,)."""
+    if not work.context.mesh.shards_equal_gradients:
+        return np.zeros(work.count, dtype=np.int64)
+    unreached = work.context.patterns.coarsened.unreached
+    return _axes_where(work, REPLICATE, unreached.__contains__)
+
+
+def _axes_where(work: GroupWork, state: int, of: Callable[[str], bool]) -> NDArray[np.int64]:
+    """Returns bit masks of the axes on which a trained parameter's gradient is in a state."""
     masks = np.zeros(work.count, dtype=np.int64)
     for name in work.pattern.parameters:
-        if work.context.patterns.carries_gradient(name):
-            masks |= work.masks(work.input_layouts[name][1] == PARTIAL)
+        if work.context.patterns.carries_gradient(name) and of(name):
+            masks |= work.masks(work.input_layouts[name][1] == state)
     return masks
 
 
@@ -168,11 +187,13 @@ class _Parameter:
         self.elements = local_elements(tensor.shape, forward, work.sizes)
         self.bytes = self.elements * self.item
         self.repeated = work.masks(gradient == PARTIAL)
+        is_equal = (gradient == REPLICATE) & work.context.mesh.shards_equal_gradients
+        self.equal = work.masks(is_equal)
         self._sharded: dict[tuple[int, bytes], _Sharded] = {}
 
     def sharded(self, axes: NDArray[np.int64], gradient_sum: int = COLLECTIVE) -> _Sharded:
-        """Returns what is sharded over those of `axes` along which the parameter is repeated."""
-        axes = self.repeated & axes
+        """Returns what is sharded over those of `axes` along which all ranks have the parameter."""
+        axes = (self.repeated | self.equal) & axes
         key = gradient_sum, axes.tobytes()
         if key not in self._sharded:
             special = self.work.context.mesh.gradient_sums[gradient_sum]
@@ -208,8 +229,10 @@ class _Sharded:
     def reduce_s(self) -> Floats:
         """Seconds of reducing the gradient: whole, or to shards where there are any."""
         parameter = self._parameter
-        size = parameter.elements * parameter.gradient_item
-        scatter_s = parameter.work.collective_s("reduce_scatter", self._axes, size)
+        parts = _ranks(parameter.work, self._axes & parameter.equal)
+        size = np.ceil(parameter.elements / parts) * parameter.gradient_item
+        summed = self._axes & parameter.repeated
+        scatter_s = parameter.work.collective_s("reduce_scatter", summed, size)
         return np.where(self._axes > 0, scatter_s, parameter.all_reduce_s)
 
     @cached_property
@@ -327,10 +350,11 @@ def stages(work: GroupWork) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
 
     Every stage is stage 0 where a group has nothing to shard.
     """
-    repeated = repeated_axes(work)
-    candidates = [repeated]
+    repeated = summed_axes(work)
+    everywhere = repeated | equal_axes(work)
+    candidates = [everywhere]
     for inside in inside_axes(work):
-        fewer = repeated & inside
+        fewer = everywhere & inside
         if fewer.any() and (fewer != candidates[-1]).any():
             candidates.append(fewer)
     pins, group = work.context.pins, work.pattern.group

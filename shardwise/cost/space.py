@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement, groupby, product
 from math import comb
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,9 @@ class SearchMesh:
 
     mesh: Mesh
     axes: tuple[SearchAxis, ...]
+
+    shards_equal_gradients: ClassVar[bool] = True
+    """Whether ZeRO shards over axes along which all ranks compute the same gradient."""
 
     @property
     def gradient_sums(self) -> Sequence[GradientSum | None]:

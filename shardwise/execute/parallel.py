@@ -404,7 +404,7 @@ def note_groups(
     whole."""
     for spec in specs:
         place = ParameterPlacement(spec, proportions.whole)
-        for axes in (place.repeated, place.sharding, place.beyond):
+        for axes in (place.repeated, place.sharding, place.summed, place.beyond):
             place.mesh.need(axes)
         for dim in range(len(spec.shape)):
             place.mesh.need(axes_of(spec.layout, dim))

@@ -101,6 +101,10 @@ class _Shapes:
             raise _Wrong(f"{name} is {value!r}", f"attributes.{name}", f"{count} whole numbers")
         return values
 
+    def attribute(self, name: str) -> object:
+        """Returns an attribute as it is, None where it is missing."""
+        return self._op.attributes.get(name)
+
     def dim(self, name: str, rank: int) -> int:
         (value,) = self.numbers(name, 1, 0)
         if not -rank <= value < rank:
@@ -154,16 +158,28 @@ def _convolution(dims: int) -> Callable[[_Shapes], None]:
         if s.has("bias"):
             s.need("bias", s["bias"] == weight[:1], str([weight[0]]))
         stride, dilation = s.numbers("stride", dims, 1), s.numbers("dilation", dims, 1)
-        padding = s.numbers("padding", dims, 0)
+        reach = [dilation[d] * (weight[2 + d] - 1) + 1 for d in range(dims)]
+        padded = _padded(s, reach, stride)
         sides = []
         for d in range(dims):
-            if stride[d] < 1 or dilation[d] < 1 or padding[d] < 0:
+            if stride[d] < 1 or dilation[d] < 1 or padded[d] < 0:
                 raise _Wrong("stride, dilation or padding is too small", "attributes")
-            reach = dilation[d] * (weight[2 + d] - 1) + 1
-            sides.append((x[2 + d] + 2 * padding[d] - reach) // stride[d] + 1)
+            sides.append((x[2 + d] + padded[d] - reach[d]) // stride[d] + 1)
         s.makes((x[0], weight[0], *sides))
 
     return check
+
+
+def _padded(s: _Shapes, reach: list[int], stride: list[int]) -> list[int]:
+    """Returns how many zeros a convolution adds to each dimension, those of both ends."""
+    word = s.attribute("padding")
+    if word == "valid":
+        return [0] * len(reach)
+    if word == "same":
+        if any(step != 1 for step in stride):
+            raise _Wrong(f"padding is 'same', stride {stride}", "attributes.stride", "1")
+        return [rows - 1 for rows in reach]
+    return [2 * padding for padding in s.numbers("padding", len(reach), 0)]
 
 
 def _embedding(s: _Shapes) -> None:

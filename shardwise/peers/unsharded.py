@@ -1,8 +1,9 @@
-"""Which parameters a strategy with ZeRO leaves whole on more devices than its name says.
+"""What a strategy with ZeRO leaves whole on more devices than its name says.
 
-A group can be sharded along the axes that repeat its parameters while they split its work. Where
-no split of samples reaches a group, a strategy of the whole model cannot shard it: what would be
-priced is another strategy than the one that was named.
+ZeRO shards what axes repeat while they split a group's work, or where no split of samples reaches
+its parameters. Where a group's batch cannot be cut into so many shares, its parameters are in fewer
+shards; and where no split of samples reaches much of the work, all devices repeat it. What would be
+priced is then another strategy than the one that was named.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.space import NONE
 from shardwise.sharding.routing import ROUTED
 
 WHOLE_SHARE = 0.02
@@ -21,14 +23,41 @@ WHOLE_SHARE = 0.02
 WHOLE_BYTES = 2**24
 """The bytes of parameters, gradients and state that this takes on a device at the least."""
 
+REPEATED_SHARE = 0.02
+"""The share of the operations of forward from which repeating them makes another strategy."""
+
 MOST_NAMES = 3
 
 
 def unsharded_text(problem: SearchProblem, choices: NDArray[np.uint32], shards: int) -> str | None:
-    """Returns which parameters are in fewer than `shards` shards, in words; None where they are
-    few, and where `shards` is 1."""
+    """Returns which parameters are in fewer than `shards` shards, or what work all devices repeat,
+    in words; None where both are little, and where `shards` is 1."""
     if shards == 1:
         return None
+    return _whole_text(problem, choices, shards) or _repeated_text(problem, choices)
+
+
+def _repeated_text(problem: SearchProblem, choices: NDArray[np.uint32]) -> str | None:
+    """Returns which operations all devices repeat."""
+    groups = problem.coarsened.groups
+    flops = [sum(member.semantics.forward_flops for member in group.members) for group in groups]
+    repeated = [
+        group.index
+        for group, cost, choice in zip(groups, problem.costs, choices.tolist(), strict=True)
+        if flops[group.index] and (cost.assignment[choice] == NONE).all()
+    ]
+    share = sum(flops[g] for g in repeated) / max(sum(flops), 1.0)
+    if share < REPEATED_SHARE:
+        return None
+    heaviest = sorted(repeated, key=lambda g: -flops[g])
+    return (
+        f"every device would compute the same {share:.0%} of forward: no split of samples reaches "
+        f"{_named([groups[g].name for g in heaviest])}"
+    )
+
+
+def _whole_text(problem: SearchProblem, choices: NDArray[np.uint32], shards: int) -> str | None:
+    """Returns which parameters are in fewer than `shards` shards."""
     sizes = problem.context.mesh.sizes
     owned = list(_owned(problem))
     whole: list[str] = []
@@ -46,11 +75,15 @@ def unsharded_text(problem: SearchProblem, choices: NDArray[np.uint32], shards: 
     share = left / max(sum(owned), 1)
     if share < WHOLE_SHARE or left_bytes < WHOLE_BYTES:
         return None
-    more = f" and {len(whole) - MOST_NAMES} more" if len(whole) > MOST_NAMES else ""
     return (
         f"{share:.0%} of the parameters cannot be in {shards} shards: no split of samples reaches "
-        f"{', '.join(whole[:MOST_NAMES])}{more}"
+        f"{_named(whole)}"
     )
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
 def _owned(problem: SearchProblem) -> Iterator[int]:

@@ -23,7 +23,7 @@ strategy costs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -78,13 +78,16 @@ class Group:
 class Coarsened:
     """The groups of a graph in topological order, and the operators computed in full by all.
 
-    `of_names` holds what follows from names and wiring: the same of any batch and any dtypes.
+    No split of samples reaches the `unreached` parameters: no operator that reads one has samples
+    to split (a table of positions). `of_names` holds what follows from names and wiring: the same
+    of any batch and any dtypes.
     """
 
     graph: Graph
     groups: tuple[Group, ...]
     constants: tuple[Operator, ...]
     undescribed: tuple[Operator, ...]
+    unreached: frozenset[str] = frozenset()
     of_names: Once = field(default_factory=Once, compare=False, repr=False)
 
     @cached_property
@@ -152,7 +155,9 @@ def coarsen(
     )
     undescribed = tuple(op for op in graph.operators if not semantics[op.name].described)
     fixed = tuple(op for op in graph.operators if op.name in constants)
-    return Coarsened(graph, groups, fixed, undescribed)
+    sampled = {name for op in readers if batch[op.name] for name in _read(graph, op, made_of)}
+    unreached = frozenset(n for n, t in graph.tensors.items() if t.role == "parameter") - sampled
+    return Coarsened(graph, groups, fixed, undescribed, unreached)
 
 
 def _inside(within: Within | None, routing: Routing) -> Within:
@@ -182,10 +187,14 @@ def _join_shared_parameters(
 ) -> None:
     readers: dict[str, str] = {}
     for op in operators:
-        for name in op.inputs:
-            own = {name} if graph.tensors[name].role == "parameter" else made_of.get(name, ())
-            for parameter in own:
-                sets.join(readers.setdefault(parameter, op.name), op.name)
+        for parameter in _read(graph, op, made_of):
+            sets.join(readers.setdefault(parameter, op.name), op.name)
+
+
+def _read(graph: Graph, op: Operator, made_of: MadeOf) -> Iterator[str]:
+    """Yields the parameters that an operator reads, directly or what is made of them alone."""
+    for name in op.inputs:
+        yield from {name} if graph.tensors[name].role == "parameter" else made_of.get(name, ())
 
 
 def _join_to_readers(

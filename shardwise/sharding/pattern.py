@@ -386,8 +386,14 @@ def _structure(
         for m in group.members
     )
     names = tuple(number)
+    unreached = patterns.coarsened.unreached
     kinds = tuple(
-        (tensors[name].role, patterns.carries_gradient(name), name not in producer)
+        (
+            tensors[name].role,
+            patterns.carries_gradient(name),
+            name not in producer,
+            name in unreached,
+        )
         for name in names
     )
     numbered = tuple(

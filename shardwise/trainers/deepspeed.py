@@ -183,6 +183,8 @@ def _stated(top: Section, notes: list[str]) -> dict[str, str]:
     bf16 = top.section("bf16" if top.has("bf16") else "bfloat16")
     narrow = [bf16.flag(key) for key in ("bf16_master_weights_and_grads", "bf16_optimizer_states")]
     bf16.ignore_all()
+    narrow[0] |= top.section("fp16").flag("fp16_master_weights_and_grads")
+    top.section("fp16").ignore_all()
     if any(narrow):
         copy, moment = (16 if one else 32 for one in narrow)
         stated["state"] = f"{copy}:{moment}:{moment}"

@@ -8,10 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shardwise.cost.software import COMPILED
+from shardwise.cost.software import COMPILED, FUSED
 from shardwise.cost.step_settings import CAPTURED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
+from shardwise.sharding.fusion import ALONE, CHUNKED, IN_PLACE
 from shardwise.trainers import accelerate, deepspeed
 from shardwise.trainers.configuration import (
     ON_GPU,
@@ -23,8 +24,18 @@ from shardwise.trainers.configuration import (
 from shardwise.trainers.stated import optimizer_of
 
 _OWN_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
+_LIGER_PASSES = (
+    ("liger_rms_norm", "liger_layer_norm"),
+    ("liger_glu_activation", "liger_swiglu"),
+)
+"""axolotl's keys of Liger's kernels: of normalisations, and of gated activations."""
 _OWN_PARAMETERS = (
     "the training of all parameters: what LoRA and quantised models take is not priced"
+)
+
+_OWN_LOSS = (
+    "pretraining or supervised training: training on preferences or rewards runs pairs of samples, "
+    "and mostly a second model, which is not priced"
 )
 
 
@@ -46,8 +57,10 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what axolotl's YAML says. Raises `BadInput` naming what cannot be read."""
     top = Section(document)
     _whole_model(top, "adapter", ("", "none"))
+    for key in ("rl", "reward_model", "process_reward_model"):
+        if top.given(key) not in (None, False, "false"):
+            raise BadInput(f"got {top.given(key)!r:.40}", field=key, expected=_OWN_LOSS)
     narrow = top.given("bf16") in (True, "true", "auto", "full")
-    top.one("context_parallel_size", "sequence_parallel_degree", "expert_parallel_size")
     left_out = list(_quantised(top))
     samples = top.count("micro_batch_size", 1)
     checkpointing = top.given("gradient_checkpointing")
@@ -71,6 +84,9 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
             expected=f"full: {_OWN_PARAMETERS}",
         )
     _whole_model(top, "finetuning_type", ("full",))
+    top.ignore("do_train")
+    if top.word("stage", "sft") not in ("pt", "sft"):
+        raise BadInput(f"got {top.given('stage')!r:.40}", field="stage", expected=_OWN_LOSS)
     for key in _OWN_OPTIMIZERS:
         if top.flag(key):
             raise BadInput(
@@ -127,6 +143,7 @@ def _configuration(
     steps = top.count("gradient_accumulation_steps", 1)
     stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
     notes: list[str] = []
+    stated.update(_kernels(top, notes))
     if top.has(optimizer):
         name = top.word(optimizer, "")
         stated.update(optimizer_of(name, optimizer, notes))
@@ -147,9 +164,40 @@ def _configuration(
     )
 
 
+def _kernels(top: Section, notes: list[str]) -> dict[str, str]:
+    """Returns the options of the kernels that a file asks for: cut cross entropy and Liger's fused
+    loss never have all scores in memory, Liger's normalisations and activations are one pass each.
+
+    Adds a note for kernels that are left out.
+    """
+    plugins = top.given("plugins")
+    loaded = " ".join(map(str, plugins if isinstance(plugins, list) else ())).lower()
+    every = top.flag("enable_liger_kernel")
+    if every:
+        return {"kernels": FUSED, "loss": CHUNKED}
+    cut = "cut_cross_entropy" in loaded and top.flag("cut_cross_entropy", True)
+    if "liger" not in loaded:
+        return {"loss": CHUNKED} if cut else {}
+    stated = {}
+    passes = [[key for key in keys if top.flag(key)] for keys in _LIGER_PASSES]
+    if all(passes):
+        top.ignore("liger_rope")
+        stated = {"kernels": FUSED, "loss": ALONE}
+    else:
+        notes += [f"{key}: priced as eager operators" for keys in passes for key in keys]
+    if top.flag("liger_cross_entropy"):
+        stated["loss"] = IN_PLACE
+    if top.flag("liger_fused_linear_cross_entropy") or cut:
+        stated["loss"] = CHUNKED
+    return stated
+
+
 def _bearing(top: Section) -> Iterator[str]:
     """Yields the keys that were not read and bear on the step; the others are one line."""
-    bearing = ("flash", "liger", "packing", "kernel", "parallel", "offload", "fp8", "attn", "cut_")
+    bearing = (
+        *("flash", "liger", "packing", "kernel", "parallel", "offload", "fp8", "attn", "cut_"),
+        *("frozen", "freeze", "relora", "tiled", "unsloth"),
+    )
     others = 0
     for path in top.unread():
         if any(word in path for word in bearing):
@@ -164,6 +212,8 @@ def _sharded(
     top: Section, gpus: int, left_out: list[str], notes: list[str]
 ) -> tuple[str, Parallelism]:
     """Returns the trainer underneath and how it shards the model."""
+    for kind in ("context_parallel", "sequence_parallel", "expert_parallel"):
+        top.one(f"{kind}_size", f"{kind}_degree")
     tensor = top.count("tensor_parallel_size", 1)
     replicas = top.count("dp_replicate_size", 1)
     rest = divided(gpus, tensor * replicas, "GPUs (tensor × replicate)", "tensor_parallel_size")
@@ -176,8 +226,10 @@ def _sharded(
             expected="that file, to price instead of this one",
         )
     if isinstance(plugin, Mapping):
-        read = deepspeed.read({**plugin, "train_batch_size": None}, gpus)
+        own = {"train_batch_size": None, "gradient_accumulation_steps": 1}
+        read = deepspeed.read({**plugin, **own}, gpus)
         left_out += read.left_out
+        notes += [f"deepspeed.{line}" for line in read.unread]
         return deepspeed.NAME, read.parallelism
     fsdp = top.section("fsdp_config")
     words = top.given("fsdp")

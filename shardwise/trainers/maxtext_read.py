@@ -54,7 +54,10 @@ _LLAMA = {
     "head_dim": ("head_dim", 128),
     "vocab_size": ("vocab_size", 32_000),
 }
-_BEARING = ("parallelism", "offload", "pipeline", "quant", "remat", "chunk", "fused", "sharding")
+_BEARING = (
+    *("parallelism", "offload", "pipeline", "quant", "remat", "chunk", "fused", "sharding"),
+    *("grad_dtype", "moe_", "sparse_matmul"),
+)
 """Parts of the names of keys that bear on the step."""
 
 
@@ -81,8 +84,11 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     stated = {"framework": COMPILED}
     name = top.word("opt_type", "adamw")
     stated.update(optimizer_of("adam" if name == "adam_pax" else name, "opt_type", notes))
+    narrow = top.word("mu_dtype", "") == "bfloat16"
     if top.word("weight_dtype", "float32") == "bfloat16":
         stated["state"] = CAPTURED
+    elif narrow:
+        stated["state"] = "32:16:32"
     parallelism = Parallelism(
         replicas=data if zero != 1 else 1,
         shards=shards if zero != 1 else data,

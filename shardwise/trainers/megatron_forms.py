@@ -14,6 +14,7 @@ from shardwise.trainers.megatron_named import with_model_flags
 from shardwise.trainers.megatron_read import read_mapping
 from shardwise.trainers.torchtitan_read import read as read_titan
 
+_NARROW = ("bf16", "bfloat16", 16, "16", "fp16")
 _SIZES = ("micro_batch_size", "global_batch_size")
 _NEMO = {
     "encoder_seq_length": "seq_length",
@@ -64,13 +65,20 @@ def read_nemo(document: Mapping[str, Any], gpus: int) -> Configuration:
     flags = _scalars(model, "model", paths)
     optimizer = model.get("optim")
     name = str(optimizer.get("name", "adam")) if isinstance(optimizer, Mapping) else "adam"
-    if name == "distributed_fused_adam":
+    if name in ("distributed_fused_adam", "mcore_distributed_optim"):
         flags["use_distributed_optimizer"] = True
-    flags["optimizer"] = name.removeprefix("distributed_").removeprefix("megatron_")
+    name = "adam" if name == "mcore_distributed_optim" else name
+    for prefix in ("distributed_", "megatron_", "fused_"):
+        name = name.removeprefix(prefix)
+    flags["optimizer"] = name
+    if isinstance(optimizer, Mapping) and optimizer.get("grad_sync_dtype") in _NARROW:
+        flags["grad_reduce_in_bf16"] = True
     if str(trainer.get("precision", "")).startswith("bf16"):
         flags["bf16"] = True
-    if flags.get("recompute_granularity") is None:
+    if flags.get("recompute_granularity") != "full":
+        # Without effect: recipes have a method and 0 layers beside selective recomputation.
         flags.pop("recompute_method", None)
+        flags.pop("recompute_num_layers", None)
     return read_mapping(with_model_flags(flags), gpus, paths)
 
 

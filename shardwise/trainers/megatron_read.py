@@ -46,12 +46,19 @@ _BITS = {"fp32": 32, "float32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bflo
 _OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
 """What recomputed whole layers until 2022."""
 
+_OTHER_DEGREES = (
+    "context-parallel-size",
+    "encoder-tensor-model-parallel-size",
+    "encoder-pipeline-model-parallel-size",
+)
+"""Degrees of what is not planned."""
+
 READ = (
     "tensor-model-parallel-size",
     "pipeline-model-parallel-size",
     *VIRTUAL,
     *UNEQUAL_STAGES,
-    "context-parallel-size",
+    *_OTHER_DEGREES,
     "expert-model-parallel-size",
     "expert-tensor-parallel-size",
     "sequence-parallel",
@@ -94,7 +101,7 @@ MARKS = re.compile(
 
 _BEARING = re.compile(
     r"fp8|fp4|overlap|tp-comm|moe-|num-experts|no-|cuda-graph|use-mcore|mtp-|recompute|fsdp"
-    r"|distribute-saved|checkpoint-(num|act)|activations-checkpoint|cross-entropy|.*-dtype$"
+    r"|distribute-saved|checkpoint-(num|act)|activations-checkpoint|.*cross-entropy|.*-dtype$"
     r"|defer-embedding|delay-wgrad|heterogeneous"
 )
 """Flags that bear on time or memory, and are not read."""
@@ -126,7 +133,14 @@ def read_mapping(
 
 def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     """Returns what flags say; raises `BadInput` naming one that cannot be read."""
-    only_one(flags.number("context-parallel-size", 1), flags.path("context-parallel-size"))
+    for degree in _OTHER_DEGREES:
+        only_one(flags.number(degree, 1, least=0), flags.path(degree))
+    if "yaml-cfg" in flags:
+        raise BadInput(
+            "names another file, which says what the flags leave out",
+            field=flags.path("yaml-cfg"),
+            expected="the flags themselves",
+        )
     stages = flags.number("pipeline-model-parallel-size", 1)
     _check_stages(flags)
     _check_predictors(flags)

@@ -39,6 +39,11 @@ KINDS = (
     "NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
 )
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
+_NEOX = tuple(f"{kind}{mark}parallel{mark}size" for kind in ("pipe", "model") for mark in "_-")
+_NAMED_FILE = re.compile(
+    r"(--(?:job\.config[-_]file|config[-_]file|deepspeed(?:_config)?))[ =]+[\"']?([^\s\"']{1,200})"
+)
+"""A flag by which a launch names the file that says how it trains."""
 
 Document = Mapping[str, Any]
 
@@ -87,7 +92,11 @@ _FORMS = (
     Form("MaxText", maxtext_read.is_one, _of_document(maxtext_read.read)),
     Form("axolotl", finetuning.is_axolotl, _of_document(finetuning.read_axolotl)),
     Form("LLaMA-Factory", finetuning.is_factory, _of_document(finetuning.read_factory)),
-    Form("DeepSpeed", _has(*_DEEPSPEED), _of_document(deepspeed.read)),
+    Form(
+        "DeepSpeed",
+        lambda document: _has(*_DEEPSPEED)(document) and not _has(*_NEOX)(document),
+        _of_document(deepspeed.read),
+    ),
     Form("torchtitan", torchtitan_read.is_titan, _of_document(torchtitan_read.read)),
 )
 """What is read, those with the most particular keys first."""
@@ -99,6 +108,7 @@ _OTHERS: Mapping[str, Callable[[Document], bool]] = {
     "KempnerForge": _has("distributed.dp_shard", "distributed.tp", "distributed.pp"),
     "LLaMA-Factory v1": _has("dist_config.name", "model_class"),
     "litgpt": _has("train.global_batch_size", "train.micro_batch_size"),
+    "GPT-NeoX": _has(*_NEOX),
     "torchtune": _has("model._component_", "tokenizer._component_"),
     "transformers' Trainer or TRL": _has("per_device_train_batch_size"),
     "NeMo": _has("trainer.num_nodes", "model.tensor_model_parallel_size"),
@@ -173,6 +183,12 @@ def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
         return _of_mapping(document, gpus, text)
     if megatron_read.MARKS.search(text):
         return megatron_read.read(text, gpus)
+    named = _NAMED_FILE.search(text)
+    if named is not None:
+        raise BadInput(
+            f"a launch with {named[1]} {named[2][:60]}",
+            expected="that file, with what the launch says besides written into it",
+        )
     raise BadInput(
         "a launch script of a program that is not read: it has none of Megatron's required flags, "
         "such as --micro-batch-size"

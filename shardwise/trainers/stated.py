@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwise.cost.options import Options
 from shardwise.cost.software import EAGER
-from shardwise.cost.step_settings import EIGHT_BITS, StepSettings
+from shardwise.cost.step_settings import EIGHT_BITS, FUSED, StepSettings
 from shardwise.errors import BadInput
 
 _STEP = tuple(item.name for item in fields(StepSettings))
@@ -43,7 +43,12 @@ def optimizer_of(name: str, field: str, notes: list[str]) -> dict[str, str]:
         )
     if known not in plain:
         notes.append(f"{field} {name[:40]}: priced as {known}, which keeps as much state")
-    return {"optimizer": known, **({"state": EIGHT_BITS} if plain.endswith("8bit") else {})}
+    stated = {"optimizer": known}
+    if plain.endswith("8bit"):
+        stated["state"] = EIGHT_BITS
+    elif "fused" in plain:
+        stated["update"] = FUSED
+    return stated
 
 
 def with_stated(options: Options, stated: Mapping[str, str], given: Collection[str]) -> Options:

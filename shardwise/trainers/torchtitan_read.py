@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from shardwise.cost.software import COMPILED
+from shardwise.cost.step_settings import CAPTURED, FUSED, UPDATES
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.sharding.fusion import ALONE
@@ -103,8 +104,6 @@ _WITHOUT_EFFECT = (
     "data_parallel_type",
     "warmup_steps",
     "enable_fp8_linear",
-    "mixed_precision_param",
-    "dtype",
 )
 
 
@@ -201,7 +200,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     called = " ".join(filter(None, (model.word("name", ""), model.word("flavor", ""))))
     model.ignore("tokenizer_path", "hf_assets_path", "print_after_conversion", "norm_type")
     stated = _stated(job, training, notes)
-    left_out = list(_left_out(training, model))
+    left_out = list(_left_out(job, training, model))
     length = training.count("seq_len", 2048)
     return Configuration(
         trainer=NAME,
@@ -247,15 +246,30 @@ def _stated(job: Section, training: Section, notes: list[str]) -> dict[str, str]
     optimizer = job.section("optimizer")
     name = optimizer.word("name", "AdamW")
     stated.update(optimizer_of(name, "optimizer.name", notes))
-    optimizer.ignore_all()
+    update = optimizer.word("implementation", FUSED if job.has("parallelism") else "")
+    if optimizer.flag("fused"):
+        update = FUSED
+    if update and update not in UPDATES:
+        notes.append(f"optimizer.implementation {update[:40]}: priced as {FUSED}")
+        update = FUSED
+    if update:
+        stated["update"] = update
+    narrow = training.word("dtype", "float32", ("float32", "bfloat16"))
+    if narrow == "bfloat16":
+        stated["state"] = CAPTURED
+    elif training.word("mixed_precision_param", "bfloat16") == "float32":
+        notes.append("training.mixed_precision_param float32: priced in the dtype of the graph")
     return stated
 
 
-def _left_out(training: Section, model: Section) -> Iterator[str]:
+def _left_out(job: Section, training: Section, model: Section) -> Iterator[str]:
     """Yields what the trainer does to memory or time that is priced otherwise."""
     if training.flag("enable_cpu_offload"):
         yield "training.enable_cpu_offload: priced with states on the GPU"
     converters = model.given("converters")
+    if job.section("optimizer").flag("early_step_in_backward"):
+        yield "optimizer.early_step_in_backward: priced with the gradients of all parameters kept"
+    job.section("optimizer").ignore_all()
     if converters:
         yield "model.converters: priced with products in the dtype of the graph"
 

@@ -105,6 +105,8 @@ def test_stages_shard_everywhere_or_inside_a_node(
     )
     everywhere = (1 << len(problem.context.mesh.axes)) - 1
     assert 0 < node < everywhere
+    # A gradient that needs no sum may as well be cut at once: ZeRO 2 beats ZeRO 1.
+    [table] = (g.index for g in problem.coarsened.groups if "wpe" in g.name)
     for key, stage, axes in (
         (("data-parallel", ""), 0, 0),
         (("zero", "zero-1"), 1, everywhere),
@@ -113,7 +115,8 @@ def test_stages_shard_everywhere_or_inside_a_node(
         (("hsdp", ""), 3, node),
     ):
         zero = of_rows(problem, known[key], "zero")
-        assert set(zero.tolist()) == {0, stage}
+        assert zero[table] in {stage, 2 * stage}
+        assert set(np.delete(zero, table).tolist()) == {0, stage}
         assert set(of_rows(problem, known[key], "zero_axes")[zero > 0].tolist()) <= {axes}
     plain = assignments(problem, known["data-parallel", ""])
     assert plain == assignments(problem, known["hsdp", "full recompute"])

@@ -114,6 +114,31 @@ def test_zero_by_hand(stage: int, batches: int) -> None:
     assert costs.communication_s[row] == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_table_of_positions_is_sharded_without_a_sum(stage: int) -> None:
+    """No split of samples reaches it: all devices compute its gradient, of which each keeps a
+    shard."""
+    options = Options(overlap=False, epsilon=0.0, zero=(stage,))
+    problem = search(Subject.of(shortened("gpt2", 1)), L4, 8, options, micro_batches=4).problem
+    (index,) = (g.index for g in problem.coarsened.groups if "wpe" in g.name)
+    assert problem.coarsened.unreached == set(problem.patterns[index].parameters)
+    costs = problem.costs[index]
+    (row,) = np.flatnonzero((costs.assignment < 0).all(axis=1))
+    table = problem.context.graph.tensors[problem.patterns[index].parameters[0]]
+    weight, gradient, state = (item * table.elements for item in (2, 2, 12))
+    shape = Mesh.build(L4, 8).group_shape((0, 1, 2))
+    gather = collective_time(L4, "all_gather", float(weight), shape).time_s
+    memory, seconds = {
+        0: (weight + gradient + state, 0.0),
+        1: (weight + gradient + state / 8, gather),
+        2: (weight + (gradient + state) / 8, gather),
+        3: ((weight + gradient + state) / 8, 4 * 2 * gather),
+    }[stage]
+    assert costs.zero_axes[row] == (0b111 if stage else 0)
+    assert costs.parameter_bytes[row] == memory
+    assert costs.communication_s[row] == pytest.approx(seconds)
+
+
 def test_the_update_is_of_the_own_shard() -> None:
     plain, _ = first(searched(8).problem)
     sharded, variables = first(searched(8, zero=(1,)).problem)

@@ -90,16 +90,12 @@ def test_no_expert_of_llama_4_computes_for_tokens_that_chose_others() -> None:
     assert "aten.bmm.default" not in kinds
 
 
-def test_a_strategy_whose_shards_the_model_cannot_have_is_refused_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from shardwise.peers import unsharded
-
-    monkeypatch.setattr(unsharded, "WHOLE_BYTES", 0)
+def test_a_strategy_whose_work_all_devices_would_repeat_is_refused_by_name() -> None:
     own_form = _graph(*OWN_FORM)
     with pytest.raises(BadInput) as refused:
         _bytes(own_form, Parallelism(shards=GPUS, zero=3))
     assert "dp_shard 4" in str(refused.value)
+    assert "every device would compute the same" in str(refused.value)
     assert "model.layers.0.feed_forward.experts.bmm" in str(refused.value)
     compared = compare(own_form, load_hardware("dgx-h100"), GPUS, _options(), proposals=10)
     rows = {method.method: method.notes for method in compared.methods}

@@ -36,6 +36,9 @@ RIGHT: list[tuple[str, Shapes, tuple[int, ...], dict[str, Any]]] = [
         "stride": [2, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}),
     ("conv1d.default", [(2, 4, 9), (4, 1, 4)], (2, 4, 3), {
         "stride": [1], "padding": [0], "dilation": [2], "groups": 4}),
+    ("conv2d.padding", [(2, 3, 28, 28), (6, 3, 14, 14)], (2, 6, 2, 2), {
+        "stride": [14, 14], "padding": "valid"}),
+    ("conv1d.padding", [(2, 3, 9), (6, 3, 4)], (2, 6, 9), {"dilation": [2], "padding": "same"}),
     ("embedding.default", [(10, 3), (2, 7)], (2, 7, 3), {}),
     ("add.Tensor", [(2, 1, 4), (3, 1)], (2, 3, 4), {}),
     ("mul.Tensor", [(2, 4)], (2, 4), {"other": 2}),
@@ -76,6 +79,10 @@ WRONG: list[tuple[str, Shapes, tuple[int, ...], dict[str, Any], str]] = [
     ("conv2d.default", [(2, 3, 9, 9), (6, 3, 3, 3)], (2, 6, 7, 7), {"padding": [1, 1, 1]},
      "attributes.padding"),
     ("conv2d.default", [(2, 3, 9, 9), (6, 3, 3, 3)], (2, 6, 7, 7), {"stride": 0}, "attributes"),
+    ("conv2d.padding", [(2, 3, 9, 9), (6, 3, 3, 3)], (2, 6, 5, 5),
+     {"padding": "same", "stride": 2}, "attributes.stride"),
+    ("conv2d.padding", [(2, 3, 9, 9), (6, 3, 3, 3)], (2, 6, 7, 7), {"padding": "full"},
+     "attributes.padding"),
     ("conv2d.default", [(2, 3, 9, 9), (6, 3, 3, 3)], (2, 6, 7, 7), {"groups": 0}, "inputs[1]"),
     ("embedding.default", [(10, 3), (2, 7)], (2, 7, 10), {}, "outputs[0]"),
     ("embedding.default", [(10, 3, 1), (2, 7)], (2, 7, 3), {}, "inputs[0]"),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +143,8 @@ class PlaceMesh(SearchMesh):
     cluster: Cluster = field(kw_only=True)
     place: int | None = field(kw_only=True)
     sums: tuple[GradientSum | None, ...] = field(kw_only=True)
+
+    shards_equal_gradients: ClassVar[bool] = False
 
     @property
     def gradient_sums(self) -> Sequence[GradientSum | None]:

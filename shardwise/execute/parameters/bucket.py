@@ -4,7 +4,8 @@ A bucket's buffer is made when the first gradient of a backward pass arrives. Un
 gradients that the optimizer sees are views of it, so that it lives exactly as long as they do;
 `zero_grad(set_to_none=True)` frees it. Under ZeRO 1 to 3 it has one row per rank along the ZeRO
 axes and lives until the scatter has completed, which is waited for when the next bucket is on its
-way: at most two buckets hold whole gradients at any time.
+way: at most two buckets hold whole gradients at any time. Along ZeRO axes where all ranks have the
+same gradient nothing is summed: each keeps its own rows.
 
 Gradients of an earlier backward pass that the optimizer has not used yet are sums already: they are
 counted once, by the first of the ranks that are summed over.
@@ -43,7 +44,8 @@ class Slot:
         place = self.placement
         weights = place.spec.weights if place.shares is not None else None
         stage = min(place.stage, 2)
-        return (place.dtype, place.mesh, place.sharding, place.beyond, stage, weights)
+        axes = (place.sharding, place.summed, place.beyond)
+        return (place.dtype, place.mesh, axes, stage, weights)
 
     @property
     def bytes(self) -> int:
@@ -67,9 +69,11 @@ class Bucket(ABC):
             slot.bucket, slot.number = self, number
 
     @property
-    def communicates(self) -> bool:
-        """Whether its gradients are summed with those of other ranks."""
-        return bool(self.slots[0].placement.repeated)
+    def in_order(self) -> bool:
+        """Whether its reductions wait for those of the buckets before it, as they do on all
+        ranks."""
+        place = self.slots[0].placement
+        return bool(place.repeated or place.sharding)
 
     def begin(self, first: bool) -> None:
         """Begins a backward pass, the first of a step or a later one."""
@@ -184,16 +188,18 @@ class SummedBucket(Bucket):
 
 
 class ScatteredBucket(Bucket):
-    """ZeRO 1 to 3: gradients reduce-scattered, then summed over the axes beyond."""
+    """ZeRO 1 to 3: gradients reduce-scattered where they are summed, then summed over the axes
+    beyond."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         super().__init__(slots)
         place = slots[0].placement
         self.each = place.stage >= 2
-        self._parts = place.parts
-        self._sharding, self._beyond = place.sharding, place.beyond
+        self._parts, self._rows = place.parts, place.rows
+        self._summed, self._beyond = place.summed, place.beyond
         # Created on all ranks in the same order.
-        self._mesh.group(self._sharding)
+        if self._summed:
+            self._mesh.group(self._summed)
         if self._beyond:
             self._mesh.group(self._beyond)
         self._widths = [slot.placement.shard for slot in slots]
@@ -226,21 +232,27 @@ class ScatteredBucket(Bucket):
         for slot, column in zip(self.slots, self._columns, strict=True):
             if not slot.filled:
                 column.zero_()
-        self._scattered = self._buffer.new_empty(self._buffer.shape[1])
-        whole = self._buffer.view(-1)
-        group = self._mesh.group(self._sharding)
-        self._work = scatter.reduce_scatter(
-            dist, self._scattered, whole, group, spare=True, async_op=True
-        )
+        terms = self._buffer
+        if len(self._rows) < self._parts:
+            terms = terms[self._rows]
         # From here on only the collective holds it, as long as it needs it.
         self._buffer, self._columns = None, ()
+        if not self._summed:
+            self._scattered = terms.view(-1)
+            return
+        self._scattered = terms.new_empty(terms.shape[1])
+        group = self._mesh.group(self._summed)
+        self._work = scatter.reduce_scatter(
+            dist, self._scattered, terms.view(-1), group, spare=True, async_op=True
+        )
 
     def release(self) -> None:
         scattered, self._scattered = self._scattered, None
-        if self._work is None or scattered is None:
+        if scattered is None:
             return
-        self._work.wait()
-        self._work = None
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
         self._sum = scattered if self._sum is None else self._sum.add_(scattered)
 
     def settle(self, last: bool) -> None:

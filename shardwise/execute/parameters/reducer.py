@@ -73,7 +73,7 @@ class Reducer:
 
     def _arrange(self, slots: Sequence[Slot]) -> None:
         self._buckets = buckets_of(slots, *self._limits)
-        self._ordered = [bucket for bucket in self._buckets if bucket.communicates]
+        self._ordered = [bucket for bucket in self._buckets if bucket.in_order]
 
     def hook(self, slot: Slot) -> Callable[[torch.Tensor], None]:
         """Returns a hook for `register_post_accumulate_grad_hook` of the slot's leaf."""

@@ -46,8 +46,9 @@ class ParameterSpec:
 class Placement:
     """Where a spec puts a parameter on this rank of the mesh.
 
-    `repeated`: the axes along which gradients are summed; `sharding`: those of them that ZeRO
-    shards over; `beyond`: the others. Axes of one device are in none of them. `shares` are the
+    `repeated`: the axes along which gradients are summed; `sharding`: those that ZeRO shards over,
+    of these and of the axes along which all ranks compute the same gradient; `beyond`: the others
+    of `repeated`. Axes of one device are in none of them. `shares` are the
     elements that each rank along the repeated axes owns, where weights say so, else None. A rank
     that is not `present` has no elements.
     """
@@ -71,7 +72,11 @@ class Placement:
         zero = spec.zero_axes if spec.zero else ()
         if self.shares is not None and zero:
             zero = self.repeated
-        self.sharding = tuple(a for a in self.repeated if a in zero)
+        self.sharding = tuple(
+            a
+            for a, state in enumerate(gradient)
+            if a in zero and state in (PARTIAL, REPLICATE) and mesh.sizes[a] > 1
+        )
         self.beyond = tuple(a for a in self.repeated if a not in self.sharding)
         self.stage = spec.zero if self.sharding else 0
         self.parts = mesh.parts(self.sharding)
@@ -100,6 +105,17 @@ class Placement:
                 ranges.append(range(start + first, start + last))
             start += length
         return ranges
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """The axes that ZeRO shards over along which gradients are summed."""
+        return tuple(a for a in self.sharding if a in self.repeated)
+
+    @property
+    def rows(self) -> list[int]:
+        """The numbers of the shards that the ranks along `summed` own, in their order."""
+        ranks = set(self.mesh.members(self.summed))
+        return [n for n, rank in enumerate(self.mesh.members(self.sharding)) if rank in ranks]
 
     @property
     def owned(self) -> list[range]:

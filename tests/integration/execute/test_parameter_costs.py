@@ -29,11 +29,16 @@ BYTES = WIDTH * WIDTH * 4
 
 
 def store_and_step(
-    rank: int, zero: int, micro: int, bucket_bytes: int
+    rank: int,
+    zero: int,
+    micro: int,
+    bucket_bytes: int,
+    gradient: tuple[int, ...] = (P, P),
+    axes: tuple[int, ...] = (0,),
 ) -> tuple[ParameterStore, Any]:
     """A chain of square layers on a mesh of 2 x 2, ZeRO over the first axis; its step."""
     specs = [
-        ParameterSpec(f"w{n}", (WIDTH, WIDTH), "float32", (R, R), (P, P), zero, (0,))
+        ParameterSpec(f"w{n}", (WIDTH, WIDTH), "float32", (R, R), gradient, zero, axes)
         for n in range(LAYERS)
     ]
     mesh = RankMesh(("outer", "inner"), (2, 2), rank)
@@ -56,11 +61,11 @@ def store_and_step(
     return store, step
 
 
-def counted(rank: int, zero: int, micro: int, bucket_bytes: int) -> dict[Any, tuple[int, int]]:
+def counted(rank: int, zero: int, micro: int, *others: Any) -> dict[Any, tuple[int, int]]:
     """Calls and bytes of each collective in the third step, by operation and ranks."""
     calls: Counter[Any] = Counter()
     volume: Counter[Any] = Counter()
-    _, step = store_and_step(rank, zero, micro, bucket_bytes)
+    _, step = store_and_step(rank, zero, micro, *others)
     step()
     step()
     with pytest.MonkeyPatch.context() as patch:
@@ -115,6 +120,20 @@ def priced(zero: int, micro: int) -> dict[Any, tuple[int, int]]:
 def test_collectives_are_those_priced(four: SharedRanks, zero: int, micro: int) -> None:
     for counts in four(counted, zero, micro, 0):
         assert counts == priced(zero, micro)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_equal_gradients_are_cut_and_not_summed(four: SharedRanks, zero: int) -> None:
+    """Over the second axis all ranks have the same gradient: half of it is scattered over two."""
+    n, times = LAYERS, 3 if zero >= 2 else 1
+    gathers = 3 * (2 * n - 1) if zero == 3 else n
+    for counts in four(counted, zero, 3, 0, (P, R), (0, 1)):
+        assert counts == {
+            ("reduce_scatter", 2): (times * n, times * n * BYTES // 2),
+            ("all_gather_into_tensor", 4): (gathers, gathers * BYTES),
+        }
+    for counts in four(counted, zero, 3, 0, (R, R), (0, 1)):
+        assert counts == {("all_gather_into_tensor", 4): (gathers, gathers * BYTES)}
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])

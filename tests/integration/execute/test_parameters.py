@@ -30,6 +30,9 @@ SPECS = (
     ParameterSpec("rows", (7, 4), "float32", (R, 0), (P, 0)),
     ParameterSpec("columns", (3, 9), "float32", (R, 1), (P, 1)),
     ParameterSpec("alike", (4,), "float32", (R, R), (P, R)),
+    ParameterSpec("positions", (5, 2), "float32", (R, R), (R, R)),
+    ParameterSpec("cut first", (3, 5), "float32", (R, R), (R, P)),
+    ParameterSpec("equal rows", (9, 2), "float32", (R, 0), (R, 0)),
     ParameterSpec("both", (6, 5), "float32", (0, 1), (0, 1)),
     ParameterSpec("nested", (7,), "float32", (0, 0), (0, 0)),
     ParameterSpec("scalar", (), "float32", (R, R), (P, P)),
@@ -38,7 +41,8 @@ SPECS = (
     ParameterSpec("frozen", (4, 3), "float32", (R, 1), None),
     ParameterSpec("counter", (), "int64", (R, R), None, buffer=True),
 )
-"""Shares of all kinds: uneven, nested, empty; terms of a sum along both axes, one or none."""
+"""Shares of all kinds: uneven, nested, empty; terms of a sum along both axes, one or none, equal
+gradients along both, the first, the second."""
 
 STEPS = 5
 

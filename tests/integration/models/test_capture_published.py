@@ -79,6 +79,44 @@ LLAMA4 = {
     },
 }
 
+QWEN35 = {
+    **SIZES,
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "num_hidden_layers": 2,
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+GEMMA3 = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
+    "text_config": {**SIZES, "model_type": "gemma3_text", "head_dim": 16, "sliding_window": 8},
+    "vision_config": {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    },
+    "mm_tokens_per_image": 4,
+    "image_token_index": 97,
+    "boi_token_index": 98,
+    "eoi_token_index": 99,
+}
+MISTRAL3 = {
+    "architectures": ["Mistral3ForConditionalGeneration"],
+    "model_type": "mistral3",
+    "text_config": {**SIZES, "model_type": "mistral", "head_dim": 16},
+    "vision_config": {**GEMMA3["vision_config"], "model_type": "pixtral"},
+    "image_token_index": 97,
+}
+
 
 def captured(fields: dict[str, Any], folder: Path, options: str = "") -> Graph:
     (folder / "config.json").write_text(json.dumps(fields))
@@ -96,6 +134,18 @@ def test_operators_without_elements_are_left_out(tmp_path: Path) -> None:
     embedded, attention, feed_forward = 2 * 64 * 100, 64 * (64 + 2 * 32) + 64 * 64, 3 * 64 * 96
     expected = embedded + attention + feed_forward + 3 * 64
     assert parameters(graph) == expected
+
+
+def test_a_slice_of_nothing_that_is_written_changes_nothing(tmp_path: Path) -> None:
+    """Qwen3.5 writes frequencies of images into those of texts: none in heads this small."""
+    graph = captured(QWEN35, tmp_path)
+    assert all(0 not in tensor.shape for tensor in graph.tensors.values())
+
+
+def test_patches_without_padding_are_convolutions(tmp_path: Path) -> None:
+    graph = captured(GEMMA3, tmp_path)
+    [patches] = (op for op in graph.operators if op.attributes.get("padding") == "valid")
+    assert graph.tensors[patches.outputs[0]].shape[-2:] == (2, 2)
 
 
 def test_a_type_of_its_own_is_read_by_its_architecture(tmp_path: Path) -> None:
@@ -130,6 +180,8 @@ def test_what_else_to_capture_is_said(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="expected task=causal-lm, the text model alone"):
         captured(LLAMA4, tmp_path)
     assert captured(LLAMA4, tmp_path, ":task=causal-lm").operators
+    with pytest.raises(CaptureError, match="the text model alone: its text_config"):
+        captured(MISTRAL3, tmp_path)
 
 
 def test_numbers_are_read_as_transformers_writes_them(tmp_path: Path) -> None:

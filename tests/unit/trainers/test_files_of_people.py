@@ -35,6 +35,7 @@ pipeline_parallel_degree = 1
 [activation_checkpoint]
 mode = "full"
 """
+TITAN_2025 = "[training]\nlocal_batch_size = 1\nseq_len = 2048\n[parallelism]\n"
 NEMO = """
 trainer: {devices: 8, num_nodes: 2, precision: bf16}
 model:
@@ -86,6 +87,16 @@ fsdp_config: {fsdp_version: 2, offload_params: true}
 learning_rate: 0.0002
 wandb_project: mine
 """
+LIGER = (
+    AXOLOTL.partition("fsdp_config")[0]
+    + """
+plugins: [axolotl.integrations.liger.LigerPlugin]
+liger_rope: true
+liger_rms_norm: true
+liger_glu_activation: true
+"""
+)
+CUT = AXOLOTL + "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
 FACTORY = """
 model_name_or_path: Qwen/Qwen3-8B
 stage: sft
@@ -98,6 +109,8 @@ optim: adamw_8bit
 ZERO3 = """{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3, "overlap_comm": true, "max_live_parameters": 1000000000,
   "gather_16bit_weights_on_model_save": true, "stage3_prefetch_bucket_size": 50000000}}"""
+NEOX = """{"pipe_parallel_size": 1, "model_parallel_size": 2, "num_layers": 24,
+ "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}"""
 MICS = """{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1,
  "zero_optimization": {"stage": 3, "mics_shard_size": 8, "zero_quantized_weights": true}}"""
 SGD = """{"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2,
@@ -166,6 +179,10 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(shards=8, tensor=8, sequence=True, zero=3, recompute="full"), 16, 8192, 1),
         (NEMO, 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, micro_batches=64), 128, 8192, 2),
+        (NEMO.replace("granularity: null", "granularity: selective\n  activations_checkpoint_"
+                      "method: block\n  activations_checkpoint_num_layers: 0"), 16, "megatron",
+         Parallelism(shards=2, tensor=4, sequence=True, zero=1, recompute="selective",
+                     micro_batches=64), 128, 8192, 2),
         (NEMO.replace("granularity: null", "granularity: full\n  activations_checkpoint_method: "
                       "uniform\n  activations_checkpoint_num_layers: 1"), 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, recompute="full",
@@ -233,18 +250,41 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
          {"framework": "compiled", "loss": "eager", "optimizer": "adam"}, []),
         (TITAN_2024.replace("batch_size = 2", "batch_size = 2\nenable_cpu_offload = true"), 64,
          {"optimizer": "adam"}, ["training.enable_cpu_offload"]),
+        (TITAN_2024.replace('"AdamW"', '"AdamW"\nfused = true\nearly_step_in_backward = true'), 64,
+         {"optimizer": "adam", "update": "fused"}, ["optimizer.early_step_in_backward"]),
+        (TITAN_2025, 8, {"optimizer": "adam", "update": "fused"}, []),
+        (TITAN_2025 + '[optimizer]\nimplementation = "foreach"\n', 8,
+         {"optimizer": "adam", "update": "foreach"}, []),
+        (TITAN_2025.replace("seq_len", 'dtype = "bfloat16"\nseq_len'), 8,
+         {"optimizer": "adam", "update": "fused", "state": "captured"}, []),
         (NEMO, 16,
          {"framework": "megatron-core", "gradients": "float32", "optimizer": "adam"}, []),
-        (AXOLOTL, 8, {"optimizer": "adam"}, ["fsdp offloading"]),
+        (NEMO.replace("distributed_fused_adam", "mcore_distributed_optim, grad_sync_dtype: bf16"),
+         16, {"framework": "megatron-core", "optimizer": "adam"}, []),
+        (AXOLOTL, 8, {"optimizer": "adam", "update": "fused"}, ["fsdp offloading"]),
+        (LIGER, 1,
+         {"optimizer": "adam", "update": "fused", "kernels": "fused", "loss": "eager"}, []),
+        (LIGER + "liger_fused_linear_cross_entropy: true\n", 1,
+         {"optimizer": "adam", "update": "fused", "kernels": "fused", "loss": "chunked"}, []),
+        (LIGER.replace("liger_glu_activation", "liger_cross_entropy"), 1,
+         {"optimizer": "adam", "update": "fused", "loss": "in-place"}, []),
+        (CUT, 8, {"optimizer": "adam", "update": "fused", "loss": "chunked"}, ["fsdp offloading"]),
+        (CUT + "cut_cross_entropy: false\n", 8, {"optimizer": "adam", "update": "fused"},
+         ["fsdp offloading"]),
         (FACTORY, 8, {"optimizer": "adam", "state": "8bit"}, []),
+        (FACTORY + "enable_liger_kernel: true\n", 8,
+         {"optimizer": "adam", "state": "8bit", "kernels": "fused", "loss": "chunked"}, []),
         (FACTORY.replace("adamw_8bit", "adamw_torch\npure_bf16: true"), 8,
          {"optimizer": "adam", "state": "captured"}, []),
         (FACTORY.replace("optim: adamw_8bit", "use_muon: true"), 8, {"optimizer": "momentum"}, []),
         (AXOLOTL.partition("fsdp_config")[0] + "bf16: auto\n", 8,
-         {"optimizer": "adam", "state": "captured"}, []),
+         {"optimizer": "adam", "update": "fused", "state": "captured"}, []),
         (SGD.replace('"SGD"', '"AdamW"').replace(' "data_types"', ' "bf16": {"enabled": true,'
          ' "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true}, "data_types"'),
          8, {"gradients": "float32", "state": "16:16:16", "optimizer": "adam"}, []),
+        (SGD.replace('"SGD"', '"Adam"').replace(' "data_types"', ' "fp16": {"enabled": true,'
+         ' "fp16_master_weights_and_grads": true}, "data_types"'),
+         8, {"gradients": "float32", "state": "16:32:32", "optimizer": "adam"}, []),
         (MICS, 64, {}, ["zero_optimization.zero_quantized_weights"]),
         (SGD, 8, {"gradients": "float32", "optimizer": "sgd"}, []),
         (FSDP, 2, {}, ["fsdp_config.fsdp_offload_params"]),
@@ -253,6 +293,8 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
         (MEGATRON_LM, 8, {"framework": "megatron-core", "gradients": "float32"}, []),
         (MAXTEXT + "quantization: fp8\nweight_dtype: bfloat16\n", 64,
          {"framework": "compiled", "optimizer": "adam", "state": "captured"}, ["quantization"]),
+        (MAXTEXT + "mu_dtype: bfloat16\n", 64,
+         {"framework": "compiled", "optimizer": "adam", "state": "32:16:32"}, []),
         (NANOTRON, 8, {"gradients": "float32", "optimizer": "adam"}, []),
         (PRECISE, 8, {"framework": "megatron-core", "optimizer": "adam", "state": "16:16:8"}, []),
         (PRECISE.replace("--bf16", "--fp16").replace("--main-grads-dtype bf16", ""), 8,
@@ -267,9 +309,31 @@ def test_what_changes_memory_is_stated_or_named(
     assert [line.partition(":")[0] for line in found.left_out] == left_out
 
 
+def test_what_bears_on_memory_is_listed_by_name(tmp_path: Path) -> None:
+    more = AXOLOTL + "unfrozen_parameters: [lm_head]\ntiled_mlp: true\n"
+    assert {"unfrozen_parameters", "tiled_mlp"} <= set(read(more, 8, tmp_path).unread)
+    inner = (
+        FACTORY + "deepspeed: {zero_optimization: {stage: 3}, torch_autocast: {enabled: true}}\n"
+    )
+    found = read(inner, 8, tmp_path)
+    assert found.parallelism.zero == 3
+    assert "deepspeed.torch_autocast.enabled" in found.unread
+
+
+def test_kernels_of_liger_alone_are_named(tmp_path: Path) -> None:
+    unread = read(LIGER.replace("liger_glu_activation: true", ""), 1, tmp_path).unread
+    assert "liger_rms_norm: priced as eager operators" in unread and "liger_rope" in unread
+
+
 def test_a_file_without_a_strategy_says_that_it_is_data_parallelism(tmp_path: Path) -> None:
     assert read(FACTORY, 8, tmp_path).unread[0].startswith("no fsdp and no deepspeed: read as data")
     assert not any("no fsdp" in line for line in read(FACTORY, 1, tmp_path).unread)
+
+
+def test_float32_products_of_torchtitan_are_named(tmp_path: Path) -> None:
+    wide = TITAN_2025.replace("seq_len", 'mixed_precision_param = "float32"\nseq_len')
+    assert any("mixed_precision_param float32" in line for line in read(wide, 8, tmp_path).unread)
+    assert not read(TITAN_2025, 8, tmp_path).unread
 
 
 def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
@@ -293,12 +357,23 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (AXOLOTL.replace("fsdp_config", "deepspeed: ds/zero3.json\nfsdp_config"), 8,
          "deepspeed: names another file"),
         (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
+        (FACTORY.replace("sft", "dpo"), 8, "stage: got 'dpo' .*a second model"),
+        (AXOLOTL + "rl: kto\n", 8, "rl: got 'kto' .*a second model"),
+        (FACTORY + "sequence_parallel_size: 2\n", 8, "sequence_parallel_size: got 2"),
+        (NEOX, 8, "it looks like GPT-NeoX's"),
+        ("#!/bin/sh\nC=job.toml\ntorchrun -m torchtitan.train --job.config_file $C --a.b 2\n", 8,
+         "a launch with --job.config_file .C .expected that file"),
+        ("deepspeed --num_gpus 8 train.py --deepspeed ds.json --bf16\n", 8,
+         "a launch with --deepspeed ds.json"),
         (FACTORY + "use_galore: true\n", 8, "use_galore: how much state it keeps"),
         ("model: x\nmodel_class: llm\ndist_config: {name: fsdp2}\n", 8, "LLaMA-Factory v1's"),
         (SGD.replace('"SGD"', '"OneBitAdam"'), 8, "optimizer.type.*state"),
         (PRECISE.replace("--use-precision-aware-optimizer", ""), 8,
          "--exp-avg-dtype: got 'bf16', which Megatron takes only with --use-precision-aware"),
         (PRECISE.replace("--bf16", "--bf16 --main-params-dtype fp8"), 8, "main-params-dtype: got"),
+        (PRECISE + " --encoder-tensor-model-parallel-size 2\n", 8,
+         "--encoder-tensor-model-parallel-size: got 2"),
+        (PRECISE + " --yaml-cfg gpt.yaml\n", 8, "--yaml-cfg: names another file"),
         (PRECISE.replace("--bf16", "--bf16 --mtp-num-layers 1"), 8,
          "--mtp-num-layers: got 1: each adds a layer"),
         ("#SBATCH --nodes=1\nsrun torchrun train.py --num_layers=32 --train_batch_size=1\n", 8,

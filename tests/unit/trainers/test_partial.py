@@ -41,9 +41,9 @@ def model() -> Graph:
     return shortened("gpt2", LAYERS)
 
 
-def parts(model: Graph, stated: Mapping[str, str]) -> Parts:
+def parts(model: Graph, stated: Mapping[str, str], options: Options = OPTIONS) -> Parts:
     """The strategies of the problem that a trainer's plan searches, its step as stated."""
-    options = assumed(with_stated(OPTIONS, stated, ()), MACHINE)
+    options = assumed(with_stated(options, stated, ()), MACHINE)
     draft = Draft.of(Subject.of(model), MACHINE, mesh_of(MACHINE, 2), options, quiet, 1)
     search = draft.joined(quiet)
     return Parts(Replayable(search, search.own_replayer), quiet)
@@ -67,12 +67,13 @@ def test_parts_are_ordered_by_the_blocks_that_run_again(layers: Layers, told: li
 def test_a_plan_recomputes_no_more_than_it_needs(model: Graph, trainer: str) -> None:
     layers = SPACES[trainer].layers
     full = Parallelism(shards=2, zero=zero_of(trainer), recompute="full")
-    known = parts(model, SPACES[trainer].implies)
+    options = replace(OPTIONS, zero=(zero_of(trainer),))
+    known = parts(model, SPACES[trainer].implies, options)
     steps = [known.of(one) for one in parts_of(full, layers, LAYERS)]
     peaks = [one.step.peak_bytes for one in steps if one is not None]
     times = [one.step.time_s for one in steps if one is not None]
     assert peaks == sorted(peaks, reverse=True) and times == sorted(times)
-    options = replace(OPTIONS, memory_limit_bytes=round(peaks[1] + 1), zero=(zero_of(trainer),))
+    options = replace(options, memory_limit_bytes=round(peaks[1] + 1))
     plan = plan_for(model, MACHINE, 2, trainer, options=options)
     assert plan.trainer is not UNSET
     assert plan.trainer.parallelism == parts_of(full, layers, LAYERS)[1]

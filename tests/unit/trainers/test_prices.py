@@ -17,7 +17,7 @@ from harness.models.comparison_models import residual_block
 from harness.strategies import problem_of
 from shardwise import documents
 from shardwise.advise import Options
-from shardwise.capture import shipped_graph
+from shardwise.capture import load_graph, shipped_graph
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.pricing import pricing_page
 from shardwise.documents.parallelism import Parallelism
@@ -244,3 +244,15 @@ def test_a_configuration_is_of_the_graphs_model() -> None:
         check_model(gpt2, {"layers": 96, "hidden size": 12288}, "train.sh")
     with pytest.raises(BadInput, match="attention heads 16"):
         check_model(gpt2, {"attention heads": 16}, "train.sh")
+
+
+@pytest.mark.parametrize("name", ["bert-base", "gpt2"])
+def test_under_fsdp_no_table_of_positions_is_whole(name: str) -> None:
+    """Weights, gradients, main copies and moments in float32: 16 bytes a parameter."""
+    graph = load_graph(name)
+    given, options = Parallelism(shards=8, zero=3), Options(micro_batches=(1,))
+    priced = price(graph, load_hardware("dgx-h100"), 8, given, options)
+    trained = (t for t in graph.tensors.values() if t.role == "parameter")
+    wanted = sum(t.elements * 16 for t in trained) / 8
+    held = sum(group.parameter_bytes for group in priced.plan.groups)
+    assert wanted <= held <= 1.001 * wanted

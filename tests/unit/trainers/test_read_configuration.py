@@ -82,7 +82,7 @@ def test_torchtitan(tmp_path: Path) -> None:
         shards=4, tensor=2, sequence=True, zero=3, recompute="selective"
     )
     assert (configuration.batch, configuration.sequence_length) == (4, 8192)
-    assert configuration.stated == {"framework": "compiled", "optimizer": "adam"}
+    assert configuration.stated == {"framework": "compiled", "optimizer": "adam", "update": "fused"}
     (line,) = configuration.left_out
     assert line.startswith("model.converters") and not configuration.unread
 
