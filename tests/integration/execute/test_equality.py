@@ -38,9 +38,8 @@ FAILED_ONCE = [(4, "Mamba-2", 11), (4, "Mixtral", 12), (8, "CLIP", 5)]
 only, by strides (an einsum) or by the rank's place (experts); ranks hung, or took one collective
 for another. In the third some ranks have none of the classes."""
 
-SENT = [(4, "Mixtral", 1), (4, "gpt-oss", 5), (4, "Llama 4", 3)]
-"""Ranks, family, seed: rows are sent to experts over all ranks; with micro-batches, recomputation
-and columns of experts over the other axis; and between products alone."""
+SENT = ("Mixtral", "gpt-oss", "Llama 4")
+"""Families of which rows are sent to experts, under the first strategies that have it so."""
 
 STEPS = 2
 
@@ -93,13 +92,21 @@ def test_strategies_that_failed_once(ranks: int, family: str, seed: int) -> None
     assert equal(result), result
 
 
-@pytest.mark.parametrize(("ranks", "family", "seed"), SENT)
-def test_rows_that_are_sent_to_experts(ranks: int, family: str, seed: int) -> None:
-    plan = case_of(family).strategies.plan(ranks, seed)
-    splits = [op["split"] for group in plan["groups"] for op in group["operators"]]
-    assert any("routed" in split for split in splits)
-    (result,) = sweep(ranks, range(seed, seed + 1), [family])
+@pytest.mark.parametrize("family", SENT)
+def test_rows_that_are_sent_to_experts(family: str) -> None:
+    seed = next(seed for seed in range(20) if _sends(case_of(family).strategies.plan(4, seed)))
+    (result,) = sweep(4, range(seed, seed + 1), [family])
     assert equal(result), result
+
+
+def _sends(plan: dict[str, Any]) -> bool:
+    """Returns whether products with experts have rows sent to them."""
+    return any(
+        "routed" in operator["split"]
+        for group in plan["groups"]
+        for operator in group["operators"]
+        if operator["kind"] == "shardwise.expert_linear.default"
+    )
 
 
 @pytest.mark.full
