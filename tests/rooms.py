@@ -70,7 +70,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_fault_plan.py",
     ),
     "docs": (
-        "unit/test_references.py",
+        "unit/test_glossary.py", "unit/test_references.py",
         "integration/docs/*",
         "integration/schedulers/test_schedulers_docs.py", "unit/agent/test_agent_documentation.py",
         "unit/service/test_reference_pages.py", "unit/test_reference_python.py",
