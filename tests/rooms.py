@@ -151,7 +151,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": (
-        "unit/test_cases.py", "unit/test_shortened.py", "unit/test_suite.py",
+        "unit/test_cases.py", "unit/test_commit_subjects.py", "unit/test_shortened.py",
+        "unit/test_suite.py",
         "unit/test_suite_runs.py", "unit/test_tiers.py",
     ),
     "trainers": (
