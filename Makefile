@@ -126,6 +126,7 @@ check: $(VENV)/.dev docs
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python -m tools.blocking_client --check
+	$(BIN)/python -m tools.commit_subjects
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest shardwise._core
 	cd solver && cargo fmt --check

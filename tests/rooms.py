@@ -70,7 +70,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_fault_plan.py",
     ),
     "docs": (
-        "unit/test_references.py",
+        "unit/test_glossary.py", "unit/test_references.py",
         "integration/docs/*",
         "integration/schedulers/test_schedulers_docs.py", "unit/agent/test_agent_documentation.py",
         "unit/service/test_reference_pages.py", "unit/test_reference_python.py",
@@ -151,7 +151,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": (
-        "unit/test_cases.py", "unit/test_shortened.py", "unit/test_suite.py",
+        "unit/test_cases.py", "unit/test_commit_subjects.py", "unit/test_shortened.py",
+        "unit/test_suite.py",
         "unit/test_suite_runs.py", "unit/test_tiers.py",
     ),
     "trainers": (

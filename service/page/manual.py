@@ -22,26 +22,27 @@ POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _CONCEPTS = ("concepts", "Concepts")
+_GLOSSARY = ("glossary", "Glossary")
 _CERTIFICATES = ("certificates", "Certificates and confidence")
 _PAGE = ("page", "The page")
 _PIPELINES = ("pipelines", "Pipelines")
 
 TOPICS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "ask.html": (_PAGE, _CONCEPTS, ("strategies", "Strategies"), ("presets", "Presets")),
-    "frontier.html": (_CONCEPTS, _CERTIFICATES, ("replay", "Replay"), _PIPELINES),
+    "ask.html": (_PAGE, _CONCEPTS, ("strategies", "Strategies"), ("presets", "Presets"), _GLOSSARY),
+    "frontier.html": (_CONCEPTS, _CERTIFICATES, ("replay", "Replay"), _PIPELINES, _GLOSSARY),
     "curve.html": (
-        _CONCEPTS, ("how-to/scheduler", "Share a cluster"), _CERTIFICATES, _PIPELINES,
+        _CONCEPTS, ("how-to/scheduler", "Share a cluster"), _CERTIFICATES, _PIPELINES, _GLOSSARY,
     ),
     "plan.html": (
         ("strategies", "Strategies"), _CERTIFICATES,
         ("how-to/trainers", "From a plan to a trainer"),
-        ("replay", "Replay"),
+        ("replay", "Replay"), _GLOSSARY,
     ),
     "pipeline.html": (
-        _PIPELINES, _CERTIFICATES, ("replay", "Replay"),
+        _PIPELINES, _CERTIFICATES, ("replay", "Replay"), _GLOSSARY,
     ),
     "pricing.html": (
-        ("how-to/price", "Price my configuration"), ("trainers", "Plans for trainers"),
+        ("how-to/price", "Price my configuration"), ("trainers", "Plans for trainers"), _GLOSSARY,
     ),
     "quote.html": (("how-to/cloud", "Find the cheapest machines"), _CERTIFICATES, _PIPELINES),
     "comparison.html": (("compare", "Compare"), _CERTIFICATES, ("methods", "Methods")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 Norm = Literal["LayerNorm", "RMSNorm"]
 Positions = Literal["learned", "rotary"]
@@ -20,7 +21,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     `position_rows` counts the rows of a table of learned positions. `query_key_norm`: queries and
     keys have norms of their own. `rotary_base` is of the preset, since a graph has no values;
     `rotary_share` is the part of a head that rotates. In a `parallel` block feed-forward does not
-    read attention.
+    read attention. A mixture has `experts` of `expert_feed_forward`, of which each token takes
+    `experts_per_token`; its `feed_forward` is that of the experts that all tokens share, if any.
     """
 
     layers: int
@@ -46,6 +48,9 @@ class ModelFacts(msgspec.Struct, frozen=True):
     causal: bool | None = None
     dropout: float | None = None
     attention_dropout: float | None = None
+    experts: int | UnsetType = UNSET
+    experts_per_token: int | UnsetType = UNSET
+    expert_feed_forward: int | UnsetType = UNSET
 
 
 def facts_text(facts: ModelFacts) -> str:
@@ -56,6 +61,7 @@ def facts_text(facts: ModelFacts) -> str:
         {True: "biases", False: "no biases"}.get(bool(facts.bias or facts.qkv_bias)),
         f"{facts.positions} positions" if facts.positions else None,
         dropout_text(facts),
+        f"{facts.experts} experts" if facts.experts else None,
         "tied embeddings" if facts.tied else "untied embeddings",
         f"{facts.vocabulary:,} words without padding",
     ]

@@ -12,6 +12,7 @@ from typing import Any
 from shardwise.documents.model_facts import Activation, ModelFacts, Norm, Positions
 from shardwise.graph import Graph, Operator
 from shardwise.graph.step import INTEGERS, step_of
+from shardwise.sharding.routing import EXPERT_PRODUCT
 from shardwise.trainers.model_sizes import stacks_of
 from shardwise.trainers.models import MODELS, Model
 
@@ -51,7 +52,7 @@ def facts_of(graph: Graph) -> ModelFacts | None:
         hidden=hidden,
         vocabulary=vocabulary,
         **block.attention(),
-        **block.feed_forward(),
+        **{**block.feed_forward(), **block.experts()},
         **block.norms(),
         **_positions(graph, [one for one in tables if one not in tokens], block.core),
         rotary_base=_rotary_base(graph.name, layers, hidden),
@@ -104,6 +105,7 @@ class _Block:
         place = operators.index(self.core) if self.core else 0
         before = [one for one in operators[:place] if _weight(graph, one)]
         after = [one for one in operators[place:] if _weight(graph, one)]
+        self._experts = [one for one in operators if one.kind == EXPERT_PRODUCT]
         self._made = [self._tensors[one.outputs[0]].shape[-1] for one in before]
         self._heads_made = before
         self._rest = after
@@ -134,18 +136,36 @@ class _Block:
         wide = self._tensors[_input(self._tensors, layers[-1])].shape[-1]
         made = sum(self._tensors[one.outputs[0]].shape[-1] for one in layers[:-1])
         first, last = (self._operators.index(one) for one in (layers[0], layers[-1]))
-        found = {
-            "gelu-tanh" if one.attributes.get("approximate") == "tanh" else _ACTIVATIONS[one.kind]
-            for one in self._operators[first:last]
-            if one.kind in _ACTIVATIONS
-        }
-        activation = found.pop() if len(found) == 1 else None
         gated = {wide: False, 2 * wide: True}.get(made)
         return {
             "feed_forward": wide,
             "gated": gated,
-            "activation": activation,
+            "activation": self._activation(first, last),
             "parallel": not self._reaches(self.core, layers[0]),
+        }
+
+    def experts(self) -> dict[str, Any]:
+        """Returns the sizes of a mixture's experts and their activation function, empty where there
+        are not two products of the same experts."""
+        if len(self._experts) != 2:
+            return {}
+        first, last = self._experts
+        count, columns, _ = self._tensors[first.inputs[1]].shape
+        wide = self._tensors[last.inputs[1]].shape[2]
+        places = [self._operators.index(one) for one in self._experts]
+        # What all tokens share leads back to the width of the model, as the experts do.
+        shapes = [
+            (self._tensors[_input(self._tensors, one)].shape, self._tensors[one.outputs[0]].shape)
+            for one in self._rest[1:]
+        ]
+        shared = [read[-1] for read, made in shapes if made[-1] == self._hidden != read[-1]]
+        return {
+            "feed_forward": shared[0] if len(shared) == 1 else None,
+            "experts": count,
+            "experts_per_token": self._tensors[first.inputs[2]].shape[-1],
+            "expert_feed_forward": wide,
+            "gated": {wide: False, 2 * wide: True}.get(columns),
+            "activation": self._activation(*places),
         }
 
     def norms(self) -> dict[str, Any]:
@@ -161,6 +181,15 @@ class _Block:
             "norm_epsilon": epsilons.pop() if len(epsilons) == 1 else None,
             "query_key_norm": len(inside) == 2,
         }
+
+    def _activation(self, first: int, last: int) -> Activation | None:
+        """Returns the activation function between two places; None where there is not one."""
+        found = {
+            "gelu-tanh" if one.attributes.get("approximate") == "tanh" else _ACTIVATIONS[one.kind]
+            for one in self._operators[first:last]
+            if one.kind in _ACTIVATIONS
+        }
+        return found.pop() if len(found) == 1 else None
 
     def _reaches(self, source: Operator, target: Operator) -> bool:
         """Returns whether an operator of the block reads what another makes."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+
 from shardwise.documents.model_facts import ModelFacts
 from shardwise.trainers.job import Job
 
@@ -20,7 +22,7 @@ def model_flags(job: Job) -> list[str]:
     facts = job.facts
     if facts is None:
         return ["# --num-layers, --hidden-size, --num-attention-heads, … of your model"]
-    return [*_sizes(facts, job), *_positions(facts, job), *_options(facts)]
+    return [*_sizes(facts, job), *_experts(facts), *_positions(facts, job), *_options(facts)]
 
 
 def model_unsaid(job: Job) -> Iterator[str]:
@@ -29,7 +31,7 @@ def model_unsaid(job: Job) -> Iterator[str]:
     if facts is None:
         yield f"The model: the sizes of {job.name[:60]!r}; fill in MODEL."
         return
-    if facts.heads is None or facts.feed_forward is None:
+    if facts.heads is None or not (facts.feed_forward or facts.expert_feed_forward):
         yield "The blocks: the graph does not show attention and feed-forward layers of Megatron's."
         return
     unlike = {
@@ -49,6 +51,12 @@ def model_unsaid(job: Job) -> Iterator[str]:
             yield f"The model has {what}, which Megatron's arguments do not say."
     if facts.positions == "rotary" and facts.rotary_base is None:
         yield "The base of the rotation: the graph does not show it; Megatron's default is 10000."
+    if facts.experts is not UNSET:
+        yield (
+            "The router: its scores, their normalisation and losses; Megatron takes the softmax of "
+            "the chosen experts (--moe-router-pre-softmax, --moe-router-score-function, "
+            "--moe-aux-loss-coeff)."
+        )
     padded = _padded(facts.vocabulary, job.parallelism.tensor)
     if padded > facts.vocabulary:
         yield (
@@ -59,7 +67,7 @@ def model_unsaid(job: Job) -> Iterator[str]:
 
 def _sizes(facts: ModelFacts, job: Job) -> list[str]:
     lines = [f"--num-layers {facts.layers}", f"--hidden-size {facts.hidden}"]
-    if facts.feed_forward is not None:
+    if facts.feed_forward is not None and facts.experts is UNSET:
         lines.append(f"--ffn-hidden-size {facts.feed_forward}")
     if facts.heads is not None:
         lines.append(f"--num-attention-heads {facts.heads}")
@@ -73,6 +81,20 @@ def _sizes(facts: ModelFacts, job: Job) -> list[str]:
         lines.append(f"--make-vocab-size-divisible-by {multiple}")
     if not facts.tied:
         lines.append("--untie-embeddings-and-output-weights")
+    return lines
+
+
+def _experts(facts: ModelFacts) -> list[str]:
+    """Returns the arguments of a mixture, whose products are grouped as they are priced."""
+    if facts.experts is UNSET:
+        return []
+    lines = [
+        f"--num-experts {facts.experts} --moe-router-topk {facts.experts_per_token}",
+        f"--moe-ffn-hidden-size {facts.expert_feed_forward}",
+        "--moe-grouped-gemm",
+    ]
+    if facts.feed_forward is not None:
+        lines.append(f"--moe-shared-expert-intermediate-size {facts.feed_forward}")
     return lines
 
 

@@ -32,6 +32,7 @@ BUILT = {
 ELSEWHERE = {
     "adaptdl_sched/policy/pollux.py",
     "deepspeed/runtime/config_utils.py",
+    "megatron/core/parallel_state.py",
     "megatron/core/transformer/moe/README.md",
     "megatron/training/arguments.py",
     "torchtitan/config/configs.py",

@@ -134,3 +134,50 @@ def test_scripts_are_told_which_model_was_planned(trainer: str) -> None:
     none = write_for(planned(None, trainer, parallelism=Parallelism(shards=8, zero=3)), trainer)
     assert not any(one.startswith("The model") for one in none.unsaid)
     assert trainer in TRAINERS
+
+
+MIXTURE = (
+    "hf:{family}:num_hidden_layers=2,hidden_size=64,num_attention_heads=4,num_key_value_heads=2,"
+    "vocab_size=128,{sizes}"
+)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("family", "sizes", "shared"),
+    [
+        ("MixtralConfig", "intermediate_size=96,num_local_experts=8", None),
+        (
+            "Qwen2MoeConfig",
+            "moe_intermediate_size=96,num_experts=8,num_experts_per_tok=2,"
+            "shared_expert_intermediate_size=48",
+            48,
+        ),
+    ],
+)
+def test_megatron_is_told_the_experts_of_a_mixture(
+    family: str, sizes: str, shared: int | None
+) -> None:
+    pytest.importorskip("transformers")
+    from shardwise.capture import capture
+
+    graph = capture(MIXTURE.format(family=family, sizes=sizes), batch=8, seq=16, dtype="bf16")
+    facts = facts_of(graph)
+    assert facts is not None
+    assert (facts.experts, facts.experts_per_token, facts.expert_feed_forward) == (8, 2, 96)
+    assert (facts.feed_forward, facts.gated, facts.activation) == (shared, True, "silu")
+    mixed = Parallelism(shards=8, zero=1, expert=4)
+    text, unsaid = write_for(planned(facts, "megatron", parallelism=mixed), "megatron")
+    for flags in (
+        "--num-experts 8 --moe-router-topk 2\n",
+        "--moe-ffn-hidden-size 96\n",
+        "--moe-grouped-gemm\n",
+        "--swiglu\n",
+        "--expert-model-parallel-size 4\n",
+        "--expert-tensor-parallel-size 1\n",
+        "--moe-token-dispatcher-type alltoall\n",
+    ):
+        assert flags in text, flags
+    assert ("--moe-shared-expert-intermediate-size 48\n" in text) == (shared is not None)
+    assert "--ffn-hidden-size" not in text.replace("--moe-ffn-hidden-size", "")
+    assert any("router" in line for line in unsaid)
