@@ -216,6 +216,7 @@ OPTION_FIELDS = {
     "memory_limit_bytes": size,
     "memory_room_bytes": size,
     "power_limit_w": power,
+    "expert_imbalance": number,
     "time_limit_s": number,
     "optimizer": _word,
     "method": _word,

@@ -102,7 +102,11 @@ def passes_of(graph: Graph) -> int:
     """Returns how many passes of operators a host launches in forward and backward of a graph."""
     counting = replace(load_hardware(COUNTING), host=Host(1.0, 0.0))
     options = Options(
-        zero=(0,), recompute="never", micro_batches=(1,), memory_limit_bytes=1e15
+        zero=(0,),
+        recompute="never",
+        micro_batches=(1,),
+        memory_limit_bytes=1e15,
+        framework=EAGER_TORCH,
     )  # one strategy, which no memory refuses
     return round(float(plan(graph, counting, 1, options=options).predicted.host_s or 0.0))
 

@@ -48,7 +48,7 @@ def write(plan: Plan) -> Written:
         micro_batches=p.micro_batches,
         precision=_dtype(dtype),
         reduced=_dtype(reduced),
-        compile=job.kernels == "compiled",
+        compile=_compiles(job),
         blocks=_listed(splits.blocks),
         styles=_mapping(splits.styles),
         tied=_mapping({path: f'"{owner}"' for path, owner in splits.tied.items()}),
@@ -56,6 +56,12 @@ def write(plan: Plan) -> Written:
     # A precision that is not known is not guessed here.
     unsaid = [sentence for sentence in job.unsaid if sentence != GUESSED_PRECISION]
     return Written(text, [*unsaid, *_unsaid(job, splits)])
+
+
+def _compiles(job: Job) -> bool:
+    """Returns whether blocks are compiled: not with tensor parallelism, where compiled blocks of
+    torch 2.15 gave parameters wrong gradients or none (tests/integration/trainers)."""
+    return job.kernels == "compiled" and job.parallelism.tensor == 1
 
 
 def _dtype(name: str | None) -> str:
@@ -84,6 +90,11 @@ def _unsaid(job: Job, splits: Splits) -> list[str]:
         unsaid.append(
             "Blocks: the model has no list of modules, so that its parameters are gathered all at "
             "once and nothing is recomputed."
+        )
+    if job.kernels == "compiled" and not _compiles(job):
+        unsaid.append(
+            "Compilation: the plan counts on it; with tensor parallelism blocks that torch 2.15 "
+            "compiles had wrong gradients, so COMPILE is False."
         )
     if job.kernels == "fused":
         unsaid.append("Kernels: the plan counts on fused ones, which the script chooses.")

@@ -40,7 +40,7 @@ def busy(timeline: Timeline, talks: bool) -> float:
 
 @pytest.mark.parametrize(("batches", "recompute"), [(1, None), (8, "always"), (32, "never")])
 def test_lanes_add_up_to_the_step(batches: int, recompute: str | None) -> None:
-    options = Options(micro_batches=(batches,), recompute=recompute)
+    options = Options(micro_batches=(batches,), recompute=recompute, framework="eager")
     plan = shardwise.plan("shipped:gpt2", "dgx-a100-80gb", 16, options)
     timeline, predicted = timeline_of(plan), plan.predicted
     assert plan.micro_batches == batches
