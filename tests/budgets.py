@@ -11,7 +11,7 @@ USUAL_S = 60
 
 LARGER: dict[str, tuple[int, str]] = {
     "tests/integration/agent/test_faults.py": (
-        75, "faults of real agents, each with a lease, a grace or a restart that has to pass"
+        90, "faults of real agents, each with a lease, a grace or a restart that has to pass"
     ),
     "tests/integration/agent/test_whole_way.py": (
         100, "an agent measures this machine for real: 20 to 40 s of waiting, by its processor"
@@ -20,7 +20,13 @@ LARGER: dict[str, tuple[int, str]] = {
         70, "every kind of question in Chromium"
     ),
     "tests/integration/service/page/test_page_for_everybody.py": (
-        100, "all views in Chromium, axe once on each, and three widths"
+        115, "all views in Chromium, axe once on each, and three widths"
+    ),
+    "tests/integration/service/test_pipelines_beside.py": (
+        95, "a service that solves pipelines beside other jobs"
+    ),
+    "tests/end_to_end/test_cli.py": (
+        75, "commands as processes, and searches that are interrupted"
     ),
     "tests/unit/test_compare_pipelines.py": (
         75, "searches of the pipelines of several systems; to be shortened"

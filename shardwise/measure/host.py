@@ -25,6 +25,7 @@ import numpy as np
 
 from shardwise.advise import plan
 from shardwise.cost.options import Options
+from shardwise.cost.software import EAGER as EAGER_TORCH
 from shardwise.errors import CaptureError
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
