@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-START = "feb21ff0eb0688a2cbeb5f5b532022ee10711e41"
+START = "f74ff005487358b71fd92638326db956892401dc"
 """The last commit before the rule."""
 
 LONGEST = 72
