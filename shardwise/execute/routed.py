@@ -9,8 +9,9 @@ nothing but rows is sent, and none is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -112,7 +113,7 @@ class Rows:
         ]
         got = [_common(self._numbers(before, mesh, place, chosen), want) for place in places]
         rows = self._flat(x)
-        width = rows[:1].numel() if len(rows) else _elements(rows.shape[1:])
+        width = prod(rows.shape[1:])
         received = rows.new_empty((len(want), *rows.shape[1:]))
         dist.all_to_all_single(
             received.view(-1),
@@ -151,10 +152,3 @@ class Rows:
 def _common(a: Any, b: Any) -> Any:
     """Returns the numbers that are in both."""
     return a[torch.isin(a, b)]
-
-
-def _elements(shape: Iterable[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count

@@ -26,9 +26,10 @@ from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
 from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
-from shardwise.sharding.coarsen import Coarsened, coarsen, unbalanced
+from shardwise.sharding.coarsen import Coarsened, coarsen
 from shardwise.sharding.experts import has_experts
 from shardwise.sharding.fusion import Fusing
+from shardwise.sharding.imbalance import unbalanced
 from shardwise.sharding.micro_batches import split_batch
 from shardwise.sharding.pattern import Patterns
 from shardwise.sharding.precision import narrow

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator
@@ -33,7 +33,7 @@ from shardwise.sharding.batch import batch_dims, batch_variables
 from shardwise.sharding.disjoint_sets import NamedSets, VariableLinks
 from shardwise.sharding.on_parameters import operators_on_parameters
 from shardwise.sharding.once import Once
-from shardwise.sharding.routing import ROUTED, Routing, imbalanced, with_imbalance, with_routing
+from shardwise.sharding.routing import ROUTED, Routing, with_routing
 
 Analyse = Callable[[Operator], OperatorSemantics]
 Within = Callable[[Operator], Hashable]
@@ -100,28 +100,6 @@ class Coarsened:
         """The dimension of each tensor that the batch runs along, where it has one."""
         members = (m for g in self.groups for m in g.members)
         return batch_dims(self.graph, {m.operator.name: m.semantics for m in members})
-
-
-def unbalanced(coarsened: Coarsened, imbalance: float) -> Coarsened:
-    """Returns the same groups where the busiest device of a mixture has `imbalance` times the mean
-    of the rows that are sent to experts; itself where none can be, or with 1."""
-    tensors = coarsened.graph.tensors
-    if imbalance == 1.0 or all(tensor.spread is None for tensor in tensors.values()):
-        return coarsened
-    graph = Graph(
-        coarsened.graph.name, with_imbalance(tensors, imbalance), coarsened.graph.operators
-    )
-    groups = tuple(
-        replace(
-            group,
-            members=tuple(
-                replace(member, semantics=imbalanced(member.semantics, imbalance))
-                for member in group.members
-            ),
-        )
-        for group in coarsened.groups
-    )
-    return replace(coarsened, graph=graph, groups=groups)
 
 
 def coarsen(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shardwise.graph.graph import Graph, Operator, Spread, Tensor
+from shardwise.graph.graph import Graph, Operator, Spread
 from shardwise.graph.semantics import Access, IndexVariable, OperatorSemantics
 
 EXPERT_PRODUCT = "shardwise.expert_linear.default"
@@ -72,29 +72,6 @@ def with_routing(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> Ro
     return Routing(Graph(graph.name, tensors, graph.operators), found, routes, regions)
 
 
-def with_imbalance(tensors: Mapping[str, Tensor], imbalance: float) -> dict[str, Tensor]:
-    """Returns tensors whose busiest device has `imbalance` times the mean of the rows sent."""
-    return {
-        name: tensor
-        if tensor.spread is None
-        else replace(tensor, spread=Spread(tensor.spread, imbalance))
-        for name, tensor in tensors.items()
-    }
-
-
-def imbalanced(semantics: OperatorSemantics, imbalance: float) -> OperatorSemantics:
-    """Returns an operator's semantics for such tensors: itself where no rows are sent."""
-    if not any(isinstance(variable.extent, Spread) for variable in semantics.variables):
-        return semantics
-    variables = tuple(
-        replace(variable, extent=Spread(variable.extent, imbalance))
-        if isinstance(variable.extent, Spread)
-        else variable
-        for variable in semantics.variables
-    )
-    return replace(semantics, variables=variables)
-
-
 @dataclass(frozen=True)
 class _Region:
     """The operators on rows that have chosen by the same tensor, `route`, [tokens, copies]."""
@@ -115,8 +92,7 @@ class _Region:
     def between(self) -> list[Operator]:
         """Returns the operators that lie between two products and compute each row alone, and the
         look-ups of a row's own vector (the bias of its expert) that they read."""
-        behind = {self.products[0].outputs[0]}
-        behind.update(op.outputs[0] for op in self.products)
+        behind = {op.outputs[0] for op in self.products}
         alone: list[Operator] = []
         for op in self.graph.operators:
             if op in self.products or behind.isdisjoint(op.inputs):
