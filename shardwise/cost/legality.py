@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +64,13 @@ class Legality:
                 if not _fits(extent * weight // total, _without_granules(access), parts):
                     return False
         return True
+
+
+def sending_no_rows(
+    variables: Sequence[str], legal: Callable[[int, int], bool]
+) -> Callable[[int, int], bool]:
+    """Returns which splits are legal where rows are never sent to experts."""
+    return lambda variable, parts: variables[variable] != ROUTED and legal(variable, parts)
 
 
 def splits_experts_twice(

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from shardwise.cost.configurations import legal_splits, no_configuration, pinned_axes
 from shardwise.cost.group_costs import CostContext
-from shardwise.cost.legality import Legality
+from shardwise.cost.legality import Legality, sending_no_rows
 from shardwise.cost.mixed.cluster import BLOCKS, Cluster
 from shardwise.cost.mixed.proportions import Proportion
 from shardwise.cost.space import EVEN, NONE, assignments
 from shardwise.sharding.pattern import GroupPattern
-from shardwise.sharding.routing import ROUTED
 
 Rows = tuple[NDArray[np.int8], NDArray[np.int8]]
 """Assignments (n, axes) and the proportion of each (n,)."""
@@ -36,12 +35,7 @@ def mixed_assignments(
     """
     axes, count = context.mesh.axes, len(pattern.group.variables)
     pinned = pinned_axes(context, pattern)
-    even = legal_splits(context, pattern)
-
-    def legal(variable: int, parts: int) -> bool:
-        # Ranks of several kinds send no rows to experts (docs/mixed.md).
-        return pattern.group.variables[variable] != ROUTED and even(variable, parts)
-
+    legal = sending_no_rows(pattern.group.variables, legal_splits(context, pattern))
     found = [assignments(axes, count, legal, pinned)]
     possible = Legality(context.graph, pattern.group)
     for proportion in cluster.proportions[1:]:

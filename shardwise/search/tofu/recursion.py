@@ -27,7 +27,7 @@ them differently.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from time import monotonic
 
@@ -36,11 +36,11 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
-from shardwise.cost.legality import Legality
+from shardwise.cost.legality import Legality, sending_no_rows
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.space import SearchAxis, canonical
 from shardwise.documents.common import TofuReport, TofuStep
-from shardwise.graph.graph import DTYPE_BYTES, Graph
+from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.search.tofu.step import (
     NONE,
     StepPlan,
@@ -51,9 +51,7 @@ from shardwise.search.tofu.step import (
     partition,
 )
 from shardwise.search.tofu.uses import Use, uses_of
-from shardwise.sharding.coarsen import Group
 from shardwise.sharding.layout import Floats
-from shardwise.sharding.routing import ROUTED
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,12 @@ def whole_graph(problem: SearchProblem) -> Workers:
     """Returns all workers as one group, before the first step."""
     patterns = problem.context.patterns
     groups = [
-        TofuGroup(group, pattern.key, uses_of(group, patterns), _legal(patterns.graph, group))
+        TofuGroup(
+            group,
+            pattern.key,
+            uses_of(group, patterns),
+            sending_no_rows(group.variables, Legality(patterns.graph, group).even),
+        )
         for group, pattern in zip(problem.coarsened.groups, problem.patterns, strict=True)
     ]
     touching: dict[str, list[int]] = defaultdict(list)
@@ -248,9 +251,3 @@ def _alternatives(
         cell = (table.rows[choices[edge.source]], table.columns[choices[edge.target]])
         count = int(table.count[cell])
         yield table.memory_bytes[cell][:count], table.time_s[cell][:count]
-
-
-def _legal(graph: Graph, group: Group) -> Callable[[int, int], bool]:
-    """Returns which splits of a group's variables Tofu knows: it sends no rows to experts."""
-    even = Legality(graph, group).even
-    return lambda variable, parts: group.variables[variable] != ROUTED and even(variable, parts)
