@@ -23,8 +23,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_label_law.py", "unit/test_named_strategies.py",
         "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
-        "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_published_steps.py", "unit/test_expected.py",
-        "unit/test_remedies.py",
+        "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_published_steps.py",
+        "unit/test_remedies.py", "unit/test_expected.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (

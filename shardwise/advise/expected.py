@@ -49,7 +49,7 @@ class Factors(NamedTuple):
         return self.steps < LEAST_STEPS or self.projects < LEAST_PROJECTS
 
 
-DATA_SHEETS_ALONE = "0.9 to 2.2"
+DATA_SHEETS_ALONE = "0.9 to 1.8"
 """How many times as long as predicted published steps on V100 and MI300X took, the GPUs among them
 whose profiles have no measured kernels (docs/accuracy.md)."""
 

@@ -138,7 +138,7 @@ def test_it_says_so_only_of_gpus_without_a_published_step() -> None:
     assert h200 and "data sheets" not in h200
     few = compared(load_hardware("mi300x-8"))
     assert few == (
-        "1 published step on MI300X, and no other compared, took 2.2 times as long as predicted"
+        "1 published step on MI300X, and no other compared, took 1.4 times as long as predicted"
     )
     measured = replace(load_hardware("l4"), measurement={"date": "2026-11-26"})
     assert not compared(measured)
