@@ -46,6 +46,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cli": (
         "end_to_end/test_cli.py", "property/test_question_codecs.py",
         "unit/test_advice_tables.py", "unit/test_fewer_tokens.py", "unit/test_imports.py",
+        "unit/test_error_texts.py",
         "unit/test_internal_errors.py", "unit/test_linear_fit.py", "unit/test_options.py",
         "unit/test_output.py", "unit/test_output_option.py", "unit/test_plan_page.py",
         "unit/test_policy*",
