@@ -17,6 +17,7 @@ from enum import IntEnum
 
 from shardwise.graph.graph import FLOAT_DTYPES, Graph
 from shardwise.graph.inspect import is_product
+from shardwise.graph.semantics import QUERY, RING
 from shardwise.sharding.coarsen import Coarsened, Group
 from shardwise.sharding.experts import EXPERT_VARIABLE
 from shardwise.sharding.names import NamedDimensions, named_dimensions
@@ -24,7 +25,6 @@ from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.segments import SMALL, items
 
 INTEGERS = frozenset({"int32", "int64"})
-QUERY = "query"
 
 
 class Role(IntEnum):
@@ -117,7 +117,7 @@ def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
         for v, of_group in enumerate(member.variables)
         if of_group == variable
     }
-    if own == {QUERY}:
+    if own in ({QUERY}, {RING}):
         return Role.POSITION
     # Where rows can be sent to experts, what all devices see the rows of is divided like columns.
     divides = own == {EXPERT_VARIABLE} and ROUTED not in group.variables
