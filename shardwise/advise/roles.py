@@ -53,7 +53,8 @@ class GroupRoles:
 
     `product` says that it has a product, a convolution or attention, `weighted` that one of them
     reads a parameter; `parameters` counts the elements of its parameters. `layer` is None outside
-    the repeated blocks of the model.
+    the repeated blocks of the model. `ring` is the variable whose shares of keys and values go
+    round.
     """
 
     roles: tuple[Role, ...]
@@ -61,6 +62,7 @@ class GroupRoles:
     weighted: bool
     parameters: int
     layer: str | None
+    ring: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -98,6 +100,7 @@ def group_roles(coarsened: Coarsened) -> list[GroupRoles]:
                 any(tensors[name].role == "parameter" for op in products for name in op.inputs),
                 sum(tensor.elements for tensor in owned),
                 layers[group.index],
+                group.variables.index(RING) if RING in group.variables else None,
             )
         )
     return result

@@ -435,7 +435,7 @@ class GroupWork:
         merging = member.semantics.merging
         if merging is None or merging.ring is None:
             return block, gradients
-        goes = self._parts(member.variables[merging.ring]) > 1
+        goes = self.ring_steps(position) > 1
         for port in merging.inputs:
             name = member.operator.inputs[port]
             item = DTYPE_BYTES[self.tensors[name].dtype]
@@ -445,15 +445,22 @@ class GroupWork:
                 gradients += local * (max(item, ACCUMULATED) / item)
         return block, gradients
 
+    def ring_steps(self, position: int) -> Floats:
+        """Returns over how many devices a member's keys and values go round; 1 where they stay."""
+        member = self.pattern.members[position]
+        merging = member.semantics.merging
+        if merging is None or merging.ring is None:
+            return np.ones(self.count)
+        return self._parts(member.variables[merging.ring])
+
     def _ring(self, position: int, member: Member, passes: Passes) -> None:
         """Adds the sending of keys and values round, in backward with their gradients."""
         merging = member.semantics.merging
         if merging is None or merging.ring is None:
             return
-        of_ring = member.variables[merging.ring]
-        masks = self.masks(self.assignment == of_ring)
+        masks = self.masks(self.assignment == member.variables[merging.ring])
         sent_s = [
-            (self._parts(of_ring) - 1.0) * self.collective_s("send_receive", masks, size)
+            (self.ring_steps(position) - 1.0) * self.collective_s("send_receive", masks, size)
             for size in self.ring_bytes(position)
         ]
         passes.forward_s[:, position] += sent_s[0]
