@@ -109,7 +109,7 @@ def _wanted(search: Search) -> Iterator[tuple[Uniform, bool]]:
 def _in_context(gpus: int, batch: int | None) -> Iterator[Uniform]:
     """Yields how all devices share samples and positions where there are fewer samples than
     devices: attention by heads, by gathered keys, and by keys that go round."""
-    samples = max((n for n in range(1, gpus + 1) if gpus % n == 0 and n <= (batch or gpus)))
+    samples = max(n for n in range(1, gpus + 1) if gpus % n == 0 and n <= (batch or gpus))
     if samples == gpus:
         return
     own = Degrees(position=gpus // samples, batch=samples)

@@ -97,8 +97,8 @@ class Forward:
             # All blocks but the last are computed while the next one comes.
             seconds = step.cell(group, table.beside_ring_s(position, FORWARD))
             first = tape.task(f"first blocks of {op.name}", COMPUTE, seconds, beside)
-            size = step.cell(group, table.ring_bytes(position, FORWARD))
-            going = tape.buffer(f"keys and values for {op.name}", first, size)
+            held = step.cell(group, table.ring_bytes(position, FORWARD))
+            going = tape.buffer(f"keys and values for {op.name}", first, held)
             seconds = step.cell(group, table.after_ring_s(position, FORWARD))
             task = self.task[op.name] = tape.task(op.name, COMPUTE, seconds, {*after, first})
             tape.use(going, task)

@@ -114,7 +114,17 @@ def fastest_of(
     points of searches, with the fastest of them. Raises `Infeasible` as `fitting`."""
     started = monotonic()
     replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
-    known = strategies(replayables, space.allows, progress, layers=space.layers).values()
+    known: list[Practised] = []
+    # Context parallelism is for what does not fit, or has too few samples, without it.
+    for context in (False, True):
+        known += strategies(
+            replayables,
+            lambda one: (one.context > 1) is context and space.allows(one),  # noqa: B023
+            progress,
+            layers=space.layers,
+        ).values()
+        if any(one.step.peak_bytes <= searches[0].limit_bytes for one in known):
+            break
     best = fitting(known, trainer, searches[0])
     own, chosen = searches_of(replayables, known, best, monotonic() - started)
     return best, known, own, chosen
