@@ -262,6 +262,14 @@ def _not_priced(
                 expected="a strategy without these shards, or a graph in which samples reach them",
             )
     same = {one for one in known if one.micro_batches == given.micro_batches}
+    context = [one for one in same if one.tensor == given.tensor and one.context > 1]
+    forms = {(one.context, one.context_form) for one in context}
+    if given.context > 1 and (given.context, given.context_form) not in forms:
+        return BadInput(
+            f"positions are not divided by cp {given.context} ({given.context_form}) here",
+            field="parallelism.context",
+            expected="a degree that divides positions, and of ulysses the heads of keys and values",
+        )
     tensor = sorted({one.tensor for one in same})
     if given.tensor not in tensor:
         return BadInput(
@@ -275,14 +283,6 @@ def _not_priced(
             f"rows are not sent to experts over {given.expert} devices here",
             field="parallelism.expert",
             expected=" or ".join(map(str, expert)),
-        )
-    context = [one for one in same if one.tensor == given.tensor]
-    forms = sorted({f"{o.context} ({o.context_form})" for o in context if o.context > 1})
-    if given.context > 1 and f"{given.context} ({given.context_form})" not in forms:
-        return BadInput(
-            f"positions are not divided by cp {given.context} ({given.context_form}) here",
-            field="parallelism.context",
-            expected=" or ".join(["1", *forms]),
         )
     if given.sequence not in {one.sequence for one in same if one.tensor == given.tensor}:
         return BadInput(

@@ -166,10 +166,12 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     replicas = layout.count("data_parallel_replicate_degree", default=1)
     shards = layout.count("data_parallel_shard_degree", *_FORMER["shards"], default=-1, least=-1)
     if shards < 1:
-        what = "GPUs (tensor × context × replicate × pipeline)"
-        given = tensor * context * replicas * stages
+        section, name = layout.of("context_parallel_degree")
+        of_context = divided(gpus, context, "GPUs", section.path(name))
+        what = "GPUs (tensor × replicate × pipeline)"
+        given = tensor * replicas * stages
         section, name = layout.of("tensor_parallel_degree", *_FORMER["tensor"])
-        shards = divided(gpus, given, what, section.path(name))
+        shards = divided(of_context, given, what, section.path(name))
     if training.word("data_parallel_type", "fsdp", ("fsdp", "ddp")) == "ddp":
         replicas, shards = replicas * shards, 1
     expert = layout.count("expert_parallel_degree", default=1)
