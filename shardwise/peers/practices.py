@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, go_on
-from shardwise.documents.parallelism import Parallelism, text_of, whole
+from shardwise.documents.parallelism import ContextForm, Parallelism, text_of, whole
+from shardwise.graph.semantics import QUERY
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.megatron import Grid, MegatronSpace
 from shardwise.peers.methods import (
     FULL,
     HYBRID,
+    IN_CONTEXT,
     MEGATRON,
     METHODS,
     NONE,
@@ -53,6 +55,10 @@ def is_offered(name: str, problem: SearchProblem) -> bool:
     axes, node = len(problem.context.mesh.axes), _axes_in_a_node(problem)
     inside_some = 0 < node < (1 << axes) - 1
     stages = set(METHODS[name].stages) & set(problem.context.options.zero)
+    if name in IN_CONTEXT:
+        samples = problem.context.graph.batch_size
+        few = samples is not None and samples < problem.context.mesh.sizes.prod()
+        return few and bool(stages) and any(QUERY in g.variables for g in problem.coarsened.groups)
     return bool(stages) and axes > 0 and (inside_some or name != HYBRID)
 
 
@@ -96,6 +102,9 @@ class Practices:
                 go_on(self._progress, STAGE, 0.0)
                 if (any(grid.tp) or any(grid.ep)) and self._has_samples_for(grid.shares):
                     yield from self._megatron(space, grid)
+        for name, form in IN_CONTEXT.items():
+            if name in methods and is_offered(name, self._problem):
+                yield from self._context(name, form)
 
     @property
     def blocks(self) -> int:
@@ -219,6 +228,16 @@ class Practices:
             for stage in METHODS[MEGATRON].stages:
                 label = grid.label + (f"·zero-{stage}" if stage else "")
                 yield from self._under(splits, MEGATRON, label, stage, grid=grid)
+
+    def _context(self, method: str, form: ContextForm) -> Iterator[Named]:
+        space = MegatronSpace(self._problem)
+        for grid in space.grids(context=True):
+            go_on(self._progress, STAGE, 0.0)
+            of_form = any(grid.cp) and not any(grid.tp) and grid.form == form
+            if of_form and self._has_samples_for(grid.shares):
+                splits = self._splits(space, grid)
+                if splits is not None:
+                    yield from self._under(splits, method, f"cp{grid.context}", 3, grid=grid)
 
     def _least_sum(
         self, space: MegatronSpace, grid: Grid, *, divided: bool = False

@@ -22,6 +22,7 @@ from shardwise.graph import Graph
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import QUERY, RING, OperatorSemantics
 from shardwise.hardware import load_hardware
+from shardwise.peers.comparison import compare
 from shardwise.sharding.zigzag import (
     constant_operators,
     pieces_of,
@@ -256,3 +257,17 @@ def test_experts_and_positions_together_are_refused() -> None:
     given = Parallelism(shards=2, context=2, expert=2, zero=3)
     with pytest.raises(BadInput, match="beside context parallelism"):
         price(_graph(2, 8192), load_hardware("dgx-h100"), 4, given)
+
+
+def test_comparisons_have_rows_of_what_divides_positions() -> None:
+    options = Options(micro_batches=(1,), recompute="never")
+    comparison = compare(_graph(), load_hardware("dgx-h100"), GPUS, options)
+    found = {method.method: method.points for method in comparison.methods}
+    steps = {
+        name: found[name][0].replayed_time_s
+        for name in ("ulysses", "ring-attention", "context-parallel")
+    }
+    assert all(found[name][0].label == "cp4" for name in steps)
+    assert steps["ulysses"] < steps["ring-attention"] < steps["context-parallel"]
+    many = compare(_graph(8, 512), load_hardware("dgx-h100"), GPUS, options)
+    assert "ulysses" not in {method.method for method in many.methods}
