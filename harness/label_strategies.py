@@ -17,7 +17,7 @@ from shardwise.search.search import Search
 from shardwise.search.watch import Watch
 
 _FACTOR = re.compile(
-    r"(TP|EP|Ulysses|CP|spatial|replicated|DP|FSDP|HSDP) (\d+)( \(S?P?(?:spatial)?\))?"
+    r"(TP|EP|Ulysses|CP|ring|spatial|replicated|DP|FSDP|HSDP) (\d+)( \(S?P?(?:spatial)?\))?"
 )
 _STAGE = re.compile(r"\(ZeRO-(\d)(?: over (\d+))?\)")
 _SHARDS = re.compile(r"\(shards of (\d+)\)")
@@ -55,7 +55,7 @@ def uniform_of(division: str, of: Search) -> Uniform | None:
     shares = {name: int(n) for name, n, _ in _FACTOR.findall(division)}
     sequence = "(SP)" in division or "(spatial)" in division
     gpus = of.mesh.gpus
-    tp, cp = shares.get("TP", 1), shares.get("CP", shares.get("spatial", 1))
+    tp, cp = shares.get("TP", 1), shares.get("CP", shares.get("ring", shares.get("spatial", 1)))
     ulysses, repeated = shares.get("Ulysses", 1), shares.get("replicated", 1)
     batch = gpus // (tp * cp * ulysses * repeated)
     own = Degrees(model=tp, position=cp * ulysses, batch=batch, repeated=repeated)
@@ -77,4 +77,5 @@ def uniform_of(division: str, of: Search) -> Uniform | None:
         experts if Kind.EXPERTS in kinds and Kind.WEIGHTS in kinds else None,
         shard,
         sequence,
+        "ring" in division,
     )

@@ -79,6 +79,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "documents": ("unit/test_documents.py",),
     "execute": (
         "integration/execute/*", "unit/test_accumulate.py", "unit/test_agreement.py",
+        "unit/test_context.py",
         "unit/test_block_mesh.py",
         "unit/test_cross_entropy_rows.py",
         "unit/test_execution_order.py", "unit/test_extremes.py",
@@ -142,7 +143,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_validation.py",
     ),
     "sharding": (
-        "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_experts.py",
+        "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_context.py",
+        "unit/test_experts.py",
         "unit/test_layout.py", "unit/test_rerun.py", "unit/test_routing.py",
         "unit/test_strides.py",
     ),

@@ -17,8 +17,8 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The configurations of a group, arrays of length K: the degrees of each role (K, 5), and the
-    ranks that its parameters are sharded over."""
+    """The configurations of a group, arrays of length K: the degrees of each role (K, 5), the ranks
+    that its parameters are sharded over, and whether keys and values go round."""
 
     cost: GroupCosts
     roles: GroupRoles
@@ -26,6 +26,7 @@ class GroupRows:
     degrees: NDArray[np.int64]
     ranks: NDArray[np.int64]
     inside: NDArray[np.bool_]
+    rings: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -48,6 +49,9 @@ class GroupRows:
             degrees,
             np.where(marked, sizes, 1).prod(axis=1),
             ~(marked & between).any(axis=1),
+            np.zeros(len(degrees), dtype=bool)
+            if roles.ring is None
+            else (cost.assignment == roles.ring).any(axis=1),
         )
 
     def degrees_of(self, row: int) -> Degrees:
@@ -69,6 +73,9 @@ class GroupRows:
         keys: list[Floats | NDArray[np.generic]] = [away[:, Degrees._fields.index("batch")]]
         if own is not None or self.kind is not Kind.LIGHT:
             keys.append(away.sum(axis=1))
+        if self.kind is Kind.ATTENTION:
+            divides = self.degrees[:, Degrees._fields.index("position")] > 1
+            keys.append(divides & (self.rings != wanted.ring))
         if self.roles.parameters or self.cost.zero.any():
             keys.append(np.abs(self.cost.zero.astype(np.int64) - wanted.sharding.stage))
             keys.append(np.abs(np.log2(self.ranks / wanted.sharding.ranks)))

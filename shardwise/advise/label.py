@@ -258,13 +258,15 @@ class Labels:
                 of_batch.setdefault(own.batch, own)
         for of, roles, k in zip(self.rows, self.groups, chosen.tolist(), strict=True):
             own, shard = of.degrees_of(k), of.sharding_of(k)
+            ring = bool(of.rings[k])
             follows = together and own == self._of_kind(first, of.kind)
+            follows = follows and (ring == first.ring or of.kind is not Kind.ATTENTION)
             if of.kind is Kind.LIGHT:
                 splits = roles.has(Role.BATCH)
                 own = of_batch.get(own.batch, own) if splits else first.products
                 follows = own == first.products
             shard = shard if roles.parameters else first.sharding
-            one = replace(first, sharding=shard) if follows else _alone(own, shard)
+            one = replace(first, sharding=shard) if follows else _alone(own, shard, ring)
             parameters[self.name(one)] += roles.parameters
             compute[self.name(one)] += float(of.cost.compute_s[k])
         weights, seconds = sum(parameters.values()) or 1.0, sum(compute.values()) or 1.0
@@ -297,11 +299,21 @@ class Labels:
         seen: list[Uniform] = []
         for own, shard in products[:MOST_TRIED]:
             sequence = own.model > 1 and self._in_sequence(chosen, own)
-            one = Uniform(own, attention, experts, shard, sequence)
+            one = Uniform(own, attention, experts, shard, sequence, self._in_ring(chosen))
             for wanted in (one, one.plain):
                 if wanted.ulysses is not None and wanted not in seen and len(seen) < MOST_TRIED:
                     seen.append(wanted)
                     yield wanted
+
+    def _in_ring(self, chosen: Choices) -> bool:
+        """Returns whether keys and values go round in most of attention that divides positions."""
+        ring = gathered = 0.0
+        for of, k in zip(self.rows, chosen.tolist(), strict=True):
+            if of.kind is Kind.ATTENTION and of.degrees_of(k).position > 1:
+                seconds = float(of.cost.compute_s[k])
+                ring += seconds * of.rings[k]
+                gathered += seconds * (not of.rings[k])
+        return ring > gathered
 
     def _in_sequence(self, chosen: Choices, most: Degrees) -> bool:
         """Returns whether operators between products mostly divide positions where products have
@@ -339,10 +351,10 @@ class Labels:
         return "recompute outside the layers"
 
 
-def _alone(own: Degrees, shard: Sharding) -> Uniform:
+def _alone(own: Degrees, shard: Sharding, ring: bool) -> Uniform:
     """Returns the strategy of a group that does not go with the others."""
     if own.expert == 1:
-        return Uniform(own, None, None, shard)
+        return Uniform(own, None, None, shard, ring=ring)
     return Uniform(own._replace(expert=1), None, own, shard)
 
 

@@ -101,6 +101,22 @@ def _wanted(search: Search) -> Iterator[tuple[Uniform, bool]]:
                 attention = own if {Kind.ATTENTION, Kind.WEIGHTS} <= kinds else None
                 for experts in _experts(own, (node, gpus), kinds):
                     yield Uniform(own, attention, experts, shard), again
+        if {Kind.ATTENTION, Kind.WEIGHTS} <= kinds and 3 in options.zero:
+            for one in _in_context(gpus, search.problem.context.graph.batch_size):
+                yield one, again
+
+
+def _in_context(gpus: int, batch: int | None) -> Iterator[Uniform]:
+    """Yields how all devices share samples and positions where there are fewer samples than
+    devices: attention by heads, by gathered keys, and by keys that go round."""
+    samples = max(n for n in range(1, gpus + 1) if gpus % n == 0 and n <= (batch or gpus))
+    if samples == gpus:
+        return
+    own = Degrees(position=gpus // samples, batch=samples)
+    shard = Sharding(3, gpus, inside=False)
+    yield Uniform(own, own._replace(model=own.position, position=1), None, shard)
+    for ring in (False, True):
+        yield Uniform(own, own, None, shard, ring=ring)
 
 
 def _experts(own: Degrees, over: tuple[int, ...], kinds: set[Kind]) -> Sequence[Degrees | None]:

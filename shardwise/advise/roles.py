@@ -17,6 +17,7 @@ from enum import IntEnum
 
 from shardwise.graph.graph import FLOAT_DTYPES, Graph
 from shardwise.graph.inspect import is_product
+from shardwise.graph.semantics import QUERY, RING
 from shardwise.sharding.coarsen import Coarsened, Group
 from shardwise.sharding.experts import EXPERT_VARIABLE
 from shardwise.sharding.names import NamedDimensions, named_dimensions
@@ -24,7 +25,6 @@ from shardwise.sharding.routing import ROUTED
 from shardwise.sharding.segments import SMALL, items
 
 INTEGERS = frozenset({"int32", "int64"})
-QUERY = "query"
 
 
 class Role(IntEnum):
@@ -53,7 +53,8 @@ class GroupRoles:
 
     `product` says that it has a product, a convolution or attention, `weighted` that one of them
     reads a parameter; `parameters` counts the elements of its parameters. `layer` is None outside
-    the repeated blocks of the model.
+    the repeated blocks of the model. `ring` is the variable whose shares of keys and values go
+    round.
     """
 
     roles: tuple[Role, ...]
@@ -61,6 +62,7 @@ class GroupRoles:
     weighted: bool
     parameters: int
     layer: str | None
+    ring: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -98,6 +100,7 @@ def group_roles(coarsened: Coarsened) -> list[GroupRoles]:
                 any(tensors[name].role == "parameter" for op in products for name in op.inputs),
                 sum(tensor.elements for tensor in owned),
                 layers[group.index],
+                group.variables.index(RING) if RING in group.variables else None,
             )
         )
     return result
@@ -117,7 +120,7 @@ def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
         for v, of_group in enumerate(member.variables)
         if of_group == variable
     }
-    if own == {QUERY}:
+    if own in ({QUERY}, {RING}):
         return Role.POSITION
     # Where rows can be sent to experts, what all devices see the rows of is divided like columns.
     divides = own == {EXPERT_VARIABLE} and ROUTED not in group.variables

@@ -3,6 +3,7 @@
     TP 8 (SP) × DP 8 (ZeRO-1)        products by weights divide columns or rows 8 times
     Ulysses 8 × FSDP 64              products divide positions, attention the heads over the same
                                      devices; parameters are in shards over all 64
+    ring CP 8 × FSDP 8               attention divides positions too, and keys and values go round
     EP 4 × DP 8                      experts 4 times, over devices that divide samples elsewhere
 
 What the words mean is in docs/strategies.md.
@@ -44,7 +45,8 @@ class Uniform:
     `products` are the degrees of products by weights, `attention` those of products without,
     `experts` those of a mixture's experts; None where the model has none. `sharding` is that of
     parameters. `sequence` says that light operators divide positions over the devices that divide
-    the model in products.
+    the model in products; `ring` that keys and values go round where attention divides positions,
+    which sees all of them gathered otherwise.
     """
 
     products: Degrees
@@ -52,6 +54,7 @@ class Uniform:
     experts: Degrees | None
     sharding: Sharding
     sequence: bool = False
+    ring: bool = False
 
     @property
     def plain(self) -> Uniform:
@@ -91,7 +94,7 @@ class Uniform:
                 ("TP", own.model, within),
                 ("EP", (self.experts or own).expert, ""),
                 ("Ulysses", ulysses, ""),
-                ("CP" if of_tokens else "spatial", own.position // ulysses, ""),
+                (self._positions(ulysses, of_tokens), own.position // ulysses, ""),
                 ("replicated", own.repeated, ""),
             )
             if shares > 1
@@ -99,6 +102,12 @@ class Uniform:
         data, note = _data(own, shard)
         factors += [data] if data else []
         return (" × ".join(factors) or "one GPU") + note
+
+    def _positions(self, ulysses: int, of_tokens: bool) -> str:
+        """Returns the word for positions that attention divides as products do."""
+        if not of_tokens:
+            return "spatial"
+        return "CP" if not self.ring else "ring" if ulysses > 1 else "ring CP"
 
 
 def _data(own: Degrees, shard: Sharding) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardwise.cost.gradient_sums import COLLECTIVE
 from shardwise.cost.group_costs import CostContext, GroupCosts, Port
 from shardwise.cost.group_work import GroupWork
-from shardwise.cost.legality import Legality, splits_experts_twice
+from shardwise.cost.legality import Legality, splits_twice
 from shardwise.cost.parameters import stages
 from shardwise.cost.pins import LEVELS, NO_VARIABLE, Pin, axis_rules, no_axis
 from shardwise.cost.shares import by_source
@@ -62,7 +62,7 @@ def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
         legal_splits(context, pattern),
         pinned_axes(context, pattern),
     )
-    allowed = allowed[~splits_experts_twice(group.variables, allowed)]
+    allowed = allowed[~splits_twice(group.variables, allowed)]
     if len(allowed) == 0:
         raise no_configuration(context, pattern, rules)
     return GroupWork(context, pattern, allowed, np.full(len(allowed), EVEN, dtype=np.int8))

@@ -18,9 +18,11 @@ from shardwise.cost.attention import KINDS, Attention
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.fast_convolution import saving
 from shardwise.cost.group_costs import CostContext
+from shardwise.cost.merging import ACCUMULATED, fraction_of_work
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.products import Product, operands
+from shardwise.cost.reading import halos, looked_up, taps
 from shardwise.cost.reschedule import Rescheduling
 from shardwise.graph.graph import DTYPE_BYTES, Tensor
 from shardwise.hardware.operator_tables import Direction
@@ -30,7 +32,6 @@ from shardwise.sharding.fusion import Region, regions
 from shardwise.sharding.layout import (
     Floats,
     Layouts,
-    fraction_of,
     local_elements,
     local_extents,
     shard_of,
@@ -146,7 +147,7 @@ class GroupWork:
         name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
         local = self.local_bytes(name, layouts)
         split, factor = self._splits_taps(member, port), np.ones(self.count)
-        for variable, dim, rows in _halos(member, port):
+        for variable, dim, rows in halos(member, port):
             parts = self._parts(variable)
             split |= parts > 1
             share = shard_of(self.tensors[name].shape[dim], parts)
@@ -156,7 +157,7 @@ class GroupWork:
     def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
         """Returns where a window's taps are split: each share then reads other rows and zeros."""
         split = np.zeros(self.count, dtype=bool)
-        for variable in _taps(member, port):
+        for variable in taps(member, port):
             split |= self._parts(variable) > 1
         return split
 
@@ -171,7 +172,7 @@ class GroupWork:
             (position, port)
             for position, member in enumerate(self.pattern.members)
             for port, kept in enumerate(self.context.patterns.saves_inputs(member))
-            if kept and _halos(member, port)
+            if kept and halos(member, port)
         ]
 
     def compute(self) -> Passes:
@@ -279,12 +280,11 @@ class GroupWork:
         if sem.category == "view":
             return []
         share = np.ones(self.count)
-        for v, variable in enumerate(sem.variables):
-            parts = self._parts(member.variables[v])
-            share *= fraction_of(variable.extent, parts)
+        for v, of_group in enumerate(member.variables):
+            share *= fraction_of_work(sem, v, self._parts(of_group))
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
-            if not _looked_up(member, name, self.tensors[name].shape):
+            if not looked_up(member, name, self.tensors[name].shape):
                 read += self.local_bytes(name, layouts[0])
         written = np.zeros(self.count)
         for name, layouts in zip(op.outputs, self.outputs[position], strict=True):
@@ -314,7 +314,7 @@ class GroupWork:
             (op.outputs, sem.saves_outputs, self.outputs[position]),
         ):
             for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):
-                if needed and not _looked_up(member, name, self.tensors[name].shape):
+                if needed and not looked_up(member, name, self.tensors[name].shape):
                     total += self.local_bytes(name, forward)
         return total
 
@@ -349,6 +349,7 @@ class GroupWork:
         for position, member in enumerate(self.pattern.members):
             self._statistics(position, member, passes)
             self._windows(position, member, passes)
+            self._ring(position, member, passes)
         for position, name, source, wanted in self.moves:
             paths = self._paths(name)
             here, there = (self.placed(ends[0]) for ends in (source, wanted))
@@ -413,12 +414,12 @@ class GroupWork:
         They are copied, and so is what a share of a window's taps reads.
         """
         for i, name in enumerate(member.operator.inputs):
-            if not _halos(member, i):
+            if not halos(member, i):
                 continue
             local = self.local_bytes(name, self.inputs[position][i][0])
             tapped = self._splits_taps(member, i)
             time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
-            for variable, dim, rows in _halos(member, i):
+            for variable, dim, rows in halos(member, i):
                 split = self.masks(self.assignment == variable)
                 share = shard_of(self.tensors[name].shape[dim], self._parts(variable))
                 time = time + self.collective_s("send_receive", split, local / share * rows)
@@ -426,6 +427,45 @@ class GroupWork:
             passes.forward_s[:, position] += time
             if self.context.patterns.carries_gradient(name):
                 passes.backward_s[:, position] += time
+
+    def ring_bytes(self, position: int) -> tuple[Floats, Floats]:
+        """Returns the keys and values that a device sends on in one step, and their gradients; 0
+        where none go round."""
+        member, block, gradients = self.pattern.members[position], *np.zeros((2, self.count))
+        merging = member.semantics.merging
+        if merging is None or merging.ring is None:
+            return block, gradients
+        goes = self.ring_steps(position) > 1
+        for port in merging.inputs:
+            name = member.operator.inputs[port]
+            item = DTYPE_BYTES[self.tensors[name].dtype]
+            local = np.where(goes, self.local_bytes(name, self.inputs[position][port][0]), 0.0)
+            block += local
+            if self.context.patterns.carries_gradient(name):
+                gradients += local * (max(item, ACCUMULATED) / item)
+        return block, gradients
+
+    def ring_steps(self, position: int) -> Floats:
+        """Returns over how many devices a member's keys and values go round; 1 where they stay."""
+        member = self.pattern.members[position]
+        merging = member.semantics.merging
+        if merging is None or merging.ring is None:
+            return np.ones(self.count)
+        return self._parts(member.variables[merging.ring])
+
+    def _ring(self, position: int, member: Member, passes: Passes) -> None:
+        """Adds the sending of keys and values round, in backward with their gradients."""
+        merging = member.semantics.merging
+        if merging is None or merging.ring is None:
+            return
+        masks = self.masks(self.assignment == member.variables[merging.ring])
+        sent_s = [
+            (self.ring_steps(position) - 1.0) * self.collective_s("send_receive", masks, size)
+            for size in self.ring_bytes(position)
+        ]
+        passes.forward_s[:, position] += sent_s[0]
+        if any(self.context.patterns.carries_gradient(out) for out in member.operator.outputs):
+            passes.backward_s[:, position] += sent_s[0] + sent_s[1]
 
     @cached_property
     def moves(self) -> list[tuple[int, str, LayoutRows, LayoutRows]]:
@@ -466,35 +506,3 @@ def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | F
         return extents
     extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
     return extents[:, :-1]
-
-
-def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:
-    """Returns variables whose shares of an input also read neighbours' rows: variable, dimension,
-    rows."""
-    return [
-        (member.variables[v], access.dim, access.halo_before + access.halo_after)
-        for v, access in member.semantics.inputs[port].items()
-        if access.halo_before + access.halo_after
-    ]
-
-
-def _taps(member: Member, port: int) -> list[int]:
-    """Returns variables of the windows through which an input is read, as far as they are summed
-    over."""
-    if not _halos(member, port):
-        return []
-    sem = member.semantics
-    return [
-        member.variables[v]
-        for v, variable in enumerate(sem.variables)
-        if variable.is_reduction and v not in sem.inputs[port]
-    ]
-
-
-def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
-    """Returns whether a tensor is a table of which only the rows that are written are read."""
-    return (
-        member.operator.kind.startswith("aten.embedding")
-        and len(shape) == 2
-        and (name == member.operator.inputs[0])
-    )

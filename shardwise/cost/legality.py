@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.graph.graph import Graph, Spread
-from shardwise.graph.semantics import Access
+from shardwise.graph.semantics import QUERY, RING, Access
 from shardwise.sharding.coarsen import Group
 from shardwise.sharding.experts import EXPERT_VARIABLE
 from shardwise.sharding.layout import shard_fits
@@ -66,23 +66,25 @@ class Legality:
         return True
 
 
-def sending_no_rows(
+def keeping_rows(
     variables: Sequence[str], legal: Callable[[int, int], bool]
 ) -> Callable[[int, int], bool]:
-    """Returns which splits are legal where rows are never sent to experts."""
-    return lambda variable, parts: variables[variable] != ROUTED and legal(variable, parts)
+    """Returns which splits are legal where rows are never sent to experts, and no keys go round."""
+    return lambda variable, parts: (
+        variables[variable] not in (ROUTED, RING) and legal(variable, parts)
+    )
 
 
-def splits_experts_twice(
-    variables: Sequence[str], assignment: NDArray[np.int8]
-) -> NDArray[np.bool_]:
-    """Returns which assignments (n, axes) cut experts both ways: rows are sent to the experts of
-    some axes, which other axes then would have to cut in the same order."""
-    ways = [v for v, name in enumerate(variables) if name in (ROUTED, EXPERT_VARIABLE)]
-    if len(ways) < 2:
-        return np.zeros(len(assignment), dtype=bool)
-    cut = [(assignment == way).any(axis=1) for way in ways]
-    return np.asarray(cut[0] & cut[1])
+def splits_twice(variables: Sequence[str], assignment: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Returns which assignments (n, axes) cut experts both ways, or rows of attention: those of
+    some axes would have to be cut by the others in the same order."""
+    twice = np.zeros(len(assignment), dtype=bool)
+    for names in ((ROUTED, EXPERT_VARIABLE), (RING, QUERY)):
+        ways = [v for v, name in enumerate(variables) if name in names]
+        if len(ways) > 1:
+            cut = [(assignment == way).any(axis=1) for way in ways]
+            twice |= cut[0] & cut[1]
+    return twice
 
 
 def _without_granules(access: Access | None) -> Access | None:

@@ -14,8 +14,13 @@ Recomputed = Literal["none", "selective", "full"]
 """What backward computes again: nothing, all of a block but its products by weights, all of it."""
 
 
+ContextForm = Literal["gather", "ring", "ulysses"]
+"""How attention sees all positions: keys and values are gathered, go round, or are exchanged for
+heads."""
+
+
 class Parallelism(msgspec.Struct, frozen=True):
-    """One strategy for every layer alike: `replicas` × `shards` × `tensor` devices.
+    """One strategy for every layer alike: `replicas` × `shards` × `context` × `tensor` devices.
 
     Samples are divided among `replicas` × `shards`. ZeRO shards over `shards` devices and its
     shards have `replicas` copies (HSDP); without ZeRO `shards` is 1. `tensor` is the degree of
@@ -23,7 +28,8 @@ class Parallelism(msgspec.Struct, frozen=True):
     the same devices between the products (sequence parallelism). `zero` is the stage, 0 to 3.
     `expert` devices of those that divide samples, the innermost ones, have different experts of a
     mixture, each in `tensor` parts, and send one another the tokens of these; ZeRO shards experts
-    over the others.
+    over the others. `context` devices divide the positions of each sample, outside of those of
+    tensor parallelism, in the form that `context_form` says; ZeRO shards over these too.
 
     Full recomputation is of every block, unless `recompute_layers` says of how many, the first
     ones, or `recompute_every` of each how many-th; never both.
@@ -39,6 +45,8 @@ class Parallelism(msgspec.Struct, frozen=True):
     recompute_layers: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
     recompute_every: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
     expert: Annotated[int, msgspec.Meta(ge=1)] = 1
+    context: Annotated[int, msgspec.Meta(ge=1)] = 1
+    context_form: ContextForm = "gather"
 
     @property
     def recomputed_blocks(self) -> slice:
@@ -54,7 +62,12 @@ class Parallelism(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        return self.replicas * self.shards * self.tensor
+        return self.replicas * self.shards * self.context * self.tensor
+
+    @property
+    def sharded(self) -> int:
+        """Returns over how many devices ZeRO shards."""
+        return self.shards * self.context
 
     @property
     def data(self) -> int:
@@ -118,6 +131,7 @@ def _degrees(parallelism: Parallelism) -> str:
         (parallelism.shards, "dp_shard", stage),
         (parallelism.tensor, "tp", sequence),
         (parallelism.expert, "ep", ""),
+        (parallelism.context, "cp", f" ({parallelism.context_form})"),
     ]
     return " × ".join(f"{name} {n}{more}" for n, name, more in degrees if n > 1) or "one GPU"
 

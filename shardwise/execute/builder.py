@@ -26,6 +26,7 @@ from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.order import written_ports
 from shardwise.sharding.operator_layouts import LayoutPair
 from shardwise.sharding.rerun import MATRIX_PRODUCTS
+from shardwise.sharding.zigzag import zigzag_order
 
 PlacedPair = tuple[RankMesh, LayoutPair]
 """Layouts with the mesh that has their shares."""
@@ -226,7 +227,7 @@ class Builder:
             return self._parameter(name, placed.mesh, wanted)
         made_in = self._placement.made_in.get(name)
         if made_in is None or made_in == CONSTANT:
-            return self._cut(name, placed.mesh, wanted)
+            return self._cut(name, placed.mesh, wanted, ordered=True)
         source, there = self._seen(name, made_in, group, wanted)
         move = placed.moves.get(port)
         if move is None:
@@ -280,6 +281,7 @@ class Builder:
         arrived = self._built.arguments.setdefault(
             (name, mesh), self._new((name, mesh, "argument"))
         )
+        arrived = self._in_zigzag(name, arrived)
         load = placed.loads.get(name)
         key = (name, placed.group)
         if load is not None and key not in self._slot:
@@ -319,23 +321,46 @@ class Builder:
         whole = LayoutPair(*[(-1,) * len(self._mesh.names)] * 2)
         return self._cut(name, self._mesh, whole)
 
-    def _cut(self, name: str, mesh: RankMesh, wanted: LayoutPair) -> int:
-        """Returns the slot of a constant or buffer in a layout: this rank's part of the whole."""
+    def _in_zigzag(self, name: str, source: int, *, constant: bool = False) -> int:
+        """Returns the slot of a tensor that is whole along its sequence, in the order in which
+        the plan's shares lie."""
+        dim = self._placement.positions.get(name)
+        if dim is None:
+            return source
+        key = (name, source, "zigzag")
+        if key not in self._slot:
+            order = zigzag_order(self._graph.tensors[name].shape[dim], self._placement.pieces)
+            instruction = Instruction(
+                f"order {name}", _by(order, dim), (source,), (self._new(key),)
+            )
+            (self._built.constants if constant else self._built.instructions).append(instruction)
+        return self._slot[key]
+
+    def _cut(self, name: str, mesh: RankMesh, wanted: LayoutPair, *, ordered: bool = False) -> int:
+        """Returns the slot of a constant or buffer in a layout: this rank's part of the whole,
+        positions `ordered` as the plan's shares lie."""
+        ordered = ordered and name in self._placement.positions
         if name not in self._placement.made_in:
-            slot = self._new((name, "buffer", mesh, wanted.forward))
-            self._built.buffers[slot] = (name, mesh, wanted.forward)
-            return slot
-        whole = self._slot[name, CONSTANT]
+            layout = (-1,) * len(wanted.forward) if ordered else wanted.forward
+            slot = self._new((name, "buffer", mesh, layout))
+            self._built.buffers[slot] = (name, mesh, layout)
+            if not ordered:
+                return slot
+            whole = slot
+        else:
+            whole = self._slot[name, CONSTANT]
+        constant = name in self._placement.made_in and name not in self._random
+        if ordered:
+            whole = self._in_zigzag(name, whole, constant=constant)
         if mesh.world_size == self._mesh.world_size and all(s == -1 for s in wanted.forward):
             return whole
-        key = (name, CONSTANT, mesh, wanted.forward)
+        key = (name, CONSTANT, mesh, wanted.forward, ordered)
         if key not in self._slot:
             shape, layout = self._graph.tensors[name].shape, wanted.forward
             target = self._new(key)
             instruction = Instruction(
                 f"cut {name}", lambda x: (part_of(x, mesh, shape, layout),), (whole,), (target,)
             )
-            constant = name not in self._random
             (self._built.constants if constant else self._built.instructions).append(instruction)
         return self._slot[key]
 
@@ -355,7 +380,14 @@ class Builder:
             redistribute_between(mesh, pair.forward, self._mesh, whole),
             redistribute_between(self._mesh, whole, mesh, pair.gradient),
         )
-        self._built.results[name] = self._moved((name, "result"), name, source, route)
+        slot = self._moved((name, "result"), name, source, route)
+        dim = self._placement.positions.get(name)
+        if dim is not None:
+            order = zigzag_order(self._graph.tensors[name].shape[dim], self._placement.pieces)
+            target = self._new((name, "result", "order"))
+            self._emit(f"order {name}", _by(order, dim, back=True), (slot,), (target,))
+            slot = target
+        self._built.results[name] = slot
 
 
 class Parameters:
@@ -398,6 +430,20 @@ def part_of(
 ) -> torch.Tensor:
     """Returns this rank's part (a view) of a whole tensor; empty if it has none."""
     return whole[mesh.local_slices(shape, layout)] if mesh.present else whole.new_empty(0)
+
+
+def _by(
+    order: Sequence[range], dim: int, *, back: bool = False
+) -> Callable[[torch.Tensor], tuple[torch.Tensor]]:
+    """Returns what puts positions in zigzag order, or from it back in that of the sequence."""
+    positions = [position for piece in order for position in piece]
+    if back:
+        positions = sorted(range(len(positions)), key=positions.__getitem__)
+
+    def ordered(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x.index_select(dim, torch.tensor(positions, device=x.device)),)
+
+    return ordered
 
 
 def _one(route: Route) -> Callable[[torch.Tensor], tuple[torch.Tensor]]:

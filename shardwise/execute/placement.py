@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import UNSET, UnsetType
 
@@ -37,6 +37,7 @@ from shardwise.sharding.operator_layouts import (
 )
 from shardwise.sharding.pattern import differentiated
 from shardwise.sharding.routing import with_routing
+from shardwise.sharding.zigzag import constant_operators, pieces_of, with_zigzag
 from shardwise.tdl.registry import analyse
 
 CONSTANT = -1
@@ -135,6 +136,9 @@ class Placement:
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
         everything = [self._placed(op, entries.get(op.name)) for op in graph.operators]
+        # Stages have meshes of their own, whose shares would differ in their order.
+        self.pieces, self.positions = (0, {}) if only is not None else self._zigzag(everything)
+        everything = [self._in_order(placed) for placed in everything]
         self._everything = everything
         self.operators = everything if only is None else _needed(everything, only)
         self._readers = self.operators
@@ -181,6 +185,30 @@ class Placement:
             self.groups[group].mesh,
             None if entry.runs_again is False else self.groups[group].segment,
         )
+
+    def _zigzag(self, everything: Sequence[Placed]) -> tuple[int, Mapping[str, int]]:
+        """Returns in how many zigzag pieces sequences lie, for the most shares of any attention,
+        and along which dimension of each tensor; 0 pieces where shares are as they are."""
+        zigzag = with_zigzag(self.graph, self._semantics, constant_operators(self.graph))
+        parts, extent = 1, 0
+        for placed in everything:
+            merging = zigzag.semantics[placed.operator.name].merging
+            if merging is None or not merging.balanced:
+                continue
+            axes = [a for a, v in enumerate(placed.split) if v in (merging.rows, merging.ring)]
+            axes = [a for a in axes if placed.split[a] is not None]
+            parts = max(parts, placed.mesh.parts(axes))
+            extent = placed.semantics.variables[merging.ring or 0].extent
+        pieces = 0 if self.proportions.is_mixed else pieces_of(extent, parts)
+        return pieces, zigzag.dims if pieces else {}
+
+    def _in_order(self, placed: Placed) -> Placed:
+        """Returns an operator that knows in which order positions lie."""
+        merging = placed.semantics.merging
+        if not self.pieces or merging is None or merging.ring is None:
+            return placed
+        merging = replace(merging, pieces=self.pieces)
+        return replace(placed, semantics=replace(placed.semantics, merging=merging))
 
     def part(self, only: Collection[str]) -> Placement:
         """Returns the same placement with some of its operators, in which inputs arrive alike."""

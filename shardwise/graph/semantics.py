@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Reducer = Literal["sum", "max", "min", "prod"]
+Reducer = Literal["sum", "max", "min", "prod", "merge"]
+
+QUERY = "query"
+"""The variable of rows of attention that see all keys."""
+
+RING = "ring"
+"""The variable of rows of attention that are split with its keys and values, which go round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,25 @@ class Statistic:
 
 
 @dataclass(frozen=True, slots=True)
+class Merging:
+    """How an operator merges over elements (keys) what its rows (queries) see of them.
+
+    `rows` is the variable of rows that see all elements, which are then needed whole; `ring` the
+    one that splits rows and elements alike, None where that is not exact. `inputs` are those that
+    go round the ring. `causal`: row s sees elements 0 to s alone. `balanced`: shares of rows may
+    lie in zigzag order, so that all see as many (`sharding/zigzag.py`); where a plan is executed,
+    they lie in so many `pieces` (0: in the order of the sequence).
+    """
+
+    rows: int | None
+    ring: int | None
+    inputs: tuple[int, ...]
+    causal: bool
+    balanced: bool = False
+    pieces: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSemantics:
     """The splits of one operator, and what its gradients cost.
 
@@ -84,3 +109,4 @@ class OperatorSemantics:
     category: Literal["elementwise", "view", "light", "heavy"]
     described: bool = True
     statistics: tuple[Statistic, ...] = ()
+    merging: Merging | None = None

@@ -10,6 +10,9 @@ each factorisation:
     sp   with sequence parallelism operators without a matrix may have tp on positions instead
     ep   of a mixture: experts over the innermost axes of dp, to which rows are sent, where tp is on
          the experts' columns and rows as it is elsewhere
+    cp   positions, between dp and tp: in every operator that has them, and in attention in one of
+         three forms: its queries, with keys and values gathered; these go round (ring); or its
+         heads (Ulysses)
 
 Which of these an operator takes is not written down per layer as in Megatron-LM: the fastest
 choice is found (memory left out of account), so that columns, then rows, then an all_reduce come
@@ -21,12 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Options, Progress
+from shardwise.documents.parallelism import ContextForm
+from shardwise.graph.semantics import QUERY, RING
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.bundles import AxisClasses, Bundle, Bundles
 from shardwise.peers.evaluate import Point, evaluate
@@ -37,6 +43,9 @@ from shardwise.sharding.routing import COPY, ROUTED
 
 METHOD = "megatron"
 TITLE = "Megatron-style"
+CONTEXT_FORMS = get_args(ContextForm)
+HEAD = "head"
+"""The variable of attention's heads."""
 
 
 def megatron(
@@ -71,7 +80,7 @@ class Grid:
     """The mesh as dp × tp; with `sequence` also sequence parallelism.
 
     `shares` are the devices along dp, among which samples are split; `expert` those along `ep`, of
-    them the ones that have different experts.
+    them the ones that have different experts; `context` those along `cp`, attention in a `form`.
     """
 
     dp: Bundle
@@ -80,7 +89,10 @@ class Grid:
     shares: int
     label: str
     ep: Bundle
+    cp: Bundle
     expert: int = 1
+    context: int = 1
+    form: ContextForm = "gather"
 
 
 class MegatronSpace:
@@ -93,25 +105,37 @@ class MegatronSpace:
         self._bundles = Bundles(problem, self._classes)
         self._hidden = _hidden(problem, self._names)
 
-    def grids(self, *, experts: bool = False) -> Iterator[Grid]:
+    def grids(self, *, experts: bool = False, context: bool = False) -> Iterator[Grid]:
         """Yields every factorisation, from data parallelism alone to tensor parallelism alone.
 
         Where there are positions each is followed by the one with sequence parallelism; with
-        `experts` each by those with experts over some axes of dp, where rows can be sent to them.
+        `experts` each by those with experts over some axes of dp, where rows can be sent to them;
+        with `context` by those with positions over some, in each form.
         """
         classes = self._classes
-        for count in range(len(classes.of_axis) + 1):
+        axes = len(classes.of_axis)
+        none = tuple(0 for _ in classes.sizes)
+        for count in range(axes + 1):
             tp = classes.of_last(count)
             dp = classes.without(tp)
-            most = len(classes.of_axis) - count if experts and self._routes else 0
+            most = axes - count if experts and self._routes else 0
             for sequence in (False, True) if any(tp) and self._names.positions else (False,):
                 for more in range(most + 1):
-                    inner = classes.of_last(count + more)
-                    ep = tuple(a - b for a, b in zip(inner, tp, strict=True))
+                    ep = _difference(classes.of_last(count + more), tp)
                     shares, expert = classes.size(dp), classes.size(ep)
                     label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
                     label += f"·ep{expert}" if more else ""
-                    yield Grid(dp, tp, sequence, shares, label, ep, expert)
+                    yield Grid(dp, tp, sequence, shares, label, ep, none, expert)
+                for more in range(1, axes - count + 1 if context and self._names.positions else 1):
+                    cp = _difference(classes.of_last(count + more), tp)
+                    of_samples = _difference(dp, cp)
+                    shares, positions = classes.size(of_samples), classes.size(cp)
+                    label = f"dp{shares}·cp{positions}·tp{classes.size(tp)}"
+                    for form in CONTEXT_FORMS:
+                        name = label + ("·sp" if sequence else "") + f"·{form}"
+                        yield Grid(
+                            of_samples, tp, sequence, shares, name, none, cp, 1, positions, form
+                        )
 
     @property
     def _routes(self) -> bool:
@@ -130,11 +154,11 @@ class MegatronSpace:
         if not divided:
             return masks
         return [
-            self._divided(group, mask, grid.tp)
+            self._divided(group, mask, grid)
             for group, mask in zip(self._problem.coarsened.groups, masks, strict=True)
         ]
 
-    def _divided(self, group: Group, mask: NDArray[np.bool_], tp: Bundle) -> NDArray[np.bool_]:
+    def _divided(self, group: Group, mask: NDArray[np.bool_], grid: Grid) -> NDArray[np.bool_]:
         """Returns those of a group's configurations that split along tp; all where none does."""
         if not any(member.semantics.category == "heavy" for member in group.members):
             return mask
@@ -143,7 +167,9 @@ class MegatronSpace:
         for v, variable in enumerate(group.variables):
             # Of as many devices as tp has samples or experts may be cut too.
             if variable != ROUTED and v not in samples:
-                split |= self._bundles.has(group.index, v, tp)
+                split |= self._bundles.has(group.index, v, grid.tp)
+                if any(grid.tp) and any(grid.cp):
+                    split |= self._bundles.has(group.index, v, _sum(grid.cp, grid.tp))
         split &= mask
         return split if split.any() else mask
 
@@ -151,8 +177,12 @@ class MegatronSpace:
         g, dp, tp = group.index, grid.dp, grid.tp
         sends = ROUTED in group.variables and any(grid.ep)
         if sends:
-            dp = tuple(a - b for a, b in zip(dp, grid.ep, strict=True))
-        fits = self._bundles.on(g, (dp, tp, *([grid.ep] if sends else []))).copy()
+            dp = _difference(dp, grid.ep)
+        fits = self._bundles.on(g, (dp, tp, grid.cp, *([grid.ep] if sends else []))).copy()
+        both = _sum(grid.cp, tp)
+        positions = self._positions(group, grid) if any(grid.cp) else None
+        if positions is not None and any(tp):
+            fits |= self._bundles.on(g, (dp, both))
         samples = self._names.samples[g]
         # The first variable of samples that can be cut into dp shares, as in data parallelism.
         batch = next((v for v in samples if (fits & self._bundles.has(g, v, dp)).any()), None)
@@ -163,11 +193,34 @@ class MegatronSpace:
                 fits &= self._bundles.has(g, v, grid.ep)
             elif v == batch:
                 fits &= self._bundles.has(g, v, dp)
+            elif v == positions:
+                divided = self._bundles.has(g, v, grid.cp)
+                if self._may_be_cut(group, v, samples, sequence=sequence):
+                    divided = divided | self._bundles.has(g, v, both)
+                fits &= divided
             elif self._may_be_cut(group, v, samples, sequence=sequence):
                 fits &= whole | self._bundles.has(g, v, tp)
             else:
                 fits &= whole
+        if any(grid.cp) and positions is None and group.anchor.semantics.category == "heavy":
+            # Its rows are positions of several samples in one dimension, or it has none.
+            fits[:] = False
         return fits
+
+    def _positions(self, group: Group, grid: Grid) -> int | None:
+        """Returns the variable of a group that is split along cp; None where it has none."""
+        if QUERY in group.variables:
+            name = {"gather": QUERY, "ring": RING, "ulysses": HEAD}[grid.form]
+            return group.variables.index(name) if name in group.variables else None
+        return next(
+            (
+                v
+                for v in range(len(group.variables))
+                if self._names.name_of[group.index, v] in self._names.positions
+                and v not in self._names.samples[group.index]
+            ),
+            None,
+        )
 
     def _may_be_cut(
         self, group: Group, variable: int, samples: tuple[int, ...], *, sequence: bool
@@ -181,6 +234,14 @@ class MegatronSpace:
         if name in self._names.positions:
             return sequence and not any(m.semantics.category == "heavy" for m in group.members)
         return True
+
+
+def _difference(one: Bundle, other: Bundle) -> Bundle:
+    return tuple(a - b for a, b in zip(one, other, strict=True))
+
+
+def _sum(one: Bundle, other: Bundle) -> Bundle:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def _hidden(problem: SearchProblem, names: NamedDimensions) -> frozenset[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardwise.cost.options import ALWAYS, AUTO, NEVER
-from shardwise.documents.parallelism import Recomputed
+from shardwise.documents.parallelism import ContextForm, Recomputed
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,31 @@ METHODS = {
         "factorisation; the least sum of its columns, rows, heads and vocabulary splits",
         (0, 1, 3),
     ),
+    "ulysses": Method(
+        "DeepSpeed-Ulysses",
+        "positions and samples over all devices, attention by heads; ZeRO-3 over all devices",
+        (3,),
+    ),
+    "ring-attention": Method(
+        "Ring attention",
+        "positions and samples over all devices, keys and values go round; ZeRO-3 over all devices",
+        (3,),
+    ),
+    "context-parallel": Method(
+        "Context parallelism",
+        "positions and samples over all devices, keys and values gathered, as torchtitan has it; "
+        "ZeRO-3 over all devices",
+        (3,),
+    ),
 }
 """In the order of documents."""
+
+IN_CONTEXT: dict[str, ContextForm] = {
+    "ulysses": "ulysses",
+    "ring-attention": "ring",
+    "context-parallel": "gather",
+}
+"""Methods that divide positions, offered where there are fewer samples than devices."""
 
 NONE, SELECTIVE, FULL = "", "selective recompute", "full recompute"
 RECOMPUTATIONS = {NEVER: (NONE,), AUTO: (NONE, SELECTIVE, FULL), ALWAYS: (FULL,)}

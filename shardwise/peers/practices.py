@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, go_on
-from shardwise.documents.parallelism import Parallelism, text_of, whole
+from shardwise.documents.parallelism import ContextForm, Parallelism, text_of, whole
+from shardwise.graph.semantics import QUERY
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.megatron import Grid, MegatronSpace
 from shardwise.peers.methods import (
     FULL,
     HYBRID,
+    IN_CONTEXT,
     MEGATRON,
     METHODS,
     NONE,
@@ -53,6 +55,10 @@ def is_offered(name: str, problem: SearchProblem) -> bool:
     axes, node = len(problem.context.mesh.axes), _axes_in_a_node(problem)
     inside_some = 0 < node < (1 << axes) - 1
     stages = set(METHODS[name].stages) & set(problem.context.options.zero)
+    if name in IN_CONTEXT:
+        samples = problem.context.graph.batch_size
+        few = samples is not None and samples < problem.context.mesh.sizes.prod()
+        return few and bool(stages) and any(QUERY in g.variables for g in problem.coarsened.groups)
     return bool(stages) and axes > 0 and (inside_some or name != HYBRID)
 
 
@@ -65,7 +71,7 @@ def _axes_in_a_node(problem: SearchProblem) -> int:
 
 def _method_of(parallelism: Parallelism) -> str:
     """Returns what practitioners call a strategy: one of `METHODS`."""
-    if parallelism.tensor > 1 or parallelism.expert > 1:
+    if max(parallelism.tensor, parallelism.expert, parallelism.context) > 1:
         return MEGATRON
     if parallelism.zero and parallelism.replicas > 1:
         return HYBRID
@@ -96,6 +102,9 @@ class Practices:
                 go_on(self._progress, STAGE, 0.0)
                 if (any(grid.tp) or any(grid.ep)) and self._has_samples_for(grid.shares):
                     yield from self._megatron(space, grid)
+        for name, form in IN_CONTEXT.items():
+            if name in methods and is_offered(name, self._problem):
+                yield from self._context(name, form)
 
     @property
     def blocks(self) -> int:
@@ -108,19 +117,19 @@ class Practices:
         again also those that are named in `partial`, in which some do. Those are left out whose
         shards the model cannot have (`unsharded.py`)."""
         for named in self._marked(allowed, partial):
-            if unsharded_text(self._problem, named.choices, named.parallelism.shards) is None:
+            if unsharded_text(self._problem, named.choices, named.parallelism.sharded) is None:
                 yield named
 
     def refusal(self, given: Parallelism) -> str | None:
         """Returns why the model cannot have the shards of a strategy; None where it can."""
         partial = () if whole(given) == given else (given,)
         marked = self._marked(lambda one: one == given, partial)
-        texts = (unsharded_text(self._problem, one.choices, given.shards) for one in marked)
+        texts = (unsharded_text(self._problem, one.choices, given.sharded) for one in marked)
         return next(filter(None, texts), None)
 
     def _marked(self, allowed: Allowed, partial: Collection[Parallelism]) -> Iterator[Named]:
         space = MegatronSpace(self._problem)
-        for grid in space.grids(experts=True):
+        for grid in space.grids(experts=True, context=True):
             go_on(self._progress, STAGE, 0.0)
             every = list(self._strategies(grid))
             wanted = [one for one in every if allowed(one[0])]
@@ -147,7 +156,7 @@ class Practices:
         if grid not in self._known:
             self._known[grid] = (
                 self._least_sum(space, grid, divided=True)
-                if any(grid.tp) or any(grid.ep)
+                if any(grid.tp) or any(grid.ep) or any(grid.cp)
                 else data_parallel_rows(self._problem).choices
             )
         return self._known[grid]
@@ -163,14 +172,15 @@ class Practices:
     def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, bool]]:
         """Yields the strategies of a factorisation, with recomputation and whether shards are
         inside a node; without ZeRO alone where nothing is divided by samples."""
-        data, inside = grid.shares, self._inside(grid)
+        data, inside, context = grid.shares, self._inside(grid), grid.context
         for stage in self._options.zero:
-            if stage and data == 1:
+            if stage and data * context == 1:
                 continue
-            for shards in sorted({inside, data} - {1}) if stage else (1,):
+            extents = {n for n in (inside, data * context) if n > 1 and n % context == 0}
+            for extent in sorted(extents) if stage else (context,):
                 for recompute in self._recomputations:
-                    parallelism = self._parallelism(grid, stage, shards, recompute)
-                    yield parallelism, recompute, shards < data
+                    parallelism = self._parallelism(grid, stage, extent // context, recompute)
+                    yield parallelism, recompute, extent < data * context
 
     def _parallelism(
         self, grid: Grid | None, stage: int, shards: int, recompute: str
@@ -180,8 +190,10 @@ class Practices:
         return Parallelism(
             replicas=data // shards,
             shards=shards,
-            tensor=gpus // data,
+            tensor=gpus // data // (1 if grid is None else grid.context),
             expert=1 if grid is None else grid.expert,
+            context=1 if grid is None else grid.context,
+            context_form="gather" if grid is None else grid.form,
             sequence=grid is not None and grid.sequence,
             zero=stage,
             recompute=RECOMPUTED[recompute],
@@ -189,13 +201,13 @@ class Practices:
         )
 
     def _inside(self, grid: Grid | None) -> int:
-        """Returns over how many devices of a node samples are divided; tensor parallelism is
-        innermost."""
+        """Returns over how many devices of a node samples and positions are divided; tensor
+        parallelism is innermost."""
         mesh = self._problem.context.mesh
         node = mesh.mesh.levels[0]
         gpus = int(mesh.sizes.prod())
         of_node = prod(axis.size for axis in mesh.axes if axis.level == node)
-        return max(of_node // (1 if grid is None else gpus // grid.shares), 1)
+        return max(of_node // (1 if grid is None else gpus // (grid.shares * grid.context)), 1)
 
     def _has_samples_for(self, shares: int) -> bool:
         """Returns whether a micro-batch can be cut into this many shares."""
@@ -216,6 +228,16 @@ class Practices:
             for stage in METHODS[MEGATRON].stages:
                 label = grid.label + (f"·zero-{stage}" if stage else "")
                 yield from self._under(splits, MEGATRON, label, stage, grid=grid)
+
+    def _context(self, method: str, form: ContextForm) -> Iterator[Named]:
+        space = MegatronSpace(self._problem)
+        for grid in space.grids(context=True):
+            go_on(self._progress, STAGE, 0.0)
+            of_form = any(grid.cp) and not any(grid.tp) and grid.form == form
+            if of_form and self._has_samples_for(grid.shares):
+                splits = self._splits(space, grid)
+                if splits is not None:
+                    yield from self._under(splits, method, f"cp{grid.context}", 3, grid=grid)
 
     def _least_sum(
         self, space: MegatronSpace, grid: Grid, *, divided: bool = False

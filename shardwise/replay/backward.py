@@ -112,17 +112,28 @@ class Backward:
         ports = self._ports(group, position)
         if ports is None:
             after.update(self._limit(group))
+        beside = after
         if table.communicates(position, BACKWARD):
             seconds = step.cell(group, table.communication_s(position, BACKWARD))
             after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
-        if ports is None:
+        first = BEFORE
+        if table.goes_round(position):
+            seconds = step.cell(group, table.beside_ring_s(position, BACKWARD))
+            first = tape.task(f"first blocks of {op.name} backward", COMPUTE, seconds, beside)
+            size = step.cell(group, table.ring_bytes(position, BACKWARD))
+            going = tape.buffer(f"keys, values and gradients for {op.name}", first, size)
+            seconds = step.cell(group, table.after_ring_s(position, BACKWARD))
+            after = {*after, first}
+        elif ports is None:
             seconds = step.cell(group, table.compute_s(position, BACKWARD))
         else:
             seconds = step.cell(group, table.part_s(position, weights=False))
         task = self.last = tape.task(f"{op.name} backward", COMPUTE, seconds, after)
         self.task[op.name] = task
+        if first != BEFORE:
+            tape.use(going, task)
         if self.first == BEFORE:
-            self.first = task
+            self.first = task if first == BEFORE else first
         for copies in (*arriving, saved, weights):
             for copy in copies:
                 tape.use(copy.buffer, task, copy.flag)

@@ -101,6 +101,7 @@ class GroupTable:
         self._columns: list[Floats] = []
         self._known: dict[Hashable, int] = {}
         self._moves: dict[tuple[int, int], bool] = {}
+        self._rings: dict[int, bool] = {}
 
     def structure(self) -> TableStructure:
         """Returns what a step program has taken from this table so far."""
@@ -116,6 +117,8 @@ class GroupTable:
                 self.communicates(*where)
             elif what == "moves":
                 self.moves(*where)
+            elif what == "ring":
+                self.goes_round(*where)
         if self._facts() != structure.facts:
             return False
         return all(
@@ -128,6 +131,7 @@ class GroupTable:
             ("variants", None): (self.may_recompute, self.shards_weights, self.shards_gradients),
             ("inputs", None): (self.loads, self.work.kept_windows),
         }
+        facts |= {("ring", (where,)): does for where, does in self._rings.items()}
         facts |= {("communicates", where): does for where, does in self._communicates.items()}
         return facts | {("moves", where): does for where, does in self._moves.items()}
 
@@ -206,6 +210,48 @@ class GroupTable:
     def _recomputed(self, values: Floats) -> Floats:
         """Returns the values where forward is recomputed, else 0."""
         return np.where(self._costs.recompute, values, 0.0)
+
+    def goes_round(self, position: int) -> bool:
+        """Returns whether keys and values of a member go round a ring under any configuration,
+        anywhere."""
+        if position not in self._rings:
+            self._rings[position] = any(
+                table.work.ring_bytes(position)[0].any() for table in self.places
+            )
+        return self._rings[position]
+
+    @column
+    def beside_ring_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
+        """Returns a member's computation while keys and values go round: of all blocks but the
+        last; 0 where none do."""
+
+        def seconds() -> Floats:
+            of = self._columns[self.compute_s(position, direction, recompute=recompute)]
+            return of * (1.0 - 1.0 / self.work.ring_steps(position))
+
+        return self._column(("beside ring", position, direction, recompute), seconds)
+
+    @column
+    def after_ring_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
+        """Returns a member's computation of the last block, all of it where none go round."""
+
+        def seconds() -> Floats:
+            of = self._columns[self.compute_s(position, direction, recompute=recompute)]
+            return of / self.work.ring_steps(position)
+
+        return self._column(("after ring", position, direction, recompute), seconds)
+
+    @column
+    def ring_bytes(self, position: int, direction: int, *, recompute: bool = False) -> int:
+        """Returns what a member holds while keys and values go round: two blocks, and in backward
+        of the gradients those that are made, sent and received."""
+
+        def size() -> Floats:
+            block, gradients = self.work.ring_bytes(position)
+            held = 2.0 * block + (3.0 * gradients if direction == BACKWARD else 0.0)
+            return self._recomputed(held) if recompute else held
+
+        return self._column(("ring", position, direction, recompute), size)
 
     def communicates(self, position: int, direction: int) -> bool:
         """Returns whether a member waits for communication under any configuration, anywhere."""

@@ -80,6 +80,7 @@ class Forward:
         after = {copy.maker for copies in inputs for copy in copies}
         weights = self._weights.for_forward(group, position)
         after.update(copy.maker for copy in weights)
+        beside = after
         if table.communicates(position, FORWARD):
             seconds = step.cell(group, table.communication_s(position, FORWARD))
             task = tape.task(f"exchange for {op.name}", COMMUNICATION, seconds, after)
@@ -92,8 +93,18 @@ class Forward:
             if copies and table.moves(position, port):
                 copies = self._moved(group, position, port, copies, max(after))
             self.read[op.name, port] = copies
-        seconds = step.cell(group, table.compute_s(position, FORWARD))
-        task = self.task[op.name] = tape.task(op.name, COMPUTE, seconds, after)
+        if table.goes_round(position):
+            # All blocks but the last are computed while the next one comes.
+            seconds = step.cell(group, table.beside_ring_s(position, FORWARD))
+            first = tape.task(f"first blocks of {op.name}", COMPUTE, seconds, beside)
+            held = step.cell(group, table.ring_bytes(position, FORWARD))
+            going = tape.buffer(f"keys and values for {op.name}", first, held)
+            seconds = step.cell(group, table.after_ring_s(position, FORWARD))
+            task = self.task[op.name] = tape.task(op.name, COMPUTE, seconds, {*after, first})
+            tape.use(going, task)
+        else:
+            seconds = step.cell(group, table.compute_s(position, FORWARD))
+            task = self.task[op.name] = tape.task(op.name, COMPUTE, seconds, after)
         for port in range(len(inputs)):
             for copy in self.read[op.name, port]:
                 tape.use(copy.buffer, task, copy.flag)

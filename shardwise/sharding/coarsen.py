@@ -28,12 +28,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator
-from shardwise.graph.semantics import Access, OperatorSemantics
+from shardwise.graph.semantics import RING, Access, OperatorSemantics
 from shardwise.sharding.batch import batch_dims, batch_variables
 from shardwise.sharding.disjoint_sets import NamedSets, VariableLinks
 from shardwise.sharding.on_parameters import operators_on_parameters
 from shardwise.sharding.once import Once
 from shardwise.sharding.routing import ROUTED, Routing, with_routing
+from shardwise.sharding.zigzag import constant_operators, with_zigzag
 
 Analyse = Callable[[Operator], OperatorSemantics]
 Within = Callable[[Operator], Hashable]
@@ -113,8 +114,9 @@ def coarsen(
     that is given: so that a cut between blocks goes through no group.
     """
     routing = with_routing(graph, {op.name: analyse(op) for op in graph.operators})
-    graph, semantics = routing.graph, routing.semantics
-    constants = _constant_operators(graph)
+    graph = routing.graph
+    constants = constant_operators(graph)
+    semantics = with_zigzag(graph, routing.semantics, constants).semantics
     operators = [op for op in graph.operators if op.name not in constants]
     made_of = operators_on_parameters(graph, lambda op: semantics[op.name])
     readers = [op for op in operators if not made_of.keys() & op.outputs]
@@ -143,17 +145,6 @@ def _inside(within: Within | None, routing: Routing) -> Within:
     and the experts to which their rows may be sent."""
     regions = routing.regions
     return lambda op: (within(op) if within else None, regions.get(op.name))
-
-
-def _constant_operators(graph: Graph) -> set[str]:
-    varying = {name for name, t in graph.tensors.items() if t.role in ("input", "parameter")}
-    constants = set()
-    for op in graph.operators:
-        if any(name in varying for name in op.inputs):
-            varying.update(op.outputs)
-        else:
-            constants.add(op.name)
-    return constants
 
 
 MadeOf = Mapping[str, frozenset[str]]
@@ -360,13 +351,16 @@ def _group(
     return Group(index, members, tuple(_unique([order[root] for root in order])))
 
 
-_ROUTED_DIM = -1
+_APART = {ROUTED: -1, RING: -2}
+"""Variables that are tied to none over the same dimension, and the dimension that they have for
+ties instead."""
 
 
 def _tied_dim(sem: OperatorSemantics, variable: int, access: Access) -> int:
     """Returns the dimension by which a variable is tied to those of other operators: experts to
-    which rows are sent stay apart from experts that every device sees the rows of."""
-    return _ROUTED_DIM if sem.variables[variable].name == ROUTED else access.dim
+    which rows are sent stay apart from experts that every device sees the rows of, and rows whose
+    keys go round from rows that see all keys."""
+    return _APART.get(sem.variables[variable].name, access.dim)
 
 
 def _tie_positions(

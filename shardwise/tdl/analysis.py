@@ -11,17 +11,18 @@ Case 1: output variables. Case 2: variables of a reduction that the output is li
 worker has a partial result. Beyond Tofu: a reduction nested inside a non-linear expression (the
 sum of a softmax, the mean of a normalisation) is a **statistic**. Its variable may be split too,
 together with the output variable that runs over the same dimension, if the statistic is
-all-reduced; see `Statistic`.
+all-reduced; see `Statistic`. The variable of a **merge** (the keys of attention) may be split
+together with the output variable of its rows, as one more variable, `ring`; see `Merging`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, floor, gcd, isqrt
 
-from shardwise.graph.semantics import Access, IndexVariable, Statistic
+from shardwise.graph.semantics import RING, Access, IndexVariable, Merging, Statistic
 from shardwise.tdl.intervals import Interval, NotAffine
 from shardwise.tdl.language import (
     Combination,
@@ -52,6 +53,7 @@ class Splits:
     inputs: tuple[dict[int, Access], ...]
     outputs: tuple[dict[int, Access], ...]
     statistics: tuple[Statistic, ...]
+    merging: Merging | None = None
 
 
 @dataclass
@@ -97,7 +99,9 @@ def analyse_lambdas(
         for reduction in reductions:
             _reduction_loops(loops, reduction)
         _collect(body, (), set(map(id, reductions)), seen)
+    merges = {id(r): r for s in seen for r in s.nested if r.reducer == "merge"}
     _pair_nested(loops, seen)
+    rows, ring = _merging_loops(loops, list(merges.values()))
     loops = [loop for loop in loops if loop.extent > 1]
     extents = _extents(seen, loops)
     inputs: tuple[dict[int, Access], ...] = tuple({} for _ in handles)
@@ -108,7 +112,45 @@ def analyse_lambdas(
                 inputs[handle.position][v] = access
     read = {v for by_variable in inputs for v in by_variable}
     kept = [v for v in range(len(loops)) if not handles or v in read]
-    return _splits(loops, kept, inputs, len(outputs))
+    splits = _splits(loops, kept, inputs, len(outputs))
+    if not merges:
+        return splits
+    place = {id(loops[v]): i for i, v in enumerate(kept)}
+    merged = {i.number for r in merges.values() for i in r.indices}
+    positions = {
+        s.element.tensor.position
+        for s in seen
+        for i in s.element.indices
+        if isinstance(i, Index) and i.number in merged
+    }
+    return replace(
+        splits,
+        merging=Merging(
+            place.get(id(rows)),
+            place.get(id(ring)),
+            tuple(sorted(positions)),
+            any(r.causal for r in merges.values()),
+        ),
+    )
+
+
+def _merging_loops(
+    loops: list[_Loop], merges: Sequence[Reduction]
+) -> tuple[_Loop | None, _Loop | None]:
+    """Adds the loop that splits rows and what they merge alike, where a merge allows one; returns
+    the loop of the rows, and that one."""
+    rows = ring = None
+    for merge in merges:
+        (index,) = merge.indices
+        number = merge.rows.number if merge.rows is not None else None
+        rows = next(loop for loop in loops if number in loop.numbers and loop.name != RING)
+        if not merge.together or index.extent != rows.extent:
+            continue
+        if ring is None:
+            ring = _Loop(RING, rows.extent, output_dims=dict(rows.output_dims))
+            loops.append(ring)
+        ring.numbers |= rows.numbers | {index.number}
+    return rows, ring
 
 
 def _splits(
@@ -163,6 +205,8 @@ def _alike(loop: _Loop, index: Index, dim: int) -> bool:
 def _linear_reductions(body: Expression) -> list[Reduction]:
     """Returns the reductions that a sum of partial outputs passes through (case 2)."""
     if isinstance(body, Reduction):
+        if body.reducer == "merge":
+            return []
         inner = _linear_reductions(body.body)
         return [body, *(r for r in inner if r.reducer == body.reducer)]
     reductions = []
@@ -197,7 +241,7 @@ def _collect(
 def _pair_nested(loops: list[_Loop], seen: list[_Seen]) -> None:
     """Lets a nested reduction variable run with the loop over the same dimension, or alone."""
     by_number = {number: loop for loop in loops for number in loop.numbers}
-    reductions = {id(r): r for s in seen for r in s.nested}
+    reductions = {id(r): r for s in seen for r in s.nested if r.reducer != "merge"}
     for reduction in reductions.values():
         for index in reduction.indices:
             if index.extent is None:

@@ -10,6 +10,8 @@ needed whole always come from a.
     reduction variable   y(h_j) ⊕ y(h_rest) = y(a) ⊕ y(b): the output is ⊕ of one term per share
     statistic            y(a) stays as it is on the rows of share j if the rows of all other
                          shares change places: they count only through a sum or a maximum
+    merge                the same, where rows before share j change places among themselves, and
+                         those after it
 
 Where no output has the variable of a statistic (the classes of a cross entropy), share 0 is tested
 for all; what picks single rows, such as targets, must pick in share 0 then.
@@ -26,15 +28,15 @@ from numpy.typing import NDArray
 
 from shardwise.errors import ShardwiseError
 from shardwise.graph.graph import Operator, Tensor
-from shardwise.graph.semantics import Access, OperatorSemantics, Reducer
+from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.tdl.registry import analyse_strictly
 
 Arrays = Sequence[NDArray[Any]]
 Run = Callable[[Arrays], Arrays]
 Draw = Callable[[np.random.Generator], Arrays]
-Method = Literal["output", "reduction", "statistic"]
+Method = Literal["output", "reduction", "statistic", "merge"]
 
-COMBINE: Mapping[Reducer, np.ufunc] = {
+COMBINE: Mapping[str, np.ufunc] = {
     "sum": np.add,
     "prod": np.multiply,
     "max": np.maximum,
@@ -86,6 +88,9 @@ def check_claims(
             if any(v in statistic.reduced for statistic in sem.statistics):
                 method: Method = "statistic"
                 wrong = _wrong_statistic(split, run, a, random, tolerance)
+            elif sem.merging is not None and sem.merging.ring == v:
+                method = "merge"
+                wrong = _wrong_statistic(split, run, a, random, tolerance, merges=True)
             elif variable.reducer is not None:
                 method = "reduction"
                 wrong = _wrong_reduction(split, run, a, b, COMBINE[variable.reducer], tolerance)
@@ -197,7 +202,13 @@ def _wrong_reduction(
 
 
 def _wrong_statistic(
-    split: _Split, run: Run, a: Arrays, random: np.random.Generator, tolerance: float
+    split: _Split,
+    run: Run,
+    a: Arrays,
+    random: np.random.Generator,
+    tolerance: float,
+    *,
+    merges: bool = False,
 ) -> int | None:
     whole = run(a)
     shares = split.count if any(split.outputs()) else 1
@@ -211,9 +222,10 @@ def _wrong_statistic(
             size = array.shape[access.dim]
             if size not in orders:
                 own = split.rows(access, size, share)
-                others = [row for row in range(size) if not own.start <= row < own.stop]
+                before, after = [*range(own.start)], [*range(own.stop, size)]
                 orders[size] = np.arange(size)
-                orders[size][others] = random.permutation(others)
+                for others in (before, after) if merges else (before + after,):
+                    orders[size][others] = random.permutation(others)
             moved.append(np.take(array, orders[size], axis=access.dim))
         if not split.agrees(share, run(moved), whole, tolerance):
             return share

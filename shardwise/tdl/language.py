@@ -16,7 +16,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -248,11 +248,18 @@ class Element(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Reduction(Expression):
-    """Sum, Max, Min or Prod of a body over index variables."""
+    """Sum, Max, Min or Prod of a body over index variables, or a merge (`Merge`).
+
+    Of a merge, `rows` is the output variable whose rows merge, `together` says that it may be
+    split together with the merge's own, and `causal` that row s merges elements 0 to s alone.
+    """
 
     reducer: Reducer
     indices: tuple[Index, ...]
     body: Expression
+    rows: Index | None = None
+    together: bool = False
+    causal: bool = False
 
     @property
     def children(self) -> tuple[Expression, ...]:  # type: ignore[override]
@@ -396,3 +403,18 @@ def Min(function: Callable[..., Any], extents: Sequence[int] | None = None) -> R
 def Prod(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
     """Returns the product over the lambda's indices."""
     return _reduction("prod", function, extents)
+
+
+def Merge(
+    function: Callable[..., Any], *, rows: Index, together: bool = False, causal: bool = False
+) -> Reduction:
+    """Returns the merge of the lambda over its index: partial results that are no terms of a sum.
+
+    Attention over some of the keys is a result o with the logarithm ℓ of its scores' sum; two such
+    parts are ℓ = log(e^ℓ₁ + e^ℓ₂), o = e^(ℓ₁-ℓ) o₁ + e^(ℓ₂-ℓ) o₂ (Milakov and Gimelshein 2018;
+    Liu et al. 2023, Ring Attention, §3). The index alone is never split.
+    `together` with the output variable `rows`, where that runs over as many elements, it may be:
+    each share of rows then sees all elements in turn, as they go round (variable `ring`).
+    """
+    merged = _reduction("merge", function, None)
+    return replace(merged, rows=rows, together=together, causal=causal)

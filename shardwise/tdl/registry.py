@@ -128,6 +128,7 @@ def _analyse(
         entry.category,
         True,
         splits.statistics,
+        splits.merging,
     )
 
 

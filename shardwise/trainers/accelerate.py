@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardwise.documents import Plan
+from shardwise.documents.parallelism import ContextForm
 from shardwise.errors import BadInput
 from shardwise.trainers.job import FIELD, Job, Limits, Written, job_of
 from shardwise.trainers.yaml_text import yaml_text
 
 NAME = "accelerate"
 FILENAME = "accelerate.yaml"
-LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(2, 3), sequence=(False,))
+LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(2, 3), sequence=(False,), context=("gather", "ring"))
+
+STRATEGIES: Mapping[ContextForm, str] = {"gather": "allgather", "ring": "alltoall"}
+"""By our form of context parallelism Accelerate's `cp_comm_strategy`."""
 
 PREFIX = "parallelism_config_"
 
@@ -79,7 +84,7 @@ def _document(job: Job) -> dict[str, Any]:
             "gradient_accumulation_steps": p.micro_batches,
             "zero3_init_flag": False,
         }
-    elif p.zero == 0 and p.tensor == 1:
+    elif p.zero == 0 and p.tensor == p.context == 1:
         document["distributed_type"] = "MULTI_GPU" if job.gpus > 1 else "NO"
     else:
         document["fsdp_config"] = {
@@ -95,8 +100,11 @@ def _document(job: Job) -> dict[str, Any]:
             f"{PREFIX}dp_replicate_size": p.replicas,
             f"{PREFIX}dp_shard_size": p.shards,
             f"{PREFIX}tp_size": p.tensor,
-            f"{PREFIX}cp_size": 1,
+            f"{PREFIX}cp_size": p.context,
         }
+        if p.context > 1:
+            strategy = STRATEGIES[p.context_form]
+            document["parallelism_config"][f"{PREFIX}cp_comm_strategy"] = strategy
     if job.kernels == "compiled":
         document["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
     return document

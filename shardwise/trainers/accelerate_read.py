@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from shardwise.cost.software import COMPILED, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers import megatron
 from shardwise.trainers.accelerate import NAME, PREFIX
@@ -180,12 +180,13 @@ def _megatron(top: Section, gpus: int) -> tuple[Parallelism, int]:
 def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
     fsdp = top.section("fsdp_config")
     degrees = top.section("parallelism_config")
-    degrees.one(f"{PREFIX}cp_size", f"{PREFIX}sp_size")
+    context, form = _context(degrees)
     recompute = fsdp.flag("fsdp_activation_checkpointing")
     tensor = degrees.count(f"{PREFIX}tp_size", 1)
     replicas = degrees.count(f"{PREFIX}dp_replicate_size", 1)
     field = f"parallelism_config.{PREFIX}dp_shard_size"
-    rest = divided(gpus, tensor * replicas, "GPUs (tensor × replicate)", field)
+    given = tensor * replicas * context
+    rest = divided(gpus, given, "GPUs (tensor × replicate × context)", field)
     shards = degrees.count(f"{PREFIX}dp_shard_size", rest)
     if shards != rest:
         raise BadInput(f"got {shards}", field=field, expected=f"{rest} of {gpus} GPUs")
@@ -197,14 +198,32 @@ def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
             shards = divided(gpus, machines, "GPUs (machines)", "num_machines")
             replicas = machines
     if not zero:
-        replicas, shards = gpus, 1
+        replicas, shards = gpus // context, 1
     return Parallelism(
         replicas=replicas,
         shards=shards,
         tensor=tensor,
+        context=context,
+        context_form=form,
         zero=zero,
         recompute="full" if recompute else "none",
     )
+
+
+def _context(degrees: Section) -> tuple[int, ContextForm]:
+    """Returns the degree and the form of context parallelism, `sp_size` being Ulysses'."""
+    context = degrees.count(f"{PREFIX}cp_size", 1)
+    heads = degrees.count(f"{PREFIX}sp_size", 1)
+    strategy = degrees.word(f"{PREFIX}cp_comm_strategy", "allgather", ("allgather", "alltoall"))
+    if context > 1 and heads > 1:
+        raise BadInput(
+            f"got {heads} beside cp_size {context}",
+            field=degrees.path(f"{PREFIX}sp_size"),
+            expected="one of the two",
+        )
+    if heads > 1:
+        return heads, "ulysses"
+    return context, "ring" if strategy == "alltoall" else "gather"
 
 
 def _version_1(fsdp: Section) -> tuple[int, bool]:
@@ -228,7 +247,14 @@ def _deepspeed(top: Section, gpus: int) -> Parallelism:
             field="deepspeed_config.deepspeed_config_file",
             expected="that file, to read instead of this one",
         )
-    return Parallelism(shards=gpus, zero=plugin.count("zero_stage", 2, least=0, most=3))
+    context, form = _context(top.section("parallelism_config"))
+    field = f"parallelism_config.{PREFIX}sp_size"
+    return Parallelism(
+        shards=divided(gpus, context, "GPUs", field),
+        zero=plugin.count("zero_stage", 2, least=0, most=3),
+        context=context,
+        context_form=form,
+    )
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -7,6 +7,7 @@ from shardwise.documents.parallelism import Parallelism, recomputation_text
 MICRO_BATCHES, RECOMPUTATION, ZERO = "micro-batches", "recomputation", "ZeRO stage"
 EXTENT, TENSOR, SEQUENCE = "shards", "tensor parallelism", "sequence parallelism"
 EXPERT = "expert parallelism"
+CONTEXT = "context parallelism"
 
 
 def changes(given: Parallelism, other: Parallelism) -> list[str]:
@@ -27,7 +28,9 @@ def changes(given: Parallelism, other: Parallelism) -> list[str]:
         fields.append(SEQUENCE)
     if given.expert != other.expert:
         fields.append(EXPERT)
-    divided = min(given.data, other.data) > 1
+    if _form(given) != _form(other):
+        fields.append(CONTEXT)
+    divided = min(given.data * given.context, other.data * other.context) > 1
     if given.zero != other.zero and divided:
         fields.append(ZERO)
     if (given.replicas > 1) != (other.replicas > 1) and divided and min(given.zero, other.zero):
@@ -45,11 +48,16 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
         ),
         TENSOR: f"tp {other.tensor} instead of {given.tensor}",
         EXPERT: f"ep {other.expert} instead of {given.expert}",
+        CONTEXT: f"cp {_form(other) or 1} instead of {_form(given) or 1}",
         SEQUENCE: f"{'with' if other.sequence else 'without'} sequence parallelism",
         ZERO: f"{_stage(other.zero)} instead of {_stage(given.zero)}",
         EXTENT: f"shards over {other.shards} devices instead of {given.shards}",
     }
     return ", ".join(words[field] for field in changes(given, other))
+
+
+def _form(one: Parallelism) -> str:
+    return f"{one.context} ({one.context_form})" if one.context > 1 else ""
 
 
 def _counted(count: int) -> str:

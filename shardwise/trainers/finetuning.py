@@ -208,15 +208,31 @@ def _bearing(top: Section) -> Iterator[str]:
         yield f"{others} keys of data, learning rate, logging and checkpoints"
 
 
+def _context(top: Section) -> int:
+    """Returns the degree of axolotl's context parallelism, a ring, by either of its names."""
+    now, before = "context_parallel_size", "sequence_parallel_degree"
+    degree = top.count(now, 1)
+    if top.has(before):
+        former = top.count(before, 1)
+        if top.has(now) and former != degree:
+            raise BadInput(
+                f"got {former} beside {now}: {degree}", field=before, expected="one of the two"
+            )
+        degree = former
+    return degree
+
+
 def _sharded(
     top: Section, gpus: int, left_out: list[str], notes: list[str]
 ) -> tuple[str, Parallelism]:
     """Returns the trainer underneath and how it shards the model."""
-    for kind in ("context_parallel", "sequence_parallel", "expert_parallel"):
-        top.one(f"{kind}_size", f"{kind}_degree")
+    top.one("context_parallel_degree", "sequence_parallel_size")
+    top.one("expert_parallel_size", "expert_parallel_degree")
+    context = _context(top)
     tensor = top.count("tensor_parallel_size", 1)
     replicas = top.count("dp_replicate_size", 1)
-    rest = divided(gpus, tensor * replicas, "GPUs (tensor × replicate)", "tensor_parallel_size")
+    what = "GPUs (tensor × context × replicate)"
+    rest = divided(gpus, tensor * context * replicas, what, "tensor_parallel_size")
     shards = top.count("dp_shard_size", rest)
     plugin = top.given("deepspeed")
     if isinstance(plugin, str):
@@ -227,10 +243,11 @@ def _sharded(
         )
     if isinstance(plugin, Mapping):
         own = {"train_batch_size": None, "gradient_accumulation_steps": 1}
-        read = deepspeed.read({**plugin, **own}, gpus)
+        of_samples = divided(gpus, context, "GPUs", "context_parallel_size")
+        read = deepspeed.read({**plugin, **own}, of_samples)
         left_out += read.left_out
         notes += [f"deepspeed.{line}" for line in read.unread]
-        return deepspeed.NAME, read.parallelism
+        return deepspeed.NAME, replace(read.parallelism, context=context, context_form="ring")
     fsdp = top.section("fsdp_config")
     words = top.given("fsdp")
     words = " ".join(map(str, words)) if isinstance(words, list) else str(words or "")
@@ -239,7 +256,7 @@ def _sharded(
             notes.append(
                 "no fsdp and no deepspeed: read as data parallelism; a launcher may say more"
             )
-        return accelerate.NAME, Parallelism(replicas=gpus)
+        return accelerate.NAME, Parallelism(replicas=rest, context=context, context_form="ring")
     if fsdp.flag("offload_params") or fsdp.flag("fsdp_offload_params") or "offload" in words:
         left_out.append(f"fsdp offloading: {ON_GPU}")
     reshard = fsdp.flag("reshard_after_forward", fsdp.flag("fsdp_reshard_after_forward", True))
@@ -249,6 +266,8 @@ def _sharded(
         replicas=replicas,
         shards=shards,
         tensor=tensor,
+        context=context,
+        context_form="ring",
         zero=2 if not reshard or "shard_grad_op" in words else 3,
         recompute="full" if recompute else "none",
     )

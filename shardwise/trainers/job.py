@@ -12,6 +12,7 @@ from shardwise.cost.step_settings import EIGHT_BITS, FLOAT32
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.model_facts import ModelFacts, facts_text
 from shardwise.documents.parallelism import (
+    ContextForm,
     Parallelism,
     PlannedTrainer,
     Recomputed,
@@ -48,7 +49,7 @@ class Limits:
     `hybrid` are the ZeRO stages that may have replicas of their shards, `experts` those beside
     which it has expert parallelism. `sequence` are the values
     that sequence parallelism may have beside tensor parallelism. `schedules` are those of its
-    pipelines.
+    pipelines, `context` its forms of context parallelism.
     """
 
     zero: Collection[int]
@@ -59,6 +60,7 @@ class Limits:
     layers: Collection[str] = ()
     schedules: Collection[str] = ()
     experts: Collection[int] = ()
+    context: Collection[ContextForm] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,8 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         raise BadInput(
             f"{parallelism.gpus * stages} devices in a plan for {plan.gpus}",
             field=FIELD,
-            expected="replicas × shards × tensor devices" + (" × stages" if piped else ""),
+            expected="replicas × shards × context × tensor devices"
+            + (" × stages" if piped else ""),
         )
     check(parallelism, trainer, limits)
     parts = parallelism.data * parallelism.micro_batches
@@ -261,7 +264,7 @@ def canonical(parallelism: Parallelism) -> Parallelism:
     ZeRO are replicas.
     """
     p = parallelism
-    zero = p.zero if p.shards > 1 else 0
+    zero = p.zero if p.sharded > 1 else 0
     replicas, shards = (p.replicas, p.shards) if zero else (p.replicas * p.shards, 1)
     return Parallelism(
         replicas=replicas,
@@ -270,6 +273,8 @@ def canonical(parallelism: Parallelism) -> Parallelism:
         sequence=p.sequence and p.tensor > 1,
         zero=zero,
         expert=p.expert,
+        context=p.context,
+        context_form=p.context_form if p.context > 1 else "gather",
         recompute=p.recompute,
         micro_batches=p.micro_batches,
         recompute_layers=p.recompute_layers if p.recompute == "full" else UNSET,
@@ -290,6 +295,9 @@ def check(parallelism: Parallelism, trainer: str, limits: Limits) -> None:
         )
     if p.expert > 1 and p.zero not in limits.experts:
         raise _refused(trainer, "expert", f"expert parallelism of degree {p.expert}", "1")
+    if p.context > 1 and p.context_form not in limits.context:
+        what = f"context parallelism of degree {p.context} ({p.context_form})"
+        raise _refused(trainer, "context", what, "1")
     if p.zero not in limits.zero:
         raise _refused(trainer, "zero", f"ZeRO stage {p.zero}", _listed(limits.zero))
     if p.replicas > 1 and p.shards > 1 and p.zero not in limits.hybrid:

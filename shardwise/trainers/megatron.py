@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import UNSET
 
 from shardwise.documents import Pipeline, Plan
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.trainers.job import Job, Limits, Written, job_of
 from shardwise.trainers.megatron_model import PADDING, divisor, model_flags, model_unsaid
 
 NAME = "megatron"
 FILENAME = "megatron.sh"
 LIMITS = Limits(
+    context=("gather", "ring", "ulysses"),
     zero=(0, 1, 2, 3),
     hybrid=(1,),
     recompute=("none", "selective", "full"),
@@ -48,12 +51,18 @@ def write(plan: Plan | Pipeline) -> Written:
     return Written(text, [*job.unsaid, *_unsaid(job)])
 
 
+COMMUNICATION: Mapping[ContextForm, str] = {"gather": "all_gather", "ring": "p2p", "ulysses": "a2a"}
+"""By our form of context parallelism Megatron's `--cp-comm-type`."""
+
+
 def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     lines = [
         f"--tensor-model-parallel-size {p.tensor}",
         f"--pipeline-model-parallel-size {stages}",
-        "--context-parallel-size 1",
+        f"--context-parallel-size {p.context}",
     ]
+    if p.context > 1:
+        lines.append(f"--cp-comm-type {COMMUNICATION[p.context_form]}")
     if stages_per_rank > 1:
         lines.insert(2, f"--num-virtual-stages-per-pipeline-rank {stages_per_rank}")
     if p.expert > 1:

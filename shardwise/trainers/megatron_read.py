@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from shardwise.cost.software import MEGATRON
-from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, divided, only_one, same_tensor
-from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, NAME, STRATEGIES
+from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, COMMUNICATION, NAME, STRATEGIES
 from shardwise.trainers.megatron_flags import (
     MegatronFlags,
     check_spelling,
@@ -47,7 +47,6 @@ _OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
 """What recomputed whole layers until 2022."""
 
 _OTHER_DEGREES = (
-    "context-parallel-size",
     "encoder-tensor-model-parallel-size",
     "encoder-pipeline-model-parallel-size",
 )
@@ -61,6 +60,8 @@ READ = (
     *_OTHER_DEGREES,
     "expert-model-parallel-size",
     "expert-tensor-parallel-size",
+    "context-parallel-size",
+    "cp-comm-type",
     "sequence-parallel",
     "use-distributed-optimizer",
     "num-distributed-optimizer-instances",
@@ -147,7 +148,9 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     each, layers = _interleaved(flags, stages)
     tensor = flags.number("tensor-model-parallel-size", 1)
     of_stage = divided(gpus, stages, "GPUs", flags.path("pipeline-model-parallel-size"))
-    data = divided(of_stage, tensor, "GPUs", flags.path("tensor-model-parallel-size"))
+    of_tensor = divided(of_stage, tensor, "GPUs", flags.path("tensor-model-parallel-size"))
+    context = flags.number("context-parallel-size", 1)
+    data = divided(of_tensor, context, "GPUs", flags.path("context-parallel-size"))
     expert = flags.number("expert-model-parallel-size", 1)
     of_experts = flags.number("expert-tensor-parallel-size", tensor)
     same_tensor(of_experts, tensor, expert, flags.path("expert-tensor-parallel-size"))
@@ -164,6 +167,8 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         shards=shards,
         tensor=tensor,
         expert=expert,
+        context=context,
+        context_form=_context_form(flags),
         sequence="sequence-parallel" in flags,
         zero=_zero(flags),
         recompute=recompute,
@@ -193,6 +198,13 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         model={name: size for name, size in model.items() if size is not None},
         named=named,
     )
+
+
+def _context_form(flags: MegatronFlags) -> ContextForm:
+    """Returns how attention sees all positions; raises `BadInput` for two forms at once
+    (`a2a+p2p`)."""
+    forms = {name: form for form, name in COMMUNICATION.items()}
+    return forms[flags.word("cp-comm-type", "p2p", forms)]
 
 
 def _unread(flags: MegatronFlags) -> Iterator[str]:

@@ -19,6 +19,7 @@ from time import monotonic
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from shardwise.advise.label import Labels
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.order import PROGRAM
 from shardwise.advise.plan import plan_document
@@ -114,10 +115,30 @@ def fastest_of(
     points of searches, with the fastest of them. Raises `Infeasible` as `fitting`."""
     started = monotonic()
     replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
-    known = strategies(replayables, space.allows, progress, layers=space.layers).values()
+    known: list[Practised] = []
+    # Context parallelism is tried where nothing fits without it, and where the fastest strategy of
+    # any kind divides positions: elsewhere it only takes time.
+    for context in (False, True):
+        known += strategies(
+            replayables,
+            lambda one: (one.context > 1) is context and space.allows(one),  # noqa: B023
+            progress,
+            layers=space.layers,
+        ).values()
+        fits = any(one.step.peak_bytes <= searches[0].limit_bytes for one in known)
+        if fits and not _divides_positions(fastest(searches)):
+            break
     best = fitting(known, trainer, searches[0])
     own, chosen = searches_of(replayables, known, best, monotonic() - started)
     return best, known, own, chosen
+
+
+def _divides_positions(best: Chosen | None) -> bool:
+    """Returns whether most products of a strategy of any kind divide positions."""
+    if best is None:
+        return False
+    degrees = Labels(best.search.problem).degrees(best.search.solution.choices[best.point])
+    return degrees is not None and degrees.position > 1
 
 
 def check_question(

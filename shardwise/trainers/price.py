@@ -65,7 +65,9 @@ def price(
     replayables = _replayables(graph, hardware, devices, given, options, progress)
     known = strategies(
         replayables,
-        lambda one: one == given or space is None or space.allows(one),
+        lambda one: (
+            one == given or (_in_context(one, given) and (space is None or space.allows(one)))
+        ),
         progress,
         layers="all" if space is None else space.layers,
         partial=(given,) if given.in_part else (),
@@ -163,7 +165,7 @@ def check_step(graph: Graph, batch: int | None, sequence: int | None, file: str)
 def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
     """Raises `BadInput` for a strategy that divides neither the devices nor the batch."""
     parts = [one for one in (given.recompute_layers, given.recompute_every) if one is not UNSET]
-    own = (given.replicas, given.shards, given.tensor, given.expert)
+    own = (given.replicas, given.shards, given.tensor, given.expert, given.context)
     degrees = (*own, given.micro_batches, *parts)
     if len(parts) > 1 or (parts and given.recompute != "full"):
         raise BadInput(
@@ -187,7 +189,13 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
             field="parallelism.expert",
             expected=f"a divisor of {given.data}",
         )
-    if given.zero and given.shards == 1 < given.data:
+    if given.expert > 1 and given.context > 1:
+        raise BadInput(
+            "expert parallelism beside context parallelism is not priced",
+            field="parallelism.context",
+            expected="one of the two",
+        )
+    if given.zero and given.sharded == 1 < given.data:
         raise BadInput(
             f"ZeRO-{given.zero} over one device",
             field="parallelism.shards",
@@ -208,6 +216,12 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
             field="parallelism.micro_batches",
             expected=f"at most {max(batch // given.data, 1)}",
         )
+
+
+def _in_context(one: Parallelism, given: Parallelism) -> bool:
+    """Returns whether a strategy divides positions as the given one, or not at all."""
+    alike = one.context == given.context and one.context_form == given.context_form
+    return alike or one.context == 1
 
 
 def _replayables(
@@ -248,6 +262,14 @@ def _not_priced(
                 expected="a strategy without these shards, or a graph in which samples reach them",
             )
     same = {one for one in known if one.micro_batches == given.micro_batches}
+    context = [one for one in same if one.tensor == given.tensor and one.context > 1]
+    forms = {(one.context, one.context_form) for one in context}
+    if given.context > 1 and (given.context, given.context_form) not in forms:
+        return BadInput(
+            f"positions are not divided by cp {given.context} ({given.context_form}) here",
+            field="parallelism.context",
+            expected="a degree that divides positions, and of ulysses the heads of keys and values",
+        )
     tensor = sorted({one.tensor for one in same})
     if given.tensor not in tensor:
         return BadInput(

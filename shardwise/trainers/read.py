@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.trainers import (
@@ -154,7 +155,7 @@ def configuration_of(text: str, gpus: int, file: str, *, here: bool = False) -> 
         piped = f" × stages {stages}" if stages > 1 else ""
         raise BadInput(
             f"the degrees make up {p.gpus * stages} GPUs (replicas {p.replicas} × shards "
-            f"{p.shards} × tensor {p.tensor}{piped})",
+            f"{p.shards} × tensor {p.tensor}{_context(p)}{piped})",
             file=file,
             field="gpus",
             expected=f"{gpus}, as asked",
@@ -165,6 +166,10 @@ def configuration_of(text: str, gpus: int, file: str, *, here: bool = False) -> 
         unread=bounded(configuration.unread),
         left_out=bounded(configuration.left_out),
     )
+
+
+def _context(p: Parallelism) -> str:
+    return f" × context {p.context}" if p.context > 1 else ""
 
 
 def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:

@@ -17,8 +17,8 @@ policy saves every second product, Megatron's default is the core of attention a
 
 torchtitan and Megatron have expert parallelism, whose devices are among those that divide samples;
 experts have as much tensor parallelism as the rest (`expert_tensor_parallel_degree`,
-`--expert-tensor-parallel-size`). Context parallelism is in no space here; pipelines are beside it
-(`pipelines.py`).
+`--expert-tensor-parallel-size`). Context parallelism has the forms that `context` names; it is not
+beside expert parallelism here. Pipelines are beside the space (`pipelines.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from shardwise.cost.software import COMPILED, EAGER, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
-from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers.partial import Layers
 
@@ -49,7 +49,7 @@ class TrainerSpace:
     it. `experts` are the stages beside expert parallelism, none where it has none. `sources` are
     where the trainer says so. `implies` are options of the program that it runs,
     by name and value, which count unless others are given. `layers` are the blocks that it can
-    recompute instead of all.
+    recompute instead of all. `context` are its forms of context parallelism.
     """
 
     zero: tuple[int, ...]
@@ -61,6 +61,7 @@ class TrainerSpace:
     experts: tuple[int, ...] = ()
     implies: Mapping[str, str] = field(default_factory=dict)
     layers: Layers = "all"
+    context: tuple[ContextForm, ...] = ()
 
     def allows(self, parallelism: Parallelism) -> bool:
         """Returns whether the trainer can run a strategy."""
@@ -71,7 +72,9 @@ class TrainerSpace:
             return False
         if one.expert > 1 and one.zero not in self.experts:
             return False
-        if one.data == 1:
+        if one.context > 1 and one.context_form not in self.context:
+            return False
+        if one.data * one.context == 1:
             return True
         if one.zero and one.replicas > 1 and one.zero not in self.hybrid:
             return False
@@ -94,7 +97,10 @@ SPACES: Mapping[str, TrainerSpace] = {
             "torchtitan's published runs (its benchmarks folder) compile",
             "torchtitan's ParallelDims: expert_parallel_degree is taken out of dp_shard, and "
             "fully_shard of experts is over what is left of it",
+            "torchtitan's ParallelDims: context_parallel_degree beside dp_shard, fully_shard over "
+            "both; context_parallel_rotate_method: allgather, or alltoall, which is a ring",
         ),
+        context=("gather", "ring"),
         experts=(2, 3),
         implies={"framework": COMPILED},
         # activation_checkpoint.selective_ac_option = "3": one layer in three, until 0.2.
@@ -114,7 +120,10 @@ SPACES: Mapping[str, TrainerSpace] = {
             "megatron/training/arguments.py: gradients of --bf16 add up in float32",
             "megatron/core/parallel_state.py: expert-model-parallel ranks are of the data-parallel "
             "ones, the expert-data-parallel group is the rest",
+            "megatron/training/arguments.py: --context-parallel-size, --cp-comm-type p2p, "
+            "all_gather, a2a; the distributed optimizer is over data and context parallel ranks",
         ),
+        context=("gather", "ring", "ulysses"),
         experts=(0, 1),
         implies={"framework": MEGATRON, "gradients": FLOAT32},
         layers="first",  # --recompute-method block --recompute-num-layers
@@ -162,7 +171,10 @@ SPACES: Mapping[str, TrainerSpace] = {
             "https://huggingface.co/docs/accelerate/usage_guides/deepspeed: zero_stage",
             "https://huggingface.co/docs/accelerate/usage_guides/compilation: off unless "
             "dynamo_backend is set",
+            "https://huggingface.co/docs/accelerate/concept_guides/context_parallelism: cp_size "
+            "with FSDP2, cp_comm_strategy allgather or alltoall",
         ),
+        context=("gather", "ring"),
         implies={"framework": EAGER},
     ),
     "nanotron": TrainerSpace(

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.model_facts import differences
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -19,6 +19,7 @@ from shardwise.trainers.job import Job, Limits, Written, job_of
 NAME = "torchtitan"
 FILENAME = "torchtitan.toml"
 LIMITS = Limits(
+    context=("gather", "ring"),
     zero=(0, 2, 3),
     hybrid=(2, 3),
     sequence=(True,),
@@ -41,6 +42,9 @@ SCHEDULES = {
     "dualpipev": "DualPipeV",
 }
 """By our name what torchtitan calls them."""
+
+ROTATIONS: Mapping[ContextForm, str] = {"gather": "allgather", "ring": "alltoall"}
+"""By our form of context parallelism what torchtitan calls it."""
 
 _WITHOUT_RECIPE = ("qwen3-8b",)
 """Presets of which torchtitan has the model, and from 0.3 no configuration to start from."""
@@ -76,7 +80,12 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
             "tensor_parallel_degree": p.tensor,
             "pipeline_parallel_degree": job.stages,
             **(_stages(job) if job.stages > 1 else {}),
-            "context_parallel_degree": 1,
+            "context_parallel_degree": p.context,
+            **(
+                {"context_parallel_rotate_method": ROTATIONS[p.context_form]}
+                if p.context > 1
+                else {}
+            ),
             **(_experts(p) if p.expert > 1 else {}),
         },
         "activation_checkpoint": {

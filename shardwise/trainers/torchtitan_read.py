@@ -28,7 +28,7 @@ from shardwise.trainers.configuration import (
 from shardwise.trainers.model_sizes import of_flavor, sizes_of_model
 from shardwise.trainers.models import MODELS
 from shardwise.trainers.stated import optimizer_of
-from shardwise.trainers.torchtitan import NAME, OPERATORS, SCHEDULES, STAGES_PER_RANK
+from shardwise.trainers.torchtitan import NAME, OPERATORS, ROTATIONS, SCHEDULES, STAGES_PER_RANK
 
 KEYS = (
     "data_parallel_replicate_degree",
@@ -158,17 +158,20 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     job.ignore(*_IGNORED)
     layout = _Layout(job)
     training = job.section("training")
-    section, name = layout.of("context_parallel_degree")
-    section.one(name)
+    context = layout.count("context_parallel_degree", default=1)
+    section, name = layout.of("context_parallel_rotate_method")
+    rotation = section.word(name, "allgather", tuple(ROTATIONS.values()))
     stages = layout.count("pipeline_parallel_degree", default=1)
     tensor = layout.count("tensor_parallel_degree", *_FORMER["tensor"], default=1)
     replicas = layout.count("data_parallel_replicate_degree", default=1)
     shards = layout.count("data_parallel_shard_degree", *_FORMER["shards"], default=-1, least=-1)
     if shards < 1:
+        section, name = layout.of("context_parallel_degree")
+        of_context = divided(gpus, context, "GPUs", section.path(name))
         what = "GPUs (tensor × replicate × pipeline)"
         given = tensor * replicas * stages
         section, name = layout.of("tensor_parallel_degree", *_FORMER["tensor"])
-        shards = divided(gpus, given, what, section.path(name))
+        shards = divided(of_context, given, what, section.path(name))
     if training.word("data_parallel_type", "fsdp", ("fsdp", "ddp")) == "ddp":
         replicas, shards = replicas * shards, 1
     expert = layout.count("expert_parallel_degree", default=1)
@@ -210,6 +213,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             tensor=tensor,
             sequence=sequence,
             expert=expert,
+            context=context,
+            context_form=next(form for form, name in ROTATIONS.items() if name == rotation),
             # torchtitan keeps parameters whole in a pipeline unless it is told otherwise.
             zero=2 if policy == "never" or (policy == "default" and stages > 1) else 3,
             recompute=recompute,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardwise.advise import plan
-from shardwise.cost.legality import splits_experts_twice
+from shardwise.cost.legality import splits_twice
 from shardwise.cost.options import Options
 from shardwise.cost.pins import parse_pin
 from shardwise.documents.parallelism import Parallelism
@@ -132,9 +132,9 @@ def test_weights_behind_a_transpose_are_cut_with_their_experts() -> None:
 
 def test_experts_are_cut_in_one_way_only() -> None:
     assignment = np.array([[0, 1], [1, 1], [2, 2], [1, 2], [-1, -1]], dtype=np.int8)
-    twice = splits_experts_twice(("token", ROUTED, "expert"), assignment)
+    twice = splits_twice(("token", ROUTED, "expert"), assignment)
     assert twice.tolist() == [False, False, False, True, False]
-    assert not splits_experts_twice(("token", "expert"), assignment).any()
+    assert not splits_twice(("token", "expert"), assignment).any()
 
 
 def _steps(planned: Plan, tensor: str) -> list[Any]:

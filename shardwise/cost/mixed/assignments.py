@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.configurations import legal_splits, no_configuration, pinned_axes
 from shardwise.cost.group_costs import CostContext
-from shardwise.cost.legality import Legality, sending_no_rows
+from shardwise.cost.legality import Legality, keeping_rows
 from shardwise.cost.mixed.cluster import BLOCKS, Cluster
 from shardwise.cost.mixed.proportions import Proportion
 from shardwise.cost.space import EVEN, NONE, assignments
@@ -35,7 +35,7 @@ def mixed_assignments(
     """
     axes, count = context.mesh.axes, len(pattern.group.variables)
     pinned = pinned_axes(context, pattern)
-    legal = sending_no_rows(pattern.group.variables, legal_splits(context, pattern))
+    legal = keeping_rows(pattern.group.variables, legal_splits(context, pattern))
     found = [assignments(axes, count, legal, pinned)]
     possible = Legality(context.graph, pattern.group)
     for proportion in cluster.proportions[1:]:

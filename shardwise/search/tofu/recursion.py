@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
-from shardwise.cost.legality import Legality, sending_no_rows
+from shardwise.cost.legality import Legality, keeping_rows
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.space import SearchAxis, canonical
 from shardwise.documents.common import TofuReport, TofuStep
@@ -133,7 +133,7 @@ def whole_graph(problem: SearchProblem) -> Workers:
             group,
             pattern.key,
             uses_of(group, patterns),
-            sending_no_rows(group.variables, Legality(patterns.graph, group).even),
+            keeping_rows(group.variables, Legality(patterns.graph, group).even),
         )
         for group, pattern in zip(problem.coarsened.groups, problem.patterns, strict=True)
     ]

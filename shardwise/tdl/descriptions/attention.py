@@ -8,7 +8,7 @@ from typing import Any
 from shardwise.tdl.describe import Call, op, pointwise
 from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.descriptions.normalisation import softmax
-from shardwise.tdl.language import Constant, Opaque, TensorHandle, named
+from shardwise.tdl.language import Constant, Merge, Opaque, TensorHandle, named
 
 
 def _flops(call: Call) -> tuple[float, float]:
@@ -34,8 +34,27 @@ def scaled_dot_product_attention(
     key: TensorHandle,
     value: TensorHandle,
     attn_mask: TensorHandle | None = None,
+    *,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
 ) -> Callable[..., Any]:
-    """y[b, h, s, e] = attend(q[b, h, s, :], k[b, h/g, :, :], v[b, h/g, :, :])[e]"""
+    """y[b, h, s, e] = merge_j attend(q[b, h, s, :], k[b, h/g, j, :], v[b, h/g, j, :])[e]
+
+    Keys go round with the queries where both are one sequence and nothing but positions says which
+    keys a query sees: a mask has columns of its own, and dropout draws by columns.
+    """
+    goes_round = attn_mask is None and not dropout_p and query.rank == 4
+    return _attention(query, key, value, attn_mask, is_causal, goes_round)
+
+
+def _attention(
+    query: TensorHandle,
+    key: TensorHandle,
+    value: TensorHandle,
+    attn_mask: TensorHandle | None,
+    is_causal: bool = False,
+    goes_round: bool = False,
+) -> Callable[..., Any]:
     attend = Opaque()
 
     def output(*i: Any) -> Any:
@@ -47,17 +66,18 @@ def scaled_dot_product_attention(
                 for x, q, t in zip(batch, query.shape[:-2], tensor.shape[:-2], strict=True)
             )
 
-        parts = [
-            query[(*batch, row, slice(None))],
-            key[(*grouped(key), slice(None), slice(None))],
-            value[(*grouped(value), slice(None), slice(None))],
-        ]
+        parts = [query[(*batch, row, slice(None))]]
         if attn_mask is not None:
             shape = attn_mask.shape
             outer = (*batch, row)[len(i) - 1 - (len(shape) - 1) :]
             fixed = tuple(0 if n == 1 else x for x, n in zip(outer, shape[:-1], strict=True))
             parts.append(attn_mask[(*fixed, slice(None))])
-        return attend(*parts)[i[-1]]
+
+        def part(j: Any) -> Any:
+            keys = key[(*grouped(key), j, slice(None))]
+            return attend(*parts, keys, value[(*grouped(value), j, slice(None))])[i[-1]]
+
+        return Merge(part, rows=row, together=goes_round, causal=is_causal)
 
     return named(output, "head", "query", "e")
 
@@ -76,7 +96,7 @@ def _output_and_sums(
     query: TensorHandle, key: TensorHandle, value: TensorHandle, attn_mask: TensorHandle | None
 ) -> Parts:
     """The output, and per row the logarithm of the scores' sum."""
-    output = scaled_dot_product_attention(query, key, value, attn_mask)
+    output = _attention(query, key, value, attn_mask)
 
     def sums(*i: Any) -> Any:
         return output(*i, 0)
