@@ -7,7 +7,6 @@ n assignments of a group of M members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import copy
 from functools import cached_property
 
@@ -20,9 +19,11 @@ from shardwise.cost.fast_convolution import saving
 from shardwise.cost.group_costs import CostContext
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
+from shardwise.cost.ports import halos, looked_up, shard_shapes, taps
 from shardwise.cost.products import Product, operands
 from shardwise.cost.reschedule import Rescheduling
-from shardwise.graph.graph import DTYPE_BYTES, Tensor
+from shardwise.cost.rounded_work import RoundedWork
+from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.operator_tables import Direction
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
@@ -32,7 +33,6 @@ from shardwise.sharding.layout import (
     Layouts,
     fraction_of,
     local_elements,
-    local_extents,
     shard_of,
 )
 from shardwise.sharding.operator_layouts import (
@@ -145,24 +145,52 @@ class GroupWork:
         member = self.pattern.members[position]
         name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
         local = self.local_bytes(name, layouts)
-        split, factor = self._splits_taps(member, port), np.ones(self.count)
-        for variable, dim, rows in _halos(member, port):
+        split, factor = self._splitstaps(member, port), np.ones(self.count)
+        for variable, dim, rows in halos(member, port):
             parts = self._parts(variable)
             split |= parts > 1
             share = shard_of(self.tensors[name].shape[dim], parts)
             factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
         return np.where(split, local * factor, 0.0)
 
-    def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
+    def _splitstaps(self, member: Member, port: int) -> NDArray[np.bool_]:
         """Returns where a window's taps are split: each share then reads other rows and zeros."""
         split = np.zeros(self.count, dtype=bool)
-        for variable in _taps(member, port):
+        for variable in taps(member, port):
             split |= self._parts(variable) > 1
         return split
 
-    def window_bytes_of(self, windows: Iterable[tuple[int, int]]) -> Floats:
-        """Returns the copies with neighbours' rows of these members and inputs."""
-        return sum((self.window_bytes(m, port) for m, port in windows), np.zeros(self.count))
+    def own_bytes(self, position: int) -> Floats:
+        """Returns what a member keeps for backward besides tensors of the graph: copies with
+        neighbours' rows, and data as it was rounded."""
+        total = np.zeros(self.count)
+        for member, port in self.kept_windows:
+            if member == position:
+                total += self.window_bytes(member, port)
+        rounded = self.rounded(position)
+        return total if rounded is None else total + rounded.kept_bytes
+
+    def rounded(self, position: int) -> RoundedWork | None:
+        """Returns a member's product in 8 or 4 bits; None where it is not rounded."""
+        op = self.pattern.members[position].operator
+        how = self.context.patterns.rounded(self.pattern.members[position])
+        if how is None:
+            return None
+        places = how.port, how.port + 1
+        data, weight = (self.elements_at(op.inputs[p], position, p) for p in places)
+        result = self.local_bytes(op.outputs[0], self.outputs[position][0][0])
+        carries = [self.context.patterns.carries_gradient(op.inputs[p]) for p in places]
+        return RoundedWork(
+            how,
+            op,
+            self.device,
+            self.work_of(position)[0].flops,
+            data,
+            weight,
+            result / DTYPE_BYTES[self.tensors[op.outputs[0]].dtype],
+            self.tensors[op.inputs[how.port]].dtype,
+            (carries[0], carries[1]),
+        )
 
     @cached_property
     def kept_windows(self) -> list[tuple[int, int]]:
@@ -171,7 +199,7 @@ class GroupWork:
             (position, port)
             for position, member in enumerate(self.pattern.members)
             for port, kept in enumerate(self.context.patterns.saves_inputs(member))
-            if kept and _halos(member, port)
+            if kept and halos(member, port)
         ]
 
     def compute(self) -> Passes:
@@ -180,8 +208,10 @@ class GroupWork:
         passes = Passes.none(self.count, len(self.pattern.members))
         known = {p: self.work_of(p) for p in range(len(self.pattern.members))}
         for position, of_member in known.items():
+            rounded = self.rounded(position)
             for work in of_member:
-                passes.set(position, work.direction, *self._time(position, work))
+                times = rounded.time(work) if rounded else self._time(position, work)
+                passes.set(position, work.direction, *times)
         joins = self.context.options.fusing.joins
         if joins is not None:
             moved = frozenset(name for _, name, _, _ in self.moves)
@@ -250,13 +280,13 @@ class GroupWork:
         places, table = operands(op), self.device.product_table(dtype)
         if places is None or table is None:
             return None
-        left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
+        left, right = (self.elements_at(op.inputs[p], position, p) for p in places)
         layouts = self.outputs[position][0][0]
         result = local_elements(self.tensors[op.outputs[0]].extents, layouts, self.sizes)
         is_window = op.kind.startswith("aten.conv")
         return Product(table, flops, left, right, result, DTYPE_BYTES[dtype], is_window)
 
-    def _local_elements(self, name: str, position: int, port: int) -> Floats:
+    def elements_at(self, name: str, position: int, port: int) -> Floats:
         """Returns the elements of an input of a member on a device, shape (n,)."""
         layouts = self.inputs[position][port][0]
         return local_elements(self.tensors[name].extents, layouts, self.sizes)
@@ -267,7 +297,7 @@ class GroupWork:
         names = (*op.inputs, *op.outputs)
         ports = (*self.inputs[position], *self.outputs[position])
         columns = [
-            _local_shapes(self.tensors[name], layouts[0], self.sizes)
+            shard_shapes(self.tensors[name], layouts[0], self.sizes)
             for name, layouts in zip(names, ports, strict=True)
         ]
         return np.concatenate(columns, axis=1).astype(np.int64)
@@ -284,7 +314,7 @@ class GroupWork:
             share *= fraction_of(variable.extent, parts)
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
-            if not _looked_up(member, name, self.tensors[name].shape):
+            if not looked_up(member, name, self.tensors[name].shape):
                 read += self.local_bytes(name, layouts[0])
         written = np.zeros(self.count)
         for name, layouts in zip(op.outputs, self.outputs[position], strict=True):
@@ -314,7 +344,7 @@ class GroupWork:
             (op.outputs, sem.saves_outputs, self.outputs[position]),
         ):
             for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):
-                if needed and not _looked_up(member, name, self.tensors[name].shape):
+                if needed and not looked_up(member, name, self.tensors[name].shape):
                     total += self.local_bytes(name, forward)
         return total
 
@@ -413,12 +443,12 @@ class GroupWork:
         They are copied, and so is what a share of a window's taps reads.
         """
         for i, name in enumerate(member.operator.inputs):
-            if not _halos(member, i):
+            if not halos(member, i):
                 continue
             local = self.local_bytes(name, self.inputs[position][i][0])
-            tapped = self._splits_taps(member, i)
+            tapped = self._splitstaps(member, i)
             time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
-            for variable, dim, rows in _halos(member, i):
+            for variable, dim, rows in halos(member, i):
                 split = self.masks(self.assignment == variable)
                 share = shard_of(self.tensors[name].shape[dim], self._parts(variable))
                 time = time + self.collective_s("send_receive", split, local / share * rows)
@@ -456,45 +486,3 @@ class GroupWork:
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.output_layouts and name not in self.pattern.entries
         )
-
-
-def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
-    """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
-    dimension."""
-    extents = local_extents(tensor.extents, layouts, sizes)
-    if tensor.spread is None:
-        return extents
-    extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
-    return extents[:, :-1]
-
-
-def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:
-    """Returns variables whose shares of an input also read neighbours' rows: variable, dimension,
-    rows."""
-    return [
-        (member.variables[v], access.dim, access.halo_before + access.halo_after)
-        for v, access in member.semantics.inputs[port].items()
-        if access.halo_before + access.halo_after
-    ]
-
-
-def _taps(member: Member, port: int) -> list[int]:
-    """Returns variables of the windows through which an input is read, as far as they are summed
-    over."""
-    if not _halos(member, port):
-        return []
-    sem = member.semantics
-    return [
-        member.variables[v]
-        for v, variable in enumerate(sem.variables)
-        if variable.is_reduction and v not in sem.inputs[port]
-    ]
-
-
-def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
-    """Returns whether a tensor is a table of which only the rows that are written are read."""
-    return (
-        member.operator.kind.startswith("aten.embedding")
-        and len(shape) == 2
-        and (name == member.operator.inputs[0])
-    )

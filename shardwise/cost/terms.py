@@ -13,6 +13,7 @@ The search sums terms over members (`GroupTerms`), a plan takes one configuratio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -166,16 +167,18 @@ class GroupTerms:
         )
 
     def kept_bytes(self) -> Floats:
-        """Returns the activations that backward needs, with windows that are copies."""
-        return self.work.kept_bytes(self.work.pattern.kept) + self.work.window_bytes_of(
-            self.work.kept_windows
-        )
+        """Returns the activations that backward needs, with copies of windows and rounded data."""
+        members = range(len(self.work.pattern.members))
+        return self.work.kept_bytes(self.work.pattern.kept) + self._own_bytes(members)
 
     def kept_still_bytes(self) -> Floats:
         """Returns what is kept although forward is run again: the inputs of the graph, and what
         members have made that do not run again."""
-        windows = [(m, port) for m, port in self.work.kept_windows if not self.reads[m]]
-        return self.work.kept_bytes(self.work.kept_still) + self.work.window_bytes_of(windows)
+        still = np.flatnonzero(~self.reads).tolist()
+        return self.work.kept_bytes(self.work.kept_still) + self._own_bytes(still)
+
+    def _own_bytes(self, members: Iterable[int]) -> Floats:
+        return sum((self.work.own_bytes(m) for m in members), np.zeros(self.work.count))
 
 
 @dataclass
@@ -242,10 +245,9 @@ def operator_costs(
     for name in work.kept_still if recomputed else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))
         member_costs[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
-    for m, port in work.kept_windows:
-        if recomputed and terms.reads[m]:
-            continue
-        member_costs[m].activation_bytes += float(work.window_bytes(m, port)[0])
+    for m, cost in enumerate(member_costs):
+        if not (recomputed and terms.reads[m]):
+            cost.activation_bytes += float(work.own_bytes(m)[0])
     return member_costs
 
 

@@ -79,8 +79,9 @@ class Coarsened:
     """The groups of a graph in topological order, and the operators computed in full by all.
 
     No split of samples reaches the `unreached` parameters: no operator that reads one has samples
-    to split (a table of positions). `of_names` holds what follows from names and wiring: the same
-    of any batch and any dtypes.
+    to split (a table of positions). `recipes` names the recipes of operators that compute in 8 or 4
+    bits (`recipes.py`). `of_names` holds what follows from names and wiring: the same of any batch
+    and any dtypes.
     """
 
     graph: Graph
@@ -88,6 +89,7 @@ class Coarsened:
     constants: tuple[Operator, ...]
     undescribed: tuple[Operator, ...]
     unreached: frozenset[str] = frozenset()
+    recipes: Mapping[str, str] = field(default_factory=dict)
     of_names: Once = field(default_factory=Once, compare=False, repr=False)
 
     @cached_property

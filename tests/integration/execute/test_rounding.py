@@ -1,0 +1,198 @@
+"""Plans whose linear layers multiply 8 or 4 bits compute what one device computes so.
+
+The one device is a module that rounds by the formulas, with whole tensors in memory, in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.remembered import capture_module  # noqa: E402
+from harness.execute.strategies import Strategies  # noqa: E402
+from shardwise import documents  # noqa: E402
+from shardwise.capture.model import Model  # noqa: E402
+from shardwise.execute.captured import Captured  # noqa: E402
+from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+E4M3, E5M2, FOUR = 448.0, 57344.0, 6.0
+BATCH, TOKENS, WIDTH = 4, 64, 64
+INSIDE = ("query", "key", "up", "down")
+"""The layers that recipes round: not the last before the loss."""
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """Layers that share their input, one after another, and one before a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = torch.nn.Linear(WIDTH, WIDTH)
+        self.key = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up = torch.nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = torch.nn.Linear(2 * WIDTH, WIDTH)
+        self.last = torch.nn.Linear(WIDTH, 16)
+
+    def forward(self, features: Any, labels: Any) -> Any:
+        mixed = torch.tanh(self.query(features)) * self.key(features)
+        hidden = features + self.down(torch.nn.functional.gelu(self.up(mixed)))
+        return torch.nn.functional.cross_entropy(self.last(hidden).flatten(0, 1), labels.flatten())
+
+
+def _net() -> tuple[Net, tuple[Any, Any]]:
+    torch.manual_seed(5)
+    net = Net().double()
+    features = torch.randn(BATCH, TOKENS, WIDTH, dtype=torch.float64)
+    # Numbers of very different sizes, so that blocks have very different scales.
+    features *= torch.exp(3 * torch.randn(BATCH, TOKENS, 1, dtype=torch.float64))
+    return net, (features, torch.randint(0, 16, (BATCH, TOKENS)))
+
+
+@cache
+def _captured() -> Captured:
+    return capture_module(Model(*_net()), "rounded")
+
+
+# One device, by the formulas
+
+
+def _to(x: Any, largest: float) -> Any:
+    if largest == FOUR:
+        values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=x.dtype)
+        off = (x.abs().unsqueeze(-1) - values).abs()
+        return values[off.argmin(-1)] * x.sign()
+    dtype = torch.float8_e4m3fn if largest == E4M3 else torch.float8_e5m2
+    return x.clamp(-largest, largest).to(dtype).to(x.dtype)
+
+
+@dataclass
+class Rule:
+    """Rounding by blocks of `rows` and `along` the summed dimension, which comes last here."""
+
+    largest: float
+    rows: int | None
+    along: int | None
+    powers: bool = False
+    two: bool = False
+
+    def __call__(self, x: Any) -> Any:
+        rows, columns = x.shape
+        a, b = self.rows or rows, self.along or columns
+        a, b = min(a, rows), min(b, columns)
+        blocks = x.reshape(rows // a, a, columns // b, b)
+        scales = blocks.abs().amax((1, 3), keepdim=True) / self.largest
+        if self.powers:
+            scales = 2.0 ** torch.ceil(torch.log2(scales))
+        if self.two:
+            whole = x.abs().max() / (self.largest * E4M3)
+            scales = _to(scales / whole, E4M3) * whole
+        return (_to(blocks / scales, self.largest) * scales).reshape(rows, columns)
+
+
+@dataclass
+class Formula:
+    """How data, weights and gradients are rounded; `sixteen` that the weight's gradient is not."""
+
+    data: Rule
+    weight: Rule
+    gradient: Rule
+    sixteen: bool = False
+
+
+WHOLE = Rule(E4M3, None, None)
+ROWS = Rule(E4M3, 1, None, powers=True)
+MX = Rule(E4M3, 1, 32, powers=True)
+FORMULAS = {
+    "fp8:tensorwise": Formula(WHOLE, WHOLE, Rule(E5M2, None, None)),
+    "fp8:rowwise": Formula(ROWS, ROWS, ROWS),
+    "fp8:rowwise_with_gw_hp": Formula(ROWS, ROWS, ROWS, sixteen=True),
+    "fp8:blockwise": Formula(
+        Rule(E4M3, 1, 128, powers=True),
+        Rule(E4M3, 128, 128, powers=True),
+        Rule(E4M3, 1, 128, powers=True),
+    ),
+    "fp8:mxfp8": Formula(MX, MX, MX),
+    "nvfp4": Formula(
+        Rule(FOUR, 1, 16, two=True), Rule(FOUR, 16, 16, two=True), Rule(FOUR, 1, 16, two=True)
+    ),
+}
+
+
+class Layer(torch.autograd.Function):  # type: ignore[misc]
+    """y = x wᵀ of matrices; tokens of one sample after another, in blocks within samples."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any, formula: Formula) -> Any:
+        ctx.save_for_backward(x, w)
+        ctx.formula = formula
+        return formula.data(x) @ formula.weight(w).t()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (dy,), (x, w), f = gradients, ctx.saved_tensors, ctx.formula
+        dx = f.gradient(dy) @ f.weight(w.t().contiguous()).t()
+        if f.sixteen:
+            return dx, dy.t() @ x, None
+        blocks = f.data.along
+        if blocks is not None and blocks > TOKENS:
+            data, gradient = (
+                Rule(r.largest, r.rows, TOKENS, r.powers, r.two) for r in (f.data, f.gradient)
+            )
+        else:
+            data, gradient = f.data, f.gradient
+        dw = gradient(dy.t().contiguous()) @ data(x.t().contiguous()).t()
+        return dx, dw, None
+
+
+def _alone(net: Net, batch: tuple[Any, Any], formula: Formula, parts: int) -> Any:
+    def linear(layer: Any, x: Any) -> Any:
+        y = Layer.apply(x.flatten(0, 1), layer.weight, formula).unflatten(0, x.shape[:2])
+        return y if layer.bias is None else y + layer.bias
+
+    for name in INSIDE:
+        layer = getattr(net, name)
+        layer.forward = lambda x, layer=layer: linear(layer, x)
+    total = 0.0
+    for features, labels in zip(*(x.chunk(parts) for x in batch), strict=True):
+        loss = net(features, labels) / parts
+        loss.backward()
+        total += float(loss.detach())
+    return total, {name: p.grad for name, p in net.named_parameters()}
+
+
+def _plans(recipe: str, seeds: range, micro_batches: tuple[int, ...] = (1, 2)) -> list[Any]:
+    strategies = Strategies(_captured().graph, micro_batches, pins=(f"*:precision={recipe}",))
+    return [strategies.plan(4, seed) for seed in seeds]
+
+
+def _errors(rank: int, plan: dict[str, Any], recipe: str) -> list[float]:
+    """How far the loss and each gradient are from one device's, relative to their largest."""
+    checked = documents.read(plan, documents.Plan)
+    model = ParallelModule(_captured(), checked, mesh_of(checked, rank))
+    net, batch = _net()
+    loss = model(*batch)
+    loss.backward()
+    wanted, gradients = _alone(net, batch, FORMULAS[recipe], plan["micro_batches"])
+    errors = [abs(float(loss.detach()) - wanted) / wanted]
+    for name, parameter in model.store.parameters().items():
+        whole = model.store.whole(name, parameter.grad)
+        theirs = gradients[name]
+        errors.append(float((whole - theirs).abs().max() / theirs.abs().max()))
+    return errors
+
+
+@pytest.mark.parametrize("recipe", FORMULAS)
+def test_a_plan_rounds_as_one_device(four: SharedRanks, recipe: str) -> None:
+    plans = _plans(recipe, range(6))
+    layers = {o["name"]: o for g in plans[0]["groups"] for o in g["operators"]}
+    assert sum(o.get("precision") == recipe for o in layers.values()) >= len(INSIDE)
+    for plan in plans:
+        for errors in four(_errors, plan, recipe):
+            assert max(errors) < 1e-10, (plan["id"], errors)
