@@ -29,6 +29,7 @@ from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
 from shardwise.sharding.fusion import Region, regions
 from shardwise.sharding.layout import (
+    PARTIAL,
     Floats,
     Layouts,
     fraction_of,
@@ -163,10 +164,8 @@ class GroupWork:
     def own_bytes(self, position: int) -> Floats:
         """Returns what a member keeps for backward besides tensors of the graph: copies with
         neighbours' rows, and data as it was rounded."""
-        total = np.zeros(self.count)
-        for member, port in self.kept_windows:
-            if member == position:
-                total += self.window_bytes(member, port)
+        windows = (self.window_bytes(m, port) for m, port in self.kept_windows if m == position)
+        total = sum(windows, np.zeros(self.count))
         rounded = self.rounded(position)
         return total if rounded is None else total + rounded.kept_bytes
 
@@ -180,17 +179,10 @@ class GroupWork:
         data, weight = (self.elements_at(op.inputs[p], position, p) for p in places)
         result = self.local_bytes(op.outputs[0], self.outputs[position][0][0])
         carries = [self.context.patterns.carries_gradient(op.inputs[p]) for p in places]
-        return RoundedWork(
-            how,
-            op,
-            self.device,
-            self.work_of(position)[0].flops,
-            data,
-            weight,
-            result / DTYPE_BYTES[self.tensors[op.outputs[0]].dtype],
-            self.tensors[op.inputs[how.port]].dtype,
-            (carries[0], carries[1]),
-        )
+        result = result / DTYPE_BYTES[self.tensors[op.outputs[0]].dtype]
+        flops, wide = self.work_of(position)[0].flops, self.tensors[op.inputs[how.port]].dtype
+        sizes = flops, data, weight, result
+        return RoundedWork(how, op, self.device, *sizes, wide, (carries[0], carries[1]))
 
     @cached_property
     def kept_windows(self) -> list[tuple[int, int]]:
@@ -379,6 +371,7 @@ class GroupWork:
         for position, member in enumerate(self.pattern.members):
             self._statistics(position, member, passes)
             self._windows(position, member, passes)
+            self._maxima(position, member, passes)
         for position, name, source, wanted in self.moves:
             paths = self._paths(name)
             here, there = (self.placed(ends[0]) for ends in (source, wanted))
@@ -436,6 +429,22 @@ class GroupWork:
             time = self.collective_s("all_reduce", self.masks(split), elements * 4)
             passes.forward_s[:, position] += time
             passes.backward_s[:, position] += time
+
+    def _maxima(self, position: int, member: Member, passes: Passes) -> None:
+        """Adds the exchange of the largest number of data, and of the output's gradient, that have
+        one scale and are split by anything but samples (which trainers scale apart)."""
+        rounded, op = self.context.patterns.rounded(member), member.operator
+        if rounded is None or not rounded.recipe.is_whole:
+            return
+        scale = np.full(self.count, 4.0)
+        for name, (layouts, _), seconds, exchanged in (
+            (rounded.data, self.inputs[position][rounded.port], passes.forward_s, rounded.is_first),
+            (op.outputs[0], self.outputs[position][0], passes.backward_s, True),
+        ):
+            samples = self.context.patterns.coarsened.batch_dims.get(name, PARTIAL)
+            masks = self.masks((layouts >= 0) & (layouts != samples))
+            if exchanged:
+                seconds[:, position] += self.collective_s("all_reduce", masks, scale)
 
     def _windows(self, position: int, member: Member, passes: Passes) -> None:
         """Adds the exchange of rows beyond a share, and of their gradients, with the neighbours.
