@@ -51,7 +51,6 @@ from shardwise.graph.order import OperatorOrder, require_order, written_ports
 from shardwise.measure.slowed import Slowed
 from shardwise.sharding.layout import REPLICATE
 from shardwise.sharding.operator_layouts import Split
-from shardwise.sharding.recipes import RECIPES
 
 
 def mesh_of(plan: Plan, rank: int) -> RankMesh:
@@ -196,7 +195,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             local_op = local_operator(
                 *(op, graph.tensors, placed.semantics, placed.split, mesh, exchange),
                 self._deferral,
-                RECIPES.get(recipes.get(op.name, "")),
+                recipes.get(op.name),
             )
             if local_op.communicates:
                 note_axes(mesh, placed.split)

@@ -21,6 +21,7 @@ from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.order import written_ports
 from shardwise.sharding.precision import PRECISIONS, Own, narrow_graph, recipes_of
+from shardwise.sharding.recipes import Recipe
 
 
 def planned_graph(graph: Graph, plan: Strategy) -> Graph:
@@ -33,8 +34,8 @@ def planned_graph(graph: Graph, plan: Strategy) -> Graph:
     return narrow_graph(graph, precision, own_precisions(plan))
 
 
-def planned_recipes(graph: Graph, plan: Strategy) -> dict[str, str]:
-    """Returns the recipes of the operators that compute in 8 or 4 bits, by the names of both."""
+def planned_recipes(graph: Graph, plan: Strategy) -> dict[str, Recipe]:
+    """Returns the recipes of the operators that compute in 8 or 4 bits, by name."""
     return recipes_of(graph, plan.precision, own_precisions(plan))
 
 

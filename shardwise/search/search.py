@@ -83,13 +83,15 @@ class Subject:
         """
         rules = tuple(pin for pin in options.pins if pin.key == "precision")
         key = (
-            options.precision, rules, micro_batches, options.fusing, options.expert_imbalance
-        )  # fmt: skip
+            *(options.precision, rules, options.launching.torchao),
+            *(micro_batches, options.fusing, options.expert_imbalance),
+        )
         if key not in self._variants:
             narrowed = narrow(
                 unbalanced(self.coarsened, options.expert_imbalance),
                 options.precision,
                 lambda op: pinned_precision(rules, op),
+                torchao=options.launching.torchao,
             )
             changed = split_batch(narrowed, micro_batches)
             same = changed is self.coarsened and options.fusing == Fusing()

@@ -14,7 +14,13 @@ from dataclasses import replace
 
 from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.coarsen import Coarsened
-from shardwise.sharding.recipes import RECIPES, products_by_weights, suits
+from shardwise.sharding.recipes import (
+    RECIPES,
+    Recipe,
+    products_by_weights,
+    recipe_named,
+    suits,
+)
 
 CAPTURED, BF16 = "captured", "bf16"
 PRECISIONS: Mapping[str, str | None] = {
@@ -36,10 +42,11 @@ FULL_PRECISION = ("log_softmax", "nll_loss", "cross_entropy", "mse_loss", "binar
 """Operators that `torch.autocast` runs in float32, by the stem of their kind."""
 
 
-def narrow(coarsened: Coarsened, precision: str, own: Own) -> Coarsened:
-    """Returns the same groups with float32 tensors in 16 bits, and the recipes of operators."""
+def narrow(coarsened: Coarsened, precision: str, own: Own, *, torchao: bool = False) -> Coarsened:
+    """Returns the same groups with float32 tensors in 16 bits, and the recipes of operators, as
+    TransformerEngine has them or torchao."""
     graph = narrow_graph(coarsened.graph, precision, own)
-    recipes = recipes_of(graph, precision, own)
+    recipes = recipes_of(graph, precision, own, torchao=torchao)
     if graph is coarsened.graph and not recipes:
         return coarsened
     return replace(coarsened, graph=graph, recipes=recipes)
@@ -62,14 +69,16 @@ def narrow_graph(graph: Graph, precision: str, own: Own) -> Graph:
     return Graph(graph.name, tensors, graph.operators)
 
 
-def recipes_of(graph: Graph, precision: str, own: Own) -> dict[str, str]:
-    """Returns the recipes of the operators that have one, by the names of both.
+def recipes_of(
+    graph: Graph, precision: str, own: Own, *, torchao: bool = False
+) -> dict[str, Recipe]:
+    """Returns the recipes of the operators that have one, by name.
 
     Linear layers whose sizes do not suit a recipe stay in 16 bits.
     """
-    recipes: dict[str, str] = {}
+    recipes: dict[str, Recipe] = {}
     for op in products_by_weights(graph):
-        recipe = RECIPES.get(own(op) or precision)
+        recipe = recipe_named(own(op) or precision, torchao=torchao)
         if recipe is not None and suits(recipe, op, graph):
-            recipes[op.name] = recipe.name
+            recipes[op.name] = recipe
     return recipes

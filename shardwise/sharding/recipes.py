@@ -107,6 +107,21 @@ _ALL = (
 RECIPES: Mapping[str, Recipe] = {"fp8": _TENSORWISE, **{recipe.name: recipe for recipe in _ALL}}
 """By what options call them; plain `fp8` is tensorwise."""
 
+TORCHAO: Mapping[str, Recipe] = {
+    recipe.name: replace(recipe, once=False, keeps_rounded=False)
+    for recipe in _ALL
+    if recipe.name in ("fp8:tensorwise", "fp8:mxfp8")
+}
+"""Recipes as torchao has them, where TransformerEngine has them too: its layers keep data in 16
+bits and round weights in every pass (`float8/float8_linear.py`, `prototype/mx_formats`)."""
+
+
+def recipe_named(name: str | None, *, torchao: bool = False) -> Recipe | None:
+    """Returns the recipe of a precision, None where it has none."""
+    recipe = RECIPES.get(name or "")
+    return recipe if recipe is None or not torchao else TORCHAO.get(recipe.name, recipe)
+
+
 WEIGHTED: Mapping[str, int] = {
     "aten.linear.default": 1,
     "aten.mm.default": 1,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardwise.graph.graph import Graph
-from shardwise.sharding.recipes import RECIPES, WEIGHTED, Recipe, data_of, sources_of, weight_of
+from shardwise.sharding.recipes import WEIGHTED, Recipe, data_of, sources_of, weight_of
 
 
 @dataclass(frozen=True)
@@ -30,29 +30,29 @@ class Rounded:
         return self.is_first and self.recipe.keeps_rounded
 
     @property
-    def key(self) -> tuple[str, int, bool]:
+    def key(self) -> tuple[Recipe, int, bool]:
         """What its costs depend on, without names."""
-        return self.recipe.name, self.port, self.is_first
+        return self.recipe, self.port, self.is_first
 
 
-def rounded_products(graph: Graph, recipes: Mapping[str, str]) -> dict[str, Rounded]:
-    """Returns the rounded products by name, given the names of the recipes of operators."""
+def rounded_products(graph: Graph, recipes: Mapping[str, Recipe]) -> dict[str, Rounded]:
+    """Returns the rounded products by name, given the recipes of operators by name."""
     if not recipes:
         return {}
     sources = sources_of(graph)
     rounded: dict[str, Rounded] = {}
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, Recipe]] = set()
     for op in graph.operators:
-        name = recipes.get(op.name)
-        if name is None:
+        recipe = recipes.get(op.name)
+        if recipe is None:
             continue
         data = data_of(op)
         rounded[op.name] = Rounded(
-            RECIPES[name],
+            recipe,
             data,
             WEIGHTED[op.kind] - 1,
-            (data, name) not in seen,
+            (data, recipe) not in seen,
             sources[weight_of(op)],
         )
-        seen.add((data, name))
+        seen.add((data, recipe))
     return rounded

@@ -69,11 +69,14 @@ HOPPER = machine(float8_e4m3fn=EIGHT)
 BLACKWELL = machine(float8_e4m3fn=EIGHT, mxfp8=EIGHT, nvfp4=FOUR)
 
 
-def terms_of(hardware: Hardware, precision: str, *pins: str) -> dict[str, tuple[float, float]]:
+def terms_of(
+    hardware: Hardware, precision: str, *pins: str, framework: str = "megatron-core"
+) -> dict[str, tuple[float, float]]:
     """Returns seconds forward and backward of each operator on one device."""
     options = Options(
         precision=precision,
         pins=tuple(parse_pin(rule) for rule in pins),
+        framework=framework,
         kernels="eager",
         recompute="never",
         micro_batches=(1,),
@@ -164,14 +167,18 @@ def test_sizes_that_do_not_suit_a_recipe_stay_in_16_bits() -> None:
         options = Options(precision=recipe, micro_batches=(1,))
         found[recipe] = problem_of(graph, BLACKWELL, 1, options).coarsened.recipes
     # 48 is a multiple of 16 and not of 32, 40 of neither.
-    assert found == {"fp8": {"even": "fp8:tensorwise"}, "fp8:mxfp8": {}}
+    names = {key: {op: r.name for op, r in recipes.items()} for key, recipes in found.items()}
+    assert names == {"fp8": {"even": "fp8:tensorwise"}, "fp8:mxfp8": {}}
 
 
-def _memory(hardware: Hardware, precision: str) -> tuple[float, float, float]:
+def _memory(
+    hardware: Hardware, precision: str, framework: str = "megatron-core"
+) -> tuple[float, float, float]:
     """Bytes of parameters, of what backward needs (all groups and edges), and at the peak."""
     options = Options(
-        precision=precision, kernels="eager", recompute="never", micro_batches=(1,), zero=(0,)
-    )
+        framework=framework, precision=precision, kernels="eager", recompute="never",
+        micro_batches=(1,), zero=(0,),
+    )  # fmt: skip
     problem = problem_of(layers(), hardware, 1, options)
     kept = sum(float(cost.activation_bytes[0]) for cost in problem.costs)
     kept += sum(float(edge.table.memory_bytes[0, 0, 0]) for edge in problem.edges)
@@ -204,6 +211,17 @@ def test_memory_of_rounded_data_and_weights(
 
 def test_rowwise_keeps_16_bits() -> None:
     assert _memory(HOPPER, "fp8:rowwise") == _memory(HOPPER, "bf16")
+
+
+def test_torchao_rounds_weights_in_every_pass_and_keeps_16_bits() -> None:
+    engine, torchao = (
+        terms_of(HOPPER, "fp8", framework=framework) for framework in ("megatron-core", "eager")
+    )
+    # Two reads, one copy: one pass for y, one for dx.
+    again = rounding(W, 2, 1)
+    for passes in range(2):
+        assert torchao["one"][passes] - engine["one"][passes] == pytest.approx(again)
+    assert _memory(HOPPER, "fp8", "eager")[:2] == _memory(HOPPER, "bf16", "eager")[:2]
 
 
 @pytest.mark.parametrize(
