@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from shardwise.cost.backward_parts import weights_share
@@ -186,7 +187,8 @@ class OperatorCost:
     """One operator of a plan, on one device, for one step: bytes and seconds.
 
     `compute_from` names the source of each direction of its compute time, such as
-    {"forward": "measured", "backward": "interpolated", "update": "modelled"}.
+    {"forward": "measured", "backward": "interpolated", "update": "modelled"}. `rounding_s` is what
+    of it rounds to 8 or 4 bits in forward and backward, where that is done.
     """
 
     parameter_bytes: float = 0.0
@@ -194,6 +196,7 @@ class OperatorCost:
     compute_s: float = 0.0
     communication_s: float = 0.0
     compute_from: dict[str, str] = field(default_factory=dict)
+    rounding_s: float | UnsetType = UNSET
 
 
 def operator_costs(
@@ -246,6 +249,10 @@ def operator_costs(
         owner = maker.get(name, reader.get(name, 0))
         member_costs[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
     for m, cost in enumerate(member_costs):
+        rounded = work.rounded(m)
+        if rounded is not None:
+            forward_s, backward_s = (float(seconds[0]) for seconds in rounded.rounding_s)
+            cost.rounding_s = float(runs[m]) * forward_s + batches * backward_s
         if not (recomputed and terms.reads[m]):
             cost.activation_bytes += float(work.own_bytes(m)[0])
     return member_costs

@@ -196,3 +196,57 @@ def test_a_plan_rounds_as_one_device(four: SharedRanks, recipe: str) -> None:
     for plan in plans:
         for errors in four(_errors, plan, recipe):
             assert max(errors) < 1e-10, (plan["id"], errors)
+
+
+def _delayed(rank: int, plan: dict[str, Any]) -> list[float]:
+    """How far the losses of some steps are from one device's with scales of the step before."""
+    checked = documents.read(plan, documents.Plan)
+    model = ParallelModule(_captured(), checked, mesh_of(checked, rank))
+    net, batch = _net()
+    before: dict[tuple[str, str], Any] = {}
+
+    def rounded(x: Any, largest: float, key: tuple[str, str]) -> Any:
+        most = before.get(key, torch.tensor(largest, dtype=torch.float64))
+        before[key] = x.detach().abs().max()
+        scale = most / largest
+        return _to(x / scale, largest) * scale
+
+    class Delayed(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any, name: str) -> Any:
+            x, w = rounded(x, E4M3, (name, "x")), rounded(w, E4M3, (name, "w"))
+            ctx.save_for_backward(x, w)
+            ctx.name = name
+            return x @ w.t()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            x, w = ctx.saved_tensors
+            dy = rounded(gradients[0], E5M2, (ctx.name, "dy"))
+            return dy @ w, dy.t() @ x, None
+
+    def linear(name: str, layer: Any, x: Any) -> Any:
+        y = Delayed.apply(x.flatten(0, 1), layer.weight, name).unflatten(0, x.shape[:2])
+        return y if layer.bias is None else y + layer.bias
+
+    for name in INSIDE:
+        layer = getattr(net, name)
+        layer.forward = lambda x, name=name, layer=layer: linear(name, layer, x)
+    ours, theirs = (torch.optim.SGD(m.parameters(), lr=0.01) for m in (model, net))
+    errors = []
+    for _ in range(4):
+        for module, optimizer in ((model, ours), (net, theirs)):
+            optimizer.zero_grad()
+            loss = module(*batch)
+            loss.backward()
+            optimizer.step()
+            errors.append(float(loss.detach()))
+    return [abs(a / b - 1.0) for a, b in zip(errors[::2], errors[1::2], strict=True)]
+
+
+def test_delayed_scales_are_those_of_the_step_before(four: SharedRanks) -> None:
+    strategies = Strategies(_captured().graph, (1,), pins=("*:precision=fp8:delayed",))
+    for seed, recompute in ((1, "never"), (2, "always")):
+        plan = strategies.plan(4, seed, recompute=recompute)
+        for errors in four(_delayed, plan):
+            assert max(errors) < 1e-10, (plan["id"], errors)

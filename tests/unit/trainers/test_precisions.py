@@ -78,7 +78,7 @@ def test_what_files_say(
 
 
 def test_recipes_without_a_price_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="--fp8-recipe.*'custom'.*delayed"):
+    with pytest.raises(BadInput, match=r"--fp8-recipe.*'custom'.*delayed"):
         read(MEGATRON + "--fp8-format e4m3 --fp8-recipe custom", tmp_path)
     with pytest.raises(BadInput, match=r"recipe_name.*rowwise"):
         text = TITAN.format(converters='["float8"]')
