@@ -70,8 +70,8 @@ class Job:
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
     `precision` is bf16, fp16 or fp32, `recipe` that of linear layers in 8 or 4 bits, if any.
     `wide_gradients` of parameters in 16 bits add up and are reduced in float32. `state` and
-    `update` are those of the optimizer (`cost/step_settings.py`). `facts` are those of the model, as far as they
-    are known; `model` is the preset of the graph's name.
+    `update` are those of the optimizer (`cost/step_settings.py`). `facts` are those of the
+    model, as far as they are known; `model` is the preset of the graph's name.
     """
 
     name: str
