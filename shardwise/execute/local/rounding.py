@@ -143,17 +143,16 @@ class Rounder:
             if size is None:
                 blocks.append(None)
                 cut.update(part.axes, self._others)
-                most = _most(most, dim, torch.zeros(here, dtype=torch.int64), 1)
+                most = _most(most, dim, range(here), max(here, 1), 1)
                 continue
             # Rows that were sent here lie elsewhere than in the whole: blocks are of this rank's.
-            in_place = here == len(part.place)
-            is_cut = in_place and part.cuts(size, self._exchange.mesh)
-            numbers = torch.arange(here) + (part.place.start if is_cut else 0)
-            numbers = numbers.div(size, rounding_mode="floor")
-            if is_cut:
+            place, extent = range(here), here
+            if here == len(part.place) and part.cuts(size, self._exchange.mesh):
+                place, extent = part.place, part.extent
                 cut.update(part.axes)
-            most = _most(most, dim, numbers, -(-(part.extent if is_cut else here) // size))
-            blocks.append(numbers.to(x.device))
+            most = _most(most, dim, place, size, -(-extent // size))
+            numbers = torch.arange(place.start, place.start + here, device=x.device)
+            blocks.append(numbers.div(size, rounding_mode="floor"))
         return self._exchange.max(most, tuple(sorted(cut))), blocks
 
     def _before(self, most: Any, step: int) -> Any:
@@ -167,11 +166,18 @@ class Rounder:
         return self._used[step]
 
 
-def _most(x: Any, dim: int, numbers: Any, count: int) -> Any:
-    """Returns the maxima of the blocks along a dimension, 0 for one of which nothing is here."""
-    shape = list(x.shape)
-    shape[dim] = count
-    return x.new_zeros(shape).index_reduce_(dim, numbers.to(x.device), x, "amax")
+def _most(x: Any, dim: int, place: range, size: int, count: int) -> Any:
+    """Returns the maxima of `count` blocks along a dimension, of which the elements `place` are
+    here: 0 for a block of which nothing is."""
+    if size == 1 and count == len(place):
+        return x
+    first, end = place.start // size, -(-place.stop // size)
+    rows = x.movedim(dim, -1)
+    rows = torch.nn.functional.pad(rows, (place.start - first * size, end * size - place.stop))
+    most = x.new_zeros((*rows.shape[:-1], count))
+    if len(place):
+        most[..., first:end] = rows.unflatten(-1, (end - first, size)).amax(-1)
+    return most.movedim(-1, dim)
 
 
 def _positive(scales: Any) -> Any:

@@ -5,7 +5,9 @@ The one device is a module that rounds by the formulas, with whole tensors in me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,13 +15,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute import equality  # noqa: E402
+from harness.execute.equality import DOUBLE  # noqa: E402
+from harness.execute.keeper import SharedRanks, graph_of_family, keeper  # noqa: E402
 from harness.execute.remembered import capture_module  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.execute.captured import Captured  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
+from shardwise.sharding.recipes import RECIPES  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -250,3 +255,62 @@ def test_delayed_scales_are_those_of_the_step_before(four: SharedRanks) -> None:
         plan = strategies.plan(4, seed, recompute=recompute)
         for errors in four(_delayed, plan):
             assert max(errors) < 1e-10, (plan["id"], errors)
+
+
+@contextmanager
+def _any_size(recipe: str) -> Iterator[None]:
+    """Lets a recipe take layers of any size, as those of toys have."""
+    known: dict[str, Any] = RECIPES  # type: ignore[assignment]
+    own = known[recipe]
+    known[recipe] = replace(own, multiple=1)
+    try:
+        yield
+    finally:
+        known[recipe] = own
+
+
+def _results(rank: int, name: str, plan: dict[str, Any], recipe: str) -> dict[str, Any]:
+    case = equality.CASES[name]
+    with _any_size(recipe):
+        model = equality.parallel(case, plan)
+    with case.computing():
+        loss = model(*case.model.args)
+        loss.backward()
+    gradients = {
+        n: model.store.whole(n, p.grad)
+        for n, p in model.store.parameters().items()
+        if p.grad is not None
+    }
+    return {"loss": loss.detach(), **gradients}
+
+
+@pytest.mark.parametrize(
+    ("family", "recipe"),
+    [
+        ("GPT-2", "fp8:tensorwise"),
+        ("GPT-2", "fp8:rowwise"),
+        ("Mixtral", "fp8:tensorwise"),
+        ("Llama", "fp8:mxfp8"),
+    ],
+)
+def test_layers_of_other_kinds_round_as_on_one_device(
+    four: SharedRanks, family: str, recipe: str
+) -> None:
+    """Against the same plan in which every rank computes everything."""
+    name = f"{family}{DOUBLE}"
+    graph = keeper().run(graph_of_family, 4, name)
+    with _any_size(recipe):
+        rules = f"*:precision={recipe}"
+        alone = Strategies(graph, (1,), pins=(rules, "split=none")).plan(4, 0)
+        plans = [Strategies(graph, (1,), pins=(rules,)).plan(4, seed) for seed in range(3)]
+        plain = Strategies(graph, (1,), pins=("split=none",)).plan(4, 0)
+    wanted = four(_results, name, alone, recipe)[0]
+    unrounded = four(_results, name, plain, recipe)[0]
+    assert abs(float(wanted["loss"] - unrounded["loss"])) > 1e-6
+    for plan in plans:
+        for found in four(_results, name, plan, recipe):
+            assert found.keys() == wanted.keys()
+            for key, tensor in found.items():
+                largest = max(float(wanted[key].abs().max()), 1e-3)
+                off = float((tensor - wanted[key]).abs().max()) / largest
+                assert off < 1e-9, (plan["id"], key, off)
