@@ -18,12 +18,14 @@ torch = pytest.importorskip("torch")
 from harness.execute import equality  # noqa: E402
 from harness.execute.equality import DOUBLE  # noqa: E402
 from harness.execute.keeper import SharedRanks, graph_of_family, keeper  # noqa: E402
+from harness.execute.pipelines import Pipelines  # noqa: E402
 from harness.execute.remembered import capture_module  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.execute.captured import Captured  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
+from shardwise.execute.pipeline.module import PipelineModule  # noqa: E402
 from shardwise.sharding.recipes import RECIPES  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -314,3 +316,27 @@ def test_layers_of_other_kinds_round_as_on_one_device(
                 largest = max(float(wanted[key].abs().max()), 1e-3)
                 off = float((tensor - wanted[key]).abs().max()) / largest
                 assert off < 1e-9, (plan["id"], key, off)
+
+
+def _piped(rank: int, pipeline: dict[str, Any], recipe: str) -> list[float]:
+    model = PipelineModule(_captured(), documents.read(pipeline, documents.Pipeline), "cpu")
+    net, batch = _net()
+    loss = model(*batch)
+    loss.backward()
+    wanted, gradients = _alone(net, batch, FORMULAS[recipe], pipeline["micro_batches"])
+    errors = [abs(float(loss.detach()) - wanted) / wanted]
+    names = dict(model.named_parameters())
+    for name, parameter in names.items():
+        if parameter.grad is not None and parameter.shape == gradients[name].shape:
+            theirs = gradients[name]
+            errors.append(float((parameter.grad - theirs).abs().max() / theirs.abs().max()))
+    return errors
+
+
+@pytest.mark.parametrize(("schedule", "recipe"), [("1f1b", "fp8:mxfp8"), ("zb-h1", "fp8:rowwise")])
+def test_pipelines_round_as_one_device(four: SharedRanks, schedule: str, recipe: str) -> None:
+    drawn = Pipelines(_captured().graph, pins=(f"*:precision={recipe}",))
+    for seed in range(2):
+        pipeline = drawn.pipeline(4, 2, seed, schedule=schedule, zero=(0,))
+        for errors in four(_piped, pipeline, recipe):
+            assert max(errors) < 1e-10, (pipeline["id"], errors)
