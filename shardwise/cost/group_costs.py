@@ -34,9 +34,8 @@ from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options
 from shardwise.cost.pins import Pins
 from shardwise.cost.reschedule import Rescheduling
-from shardwise.cost.rounded_work import require_units
 from shardwise.cost.space import SearchMesh
-from shardwise.cost.step_settings import CPU
+from shardwise.cost.units import require_units
 from shardwise.graph.graph import Graph
 from shardwise.hardware import Device, Hardware
 from shardwise.hardware.power import at_limit
@@ -125,11 +124,7 @@ class CostContext:
 
     def __post_init__(self) -> None:
         """Raises `BadInput` where a device has no units for the precision that is asked for."""
-        if self.options.step.device == CPU:
-            return
-        pinned = {v for pin in self.options.pins if pin.key == "precision" for v in pin.values}
-        for device in self.hardware.devices:
-            require_units(device, {self.options.precision, *pinned})
+        require_units(self.hardware.devices, self.options)
 
     @cached_property
     def device(self) -> Device:

@@ -21,12 +21,11 @@ import numpy as np
 
 from shardwise.cost.passes import Work
 from shardwise.cost.products import Product, operands
-from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES, Operator
 from shardwise.hardware.device import Device
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.layout import Floats
-from shardwise.sharding.recipes import RECIPES, Block, Recipe
+from shardwise.sharding.recipes import Block, Recipe
 from shardwise.sharding.rounded import Rounded
 
 BLOCK_UNITS = "mxfp8"
@@ -171,25 +170,3 @@ def has_units(device: Device, recipe: Recipe) -> bool:
 def has_block_units(device: Device) -> bool:
     """Returns whether a device's units apply scales of blocks."""
     return BLOCK_UNITS in device.peak_flops_per_s
-
-
-def is_cpu(device: Device) -> bool:
-    """Returns whether a device is a CPU, on which recipes are run and not sped up."""
-    return device.kind.lower().startswith("cpu")
-
-
-def require_units(device: Device, precisions: set[str]) -> None:
-    """Raises `BadInput` where a device has no units for the recipes among these precisions; it says
-    which the device has."""
-    recipes = [RECIPES[name] for name in sorted(precisions & RECIPES.keys())]
-    missing = [recipe for recipe in recipes if not has_units(device, recipe)]
-    if not missing or is_cpu(device):
-        return
-    others = [r.name for n, r in RECIPES.items() if n == r.name and has_units(device, r)]
-    narrow = ("bfloat16", "bf16"), ("float16", "fp16")
-    others += [name for dtype, name in narrow if dtype in device.peak_flops_per_s]
-    raise BadInput(
-        f"{device.kind} has no units for {missing[0].name}",
-        field="precision",
-        expected=f"what it computes in: {', '.join(others) or 'captured'}",
-    )

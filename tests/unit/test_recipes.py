@@ -9,14 +9,14 @@ import pytest
 
 from harness.graph_builder import GraphBuilder
 from harness.strategies import problem_of
-from shardwise.advise import Options
+from shardwise.advise import Options, quote
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
 from shardwise.cost.terms import GroupTerms
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, load_hardware
+from shardwise.hardware import Hardware, load_hardware, read_offers
 from shardwise.replay.replay import Replayer
 from shardwise.sharding.precision import PRECISIONS
 from shardwise.sharding.recipes import RECIPES
@@ -291,3 +291,10 @@ def test_ranks_that_split_a_layer_exchange_its_largest_number() -> None:
     assert whole["out"][1] > 0 == whole["out"][0]
     for other in ("fp8:delayed", "fp8:blockwise"):
         assert not any(any(both) for both in found[other].values())
+
+
+def test_a_quote_leaves_out_gpus_without_units() -> None:
+    answer = quote(layers(), read_offers(), options=Options(precision="fp8"), max_instances=1)
+    assert answer.offers and not {row.gpu_kind for row in answer.offers} & {"A100", "V100"}
+    left = {row.instance_type: row.reason for row in answer.not_offered}
+    assert left["p4de.24xlarge"] == "A100-SXM4-80GB has no units for fp8:tensorwise"
