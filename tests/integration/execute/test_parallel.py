@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_refused_in_one_line(four: SharedRanks) -> None:
         "its batch is 8, the plan's 16",
         "operator 0",
         "the plan is for 8 devices, there are 4 ranks",
-        "unknown precision 'fp7' (expected captured, bf16, fp16)",
+        "unknown precision 'fp7' (expected captured, bf16, fp16, fp8, fp8:tensorwise",
         "but its split gives",
         "training step",
         "features: has the shape [7, 12] (expected [16, 12], the whole batch, or [4, 12]",
