@@ -11,8 +11,9 @@ many rows, and how many numbers along the summed dimension; None for all. Where 
 one way than the other, the two products that read a tensor read it rounded twice, once along each
 dimension. All else stays in 16 bits.
 
-Sources: TransformerEngine 2.x `common/recipe` (`delayed`, `tensorwise` as Float8CurrentScaling,
-`blockwise`, `mxfp8`, `nvfp4`), torchao `float8/config.py` (`tensorwise`, both `rowwise`); OCP
+Sources: TransformerEngine 2, recipes of its Common API (`delayed`, `tensorwise` as
+Float8CurrentScaling, `blockwise`, `mxfp8`, `nvfp4`), torchao's Float8LinearRecipeName
+(`tensorwise`, both `rowwise`); OCP
 Microscaling Formats 1.0, §5; NVIDIA 2025, "Pretraining LLMs with NVFP4", §4.
 """
 
@@ -113,7 +114,7 @@ TORCHAO: Mapping[str, Recipe] = {
     if recipe.name in ("fp8:tensorwise", "fp8:mxfp8")
 }
 """Recipes as torchao has them, where TransformerEngine has them too: its layers keep data in 16
-bits and round weights in every pass (`float8/float8_linear.py`, `prototype/mx_formats`)."""
+bits and round weights in every pass (torchao 0.17, Float8Linear and MXLinear)."""
 
 
 def recipe_named(name: str | None, *, torchao: bool = False) -> Recipe | None:

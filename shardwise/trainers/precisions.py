@@ -1,6 +1,6 @@
 """Products in 8 and 4 bits as trainers' files say them, and ours (`sharding/recipes.py`).
 
-torchtitan: `model.converters` and the section of each (docs/float8.md, docs/mxfp8.md). Megatron:
+torchtitan: `model.converters` and the section of each (its pages Float8 and MXFP8). Megatron:
 `--fp8-format`, `--fp8-recipe` (delayed unless given), `--fp4-format` (Megatron Core, Low-Precision
 Training Guide). Accelerate: `mixed_precision: fp8` with the backend's part of `fp8_config`.
 """
