@@ -114,7 +114,7 @@ TORCHAO: Mapping[str, Recipe] = {
     if recipe.name in ("fp8:tensorwise", "fp8:mxfp8")
 }
 """Recipes as torchao has them, where TransformerEngine has them too: its layers keep data in 16
-bits and round weights in every pass (torchao 0.17, Float8Linear and MXLinear)."""
+bits and round weights in every pass (the backward of its Float8Linear and MXLinear)."""
 
 
 def recipe_named(name: str | None, *, torchao: bool = False) -> Recipe | None:
