@@ -72,7 +72,8 @@ class RoundedWork:
             backward = of(self.result, recipe.data_block, products)
         if not recipe.once:
             forward = forward + of(self.weight, recipe.weight_block, 1)
-            backward = backward + of(self.weight, recipe.weight_block, 1) * self.needs[0]
+            block = recipe.weight_block_x or recipe.weight_block
+            backward = backward + of(self.weight, block, 1) * self.needs[0]
         return forward, backward
 
     @property

@@ -42,8 +42,8 @@ class Recipe:
     them. `item_bytes` is one number with its part of the scales. `reads` is how often a tensor is
     read to be rounded: once more where the scale has to be known first, and once for each way where
     kernels write one. `multiple` is what both sizes of a weight have to be multiples of.
-    `once` says that weights are rounded once in a step, and the copies kept, not in every pass;
-    `keeps_rounded` that x is kept for dw as it was rounded, not in 16 bits. `scales` is NOW or
+    `weight_block_x` is the block of w for dx where that is another. `once` says that weights are
+    rounded once in a step, and the copies kept, not in every pass; `keeps_rounded` that x is kept for dw as it was rounded, not in 16 bits. `scales` is NOW or
     BEFORE, `powers` that scales are powers of two; `two_levels` that scales of blocks have 8 bits
     themselves, with one more scale for the tensor.
     """
@@ -63,6 +63,7 @@ class Recipe:
     scales: str = NOW
     powers: bool = False
     two_levels: bool = False
+    weight_block_x: Block | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -89,7 +90,9 @@ _ROWWISE = Recipe(
 _ALL = (
     _TENSORWISE,
     _ROWWISE,
-    replace(_ROWWISE, name="fp8:rowwise_with_gw_hp", rounds_dw=False),
+    replace(
+        _ROWWISE, name="fp8:rowwise_with_gw_hp", rounds_dw=False, weight_block_x=WHOLE
+    ),
     replace(
         _TENSORWISE, name="fp8:blockwise", gradient=E4M3, data_block=(1, 128),
         weight_block=(128, 128), item_bytes=1.0 + 4 / 128, reads=1, powers=True,

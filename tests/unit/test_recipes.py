@@ -139,7 +139,9 @@ def test_rowwise_rounds_weights_in_every_pass(rounds_dw: bool) -> None:
     ways = 2 if rounds_dw else 1
     one = rounding(W, 1, 1)
     assert times["one"][0] == pytest.approx(y + LATENCY + rounding(X, ways, ways) + one)
-    assert times["one"][1] == pytest.approx(dx + dw + LATENCY + rounding(Y, ways, ways) + one)
+    # With gradients of weights in 16 bits the weight has one scale for dx, and is read for it.
+    again = one if rounds_dw else rounding(W, 2, 1)
+    assert times["one"][1] == pytest.approx(dx + dw + LATENCY + rounding(Y, ways, ways) + again)
 
 
 def test_what_stays_in_16_bits() -> None:

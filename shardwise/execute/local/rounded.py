@@ -62,12 +62,13 @@ def rounded(share: Share, run: Run, recipe: Recipe) -> Run:
         return Rounder(recipe, dtype, sizes, of, exchange)
 
     last, tokens = len(parts[data][0]) - 1, range(len(parts[data][0]) - 1)
+    block_x = recipe.weight_block_x or recipe.weight_block
     layer = _Layer(
         run, recipe, data, weight, exchange,
         rounder(recipe.forward, recipe.data_block, parts[data], [last]),
         rounder(recipe.forward, recipe.data_block, parts[data], tokens),
         rounder(recipe.forward, recipe.weight_block, parts[weight], [inner], dims - 2),
-        rounder(recipe.forward, recipe.weight_block, parts[weight], [outer], dims - 2),
+        rounder(recipe.forward, block_x, parts[weight], [outer], dims - 2),
         rounder(recipe.gradient, recipe.data_block, of_result, [last]),
         rounder(recipe.gradient, recipe.data_block, of_result, tokens),
     )  # fmt: skip

@@ -105,12 +105,14 @@ class Rule:
 
 @dataclass
 class Formula:
-    """How data, weights and gradients are rounded; `sixteen` that the weight's gradient is not."""
+    """How data, weights and gradients are rounded; `sixteen` that the weight's gradient is
+    not. `weight_x` is the weight's for the gradient of data where that is another."""
 
     data: Rule
     weight: Rule
     gradient: Rule
     sixteen: bool = False
+    weight_x: Rule | None = None
 
 
 WHOLE = Rule(E4M3, None, None)
@@ -119,7 +121,9 @@ MX = Rule(E4M3, 1, 32, powers=True)
 FORMULAS = {
     "fp8:tensorwise": Formula(WHOLE, WHOLE, Rule(E5M2, None, None)),
     "fp8:rowwise": Formula(ROWS, ROWS, ROWS),
-    "fp8:rowwise_with_gw_hp": Formula(ROWS, ROWS, ROWS, sixteen=True),
+    "fp8:rowwise_with_gw_hp": Formula(
+        ROWS, ROWS, ROWS, sixteen=True, weight_x=Rule(E4M3, None, None, powers=True)
+    ),
     "fp8:blockwise": Formula(
         Rule(E4M3, 1, 128, powers=True),
         Rule(E4M3, 128, 128, powers=True),
@@ -144,7 +148,7 @@ class Layer(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (dy,), (x, w), f = gradients, ctx.saved_tensors, ctx.formula
-        dx = f.gradient(dy) @ f.weight(w.t().contiguous()).t()
+        dx = f.gradient(dy) @ (f.weight_x or f.weight)(w.t().contiguous()).t()
         if f.sixteen:
             return dx, dy.t() @ x, None
         blocks = f.data.along
