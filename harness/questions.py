@@ -65,7 +65,8 @@ WHOLE_SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
 SCHEDULES = (*WHOLE_SCHEDULES, "zb-h1", "interleaved:2", "zb-h1:3", "zbv", "dualpipev")
 RULES = (
     "split=batch", "split=none,out", "zero=0,3", "o[mn]e*:zero!=2", "tw?:recompute=no",
-    "inside!=out", "between=none,batch", "act:precision=captured", "partial!=reduce_scatter",
+    "inside!=out", "between=none,batch", "act:precision=captured", "*:precision=fp8:rowwise",
+    "partial!=reduce_scatter",
     "scope with blanks.*:reuse=before,both",
 )  # fmt: skip
 CONFIGURATIONS = (

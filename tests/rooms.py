@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_fast_convolution.py", "unit/test_fused_memory.py", "unit/test_kernels.py",
         "unit/test_mixed_costs.py",
         "unit/test_never.py",
-        "unit/test_operator_times.py", "unit/test_program.py",
+        "unit/test_operator_times.py", "unit/test_program.py", "unit/test_recipes.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
         "unit/test_step_settings.py",
@@ -145,7 +145,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sharding": (
         "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_context.py",
         "unit/test_experts.py",
-        "unit/test_layout.py", "unit/test_rerun.py", "unit/test_routing.py",
+        "unit/test_layout.py", "unit/test_recipes.py", "unit/test_rerun.py", "unit/test_routing.py",
         "unit/test_strides.py",
     ),
     "solver": (

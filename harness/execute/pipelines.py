@@ -40,6 +40,7 @@ class Pipelines:
 
     graph: Graph
     precision: str = "captured"
+    pins: tuple[str, ...] = ()
     problems: dict[Any, SearchProblem] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,7 +94,9 @@ class Pipelines:
         key = (devices, zero, recompute, micro_batches)
         if key not in self.problems:
             self.problems[key] = costed(
-                self._staged.subject, devices, zero, recompute, micro_batches, self.precision
+                *(self._staged.subject, devices, zero, recompute, micro_batches),
+                self.precision,
+                self.pins,
             )
         return self.problems[key]
 

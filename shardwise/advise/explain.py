@@ -241,6 +241,7 @@ def _text(
         *_first_words(predicted),
         *(_of_replayed if plan.overlap else _of_sums)(plan, totals),
         f"Compute time: {shares_text(predicted.compute_shares)}.",
+        *_of_rounding(plan, totals),
     ]
     if plan.trainer is not UNSET:
         lines.append(f"{trainer_text(plan.trainer)}.")
@@ -259,6 +260,19 @@ def _text(
             f"(×{worst.repeats}): {worst.repeats * worst.time_s:.4g} s."
         )
     return lines
+
+
+def _of_rounding(plan: Plan, totals: Totals) -> list[str]:
+    """Returns what rounding to 8 or 4 bits takes, where there is any."""
+    operators = [op for group in plan.groups for op in group.operators]
+    passes = [op.rounding_s for op in operators if op.rounding_s is not UNSET]
+    if not passes:
+        return []
+    total_s = sum(passes)
+    return [
+        f"Rounding for {counted(len(passes), 'linear layer')} ({plan.precision}): {total_s:.4g} s, "
+        f"{total_s / max(totals.compute_s, 1e-30):.0%} of compute."
+    ]
 
 
 def _of_replayed(plan: Plan, totals: Totals) -> list[str]:

@@ -20,7 +20,7 @@ from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.named_rows import Differences, named_rows
 from shardwise.advise.outline import outlines
 from shardwise.advise.pipeline_points import PipelinePoints
-from shardwise.advise.precision_note import float32_note
+from shardwise.advise.precision_note import float32_note, recipe_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
@@ -186,8 +186,10 @@ def heading(search: Search) -> Heading:
         warnings.append(f"communication times of {hardware.name}: {basis}")
     devices = [profile.devices[0] for profile in search.profiles]
     notes = (
-        power_note(devices, search.options.power_limit_w), uncompared_note(search.profiles),
-    )  # fmt: skip
+        power_note(devices, search.options.power_limit_w),
+        uncompared_note(search.profiles),
+        recipe_note(search.problem.coarsened.recipes.values(), search.options),
+    )
     warnings += [note for note in notes if note is not None]
     return Heading(
         graph=subject.id,

@@ -1,10 +1,15 @@
-"""A note for language models that would be trained in float32."""
+"""Notes on precision: language models in float32, and what is modelled of 8 and 4 bits."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from shardwise.cost.options import Options
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.hardware import Hardware
+from shardwise.sharding.recipes import RECIPES, Recipe
+from shardwise.texts import counted
 
 CAPTURED = "captured"
 _NARROW = {"bfloat16": "bf16", "float16": "fp16"}
@@ -31,4 +36,25 @@ def float32_note(graph: Graph, hardware: Hardware, precision: str) -> str | None
     return (
         f"{graph.name} is trained in float32: {narrow} halves activations and computes faster; "
         f"capture with --dtype {narrow} or ask with --precision {narrow}"
+    )
+
+
+def recipe_note(recipes: Collection[Recipe], options: Options) -> str | None:
+    """Returns a sentence on what of a model is in 8 or 4 bits, and what of it is modelled.
+
+    `recipes` are those of its linear layers; None where none was asked for.
+    """
+    if not recipes and options.precision not in RECIPES:
+        return None
+    if not recipes:
+        recipe = RECIPES[options.precision]
+        return (
+            f"no linear layer suits {recipe.name}: both sizes of a weight have to be multiples of "
+            f"{recipe.multiple}, so all is in 16 bits"
+        )
+    names = ", ".join(sorted({recipe.name for recipe in recipes}))
+    library = "torchao" if options.launching.torchao else "TransformerEngine"
+    return (
+        f"{counted(len(recipes), 'linear layer')} in {names} as {library} has it (--framework), "
+        "all else without: kernels are modelled, a run on CPUs rounds alike"
     )

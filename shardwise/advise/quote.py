@@ -21,6 +21,7 @@ from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of,
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed, program_text
+from shardwise.cost.units import require_units
 from shardwise.documents.curve import CurvePoint, DoesNotFit, fits
 from shardwise.documents.quote import NO_PROFILE, Combinations, NotOffered, OfferRow, Quote
 from shardwise.errors import BadInput
@@ -88,7 +89,7 @@ def quote(
         if offer.hardware is None:
             left_out.append(_not_offered(offer, f"{NO_PROFILE}{offer.gpu_kind}"))
             continue
-        if (refused := _refused_power(offer, options)) is not None:
+        if (refused := _refused(offer, options)) is not None:
             left_out.append(_not_offered(offer, refused))
             continue
         fitting, tried = _instances(subject, offer, max_instances, options, known, one, asked)
@@ -99,7 +100,7 @@ def quote(
             left_out.append(_not_offered(offer, reason, ranges))
     combinations: Combinations | UnsetType = UNSET
     if combine > 1:
-        powered = [offer for offer in offers if _refused_power(offer, options) is None]
+        powered = [offer for offer in offers if _refused(offer, options) is None]
         combined, combinations = combined_rows(
             subject, powered, rows, Known(known, asked), terms, combine, max_instances, progress
         )
@@ -204,14 +205,19 @@ def _instances(
     return [(n, at(n)) for n in counts if fits(at(n))], []
 
 
-def _refused_power(offer: Offer, options: Options) -> str | None:
-    """Returns why an offer's GPUs do not have the options' power limit, None where they do."""
+def _refused(offer: Offer, options: Options) -> str | None:
+    """Returns why an offer's GPUs do not have the options' power limit or units for their
+    precision, None where they do."""
     if offer.hardware is None:
         return None
     try:
         at_limit(offer.profile(), options.power_limit_w)
     except BadInput as error:
         return f"{error.problem}; it takes {error.expected}"
+    try:
+        require_units(offer.profile().devices, options)
+    except BadInput as error:
+        return error.problem
     return None
 
 

@@ -21,7 +21,7 @@ from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, REBUILT
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.gradient_sums import GradientSum
 from shardwise.cost.group_costs import GroupCosts
-from shardwise.cost.pins import forbidden_end
+from shardwise.cost.pins import forbidden_end, pinned_precision
 from shardwise.cost.reschedule import Step
 from shardwise.cost.shares import Shares
 from shardwise.cost.terms import OperatorCost, operator_costs
@@ -136,7 +136,7 @@ class Strategy:
         tensors = self._problem.context.graph.tensors
         pins = self._problem.context.pins
         forbidden = forbidden_end(pins, pattern.group)
-        exempt = pins.of(pattern.group, "precision")
+        rules = pins.of(pattern.group, "precision")
         executed = self._executed(pattern, cost, choice)
         recomputed, rerun = bool(cost.recompute[choice]), self._problem.context.rerun
         shares = int(cost.proportion[choice])
@@ -165,7 +165,7 @@ class Strategy:
                     outputs=dict(zip(op.outputs, one.outputs, strict=True)),
                     loads=loads,
                     moves=moves,
-                    precision="captured" if any(rule.binds(op) for rule in exempt) else UNSET,
+                    precision=pinned_precision(rules, op) or UNSET,
                     runs_again=False if recomputed and not rerun.takes_part(member) else UNSET,
                     **one.costs,
                 )

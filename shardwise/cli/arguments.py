@@ -191,7 +191,9 @@ def other_search_options(command: Command) -> Command:
             type=click.Choice(list(PRECISIONS)),
             default="captured",
             show_default=True,
-            help="What weights and activations of float32 are computed in.",
+            help="What weights and activations of float32 are computed in. fp8 (fp8:tensorwise), "
+            "fp8:… and nvfp4: linear layers in 8 or 4 bits, all else in bf16 "
+            "(docs/precision.md).",
         ),
         click.option(
             "--framework",

@@ -43,6 +43,9 @@ def weights_share(work: GroupWork, position: int) -> Floats:
     if not patterns.carries_gradient(op.inputs[ports.data]):
         return np.ones(work.count)
     forward, backward = work.work_of(position)
+    rounded = work.rounded(position)
+    if rounded is not None:
+        return np.asarray(rounded.weights_s / np.maximum(rounded.backward_s, 1e-30))
     product, places = work.product(position, forward.flops, backward.dtype), operands(op)
     if product is not None and places is not None:
         of_data = tuple(place == ports.data for place in places)

@@ -35,6 +35,7 @@ from shardwise.cost.options import Options
 from shardwise.cost.pins import Pins
 from shardwise.cost.reschedule import Rescheduling
 from shardwise.cost.space import SearchMesh
+from shardwise.cost.units import require_units
 from shardwise.graph.graph import Graph
 from shardwise.hardware import Device, Hardware
 from shardwise.hardware.power import at_limit
@@ -120,6 +121,10 @@ class CostContext:
     families: Families
     micro_batches: int = 1
     rerun: Rerun = field(default_factory=Rerun)
+
+    def __post_init__(self) -> None:
+        """Raises `BadInput` where a device has no units for the precision that is asked for."""
+        require_units(self.hardware.devices, self.options)
 
     @cached_property
     def device(self) -> Device:

@@ -7,7 +7,6 @@ n assignments of a group of M members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import copy
 from functools import cached_property
 
@@ -18,13 +17,14 @@ from shardwise.cost.attention import KINDS, Attention
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.fast_convolution import saving
 from shardwise.cost.group_costs import CostContext
-from shardwise.cost.merging import ACCUMULATED, fraction_of_work
+from shardwise.cost.merging import fraction_of_work
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
+from shardwise.cost.ports import halos, looked_up, shard_shapes, taps
 from shardwise.cost.products import Product, operands
-from shardwise.cost.reading import halos, looked_up, taps
 from shardwise.cost.reschedule import Rescheduling
-from shardwise.graph.graph import DTYPE_BYTES, Tensor
+from shardwise.cost.rounded_work import RoundedWork
+from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.operator_tables import Direction
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
@@ -33,7 +33,6 @@ from shardwise.sharding.layout import (
     Floats,
     Layouts,
     local_elements,
-    local_extents,
     shard_of,
 )
 from shardwise.sharding.operator_layouts import (
@@ -98,13 +97,13 @@ class GroupWork:
         for _, name, source, wanted in self.moves:
             ports += [(name, source), (name, wanted)]
         for name, (forward, gradient) in ports:
-            paths = self._paths(name)
+            paths = self.paths(name)
             paths.register(self.placed(forward))
             if self.context.patterns.carries_gradient(name):
                 paths.register(self.placed(gradient))
         for _, name in self.loads:
-            self._paths(name).register(self.placed(self.arriving_layouts(name)))
-            self._paths(name).register(self.placed(self.input_layouts[name][0]))
+            self.paths(name).register(self.placed(self.arriving_layouts(name)))
+            self.paths(name).register(self.placed(self.input_layouts[name][0]))
 
     def placed(self, layouts: Layouts) -> Layouts:
         """Returns layouts (n, axes) as re-scheduling tells them apart."""
@@ -114,7 +113,7 @@ class GroupWork:
         """Returns values (n, …), 0 where this device has no share of the group."""
         return self.context.mesh.where_present(values, self.proportion)
 
-    def _parts(self, variable: int) -> Floats:
+    def parts(self, variable: int) -> Floats:
         parts = np.where(self.assignment == variable, self.sizes, 1)
         return np.asarray(parts.prod(axis=1), dtype=np.float64)
 
@@ -146,24 +145,43 @@ class GroupWork:
         member = self.pattern.members[position]
         name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
         local = self.local_bytes(name, layouts)
-        split, factor = self._splits_taps(member, port), np.ones(self.count)
+        split, factor = self.splits_taps(member, port), np.ones(self.count)
         for variable, dim, rows in halos(member, port):
-            parts = self._parts(variable)
+            parts = self.parts(variable)
             split |= parts > 1
             share = shard_of(self.tensors[name].shape[dim], parts)
             factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
         return np.where(split, local * factor, 0.0)
 
-    def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
+    def splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
         """Returns where a window's taps are split: each share then reads other rows and zeros."""
         split = np.zeros(self.count, dtype=bool)
         for variable in taps(member, port):
-            split |= self._parts(variable) > 1
+            split |= self.parts(variable) > 1
         return split
 
-    def window_bytes_of(self, windows: Iterable[tuple[int, int]]) -> Floats:
-        """Returns the copies with neighbours' rows of these members and inputs."""
-        return sum((self.window_bytes(m, port) for m, port in windows), np.zeros(self.count))
+    def own_bytes(self, position: int) -> Floats:
+        """Returns what a member keeps for backward besides tensors of the graph: copies with
+        neighbours' rows, and data as it was rounded."""
+        windows = (self.window_bytes(m, port) for m, port in self.kept_windows if m == position)
+        total = sum(windows, np.zeros(self.count))
+        rounded = self.rounded(position)
+        return total if rounded is None else total + rounded.kept_bytes
+
+    def rounded(self, position: int) -> RoundedWork | None:
+        """Returns a member's product in 8 or 4 bits; None where it is not rounded."""
+        op = self.pattern.members[position].operator
+        how = self.context.patterns.rounded(self.pattern.members[position])
+        if how is None:
+            return None
+        places = how.port, how.port + 1
+        data, weight = (self.elements_at(op.inputs[p], position, p) for p in places)
+        result = self.local_bytes(op.outputs[0], self.outputs[position][0][0])
+        carries = [self.context.patterns.carries_gradient(op.inputs[p]) for p in places]
+        result = result / DTYPE_BYTES[self.tensors[op.outputs[0]].dtype]
+        flops, wide = self.work_of(position)[0].flops, self.tensors[op.inputs[how.port]].dtype
+        sizes = flops, data, weight, result
+        return RoundedWork(how, op, self.device, *sizes, wide, (carries[0], carries[1]))
 
     @cached_property
     def kept_windows(self) -> list[tuple[int, int]]:
@@ -181,8 +199,10 @@ class GroupWork:
         passes = Passes.none(self.count, len(self.pattern.members))
         known = {p: self.work_of(p) for p in range(len(self.pattern.members))}
         for position, of_member in known.items():
+            rounded = self.rounded(position)
             for work in of_member:
-                passes.set(position, work.direction, *self._time(position, work))
+                times = rounded.time(work) if rounded else self._time(position, work)
+                passes.set(position, work.direction, *times)
         joins = self.context.options.fusing.joins
         if joins is not None:
             moved = frozenset(name for _, name, _, _ in self.moves)
@@ -251,13 +271,13 @@ class GroupWork:
         places, table = operands(op), self.device.product_table(dtype)
         if places is None or table is None:
             return None
-        left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
+        left, right = (self.elements_at(op.inputs[p], position, p) for p in places)
         layouts = self.outputs[position][0][0]
         result = local_elements(self.tensors[op.outputs[0]].extents, layouts, self.sizes)
         is_window = op.kind.startswith("aten.conv")
         return Product(table, flops, left, right, result, DTYPE_BYTES[dtype], is_window)
 
-    def _local_elements(self, name: str, position: int, port: int) -> Floats:
+    def elements_at(self, name: str, position: int, port: int) -> Floats:
         """Returns the elements of an input of a member on a device, shape (n,)."""
         layouts = self.inputs[position][port][0]
         return local_elements(self.tensors[name].extents, layouts, self.sizes)
@@ -268,7 +288,7 @@ class GroupWork:
         names = (*op.inputs, *op.outputs)
         ports = (*self.inputs[position], *self.outputs[position])
         columns = [
-            _local_shapes(self.tensors[name], layouts[0], self.sizes)
+            shard_shapes(self.tensors[name], layouts[0], self.sizes)
             for name, layouts in zip(names, ports, strict=True)
         ]
         return np.concatenate(columns, axis=1).astype(np.int64)
@@ -281,7 +301,7 @@ class GroupWork:
             return []
         share = np.ones(self.count)
         for v, of_group in enumerate(member.variables):
-            share *= fraction_of_work(sem, v, self._parts(of_group))
+            share *= fraction_of_work(sem, v, self.parts(of_group))
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
             if not looked_up(member, name, self.tensors[name].shape):
@@ -343,28 +363,12 @@ class GroupWork:
         """Returns bit masks of the axes marked in `split` (n, axes)."""
         return np.asarray(split @ (1 << np.arange(split.shape[1], dtype=np.int64)))
 
-    def communication(self) -> Passes:
-        """Returns seconds of statistics, halos and moves in the group, by the member that waits."""
-        passes = Passes.none(self.count, len(self.pattern.members))
-        for position, member in enumerate(self.pattern.members):
-            self._statistics(position, member, passes)
-            self._windows(position, member, passes)
-            self._ring(position, member, passes)
-        for position, name, source, wanted in self.moves:
-            paths = self._paths(name)
-            here, there = (self.placed(ends[0]) for ends in (source, wanted))
-            passes.forward_s[:, position] += paths.between(here, there)
-            if self.context.patterns.carries_gradient(name):
-                here, there = (self.placed(ends[1]) for ends in (source, wanted))
-                passes.backward_s[:, position] += paths.between(there, here)
-        return passes
-
     def staged_bytes(self, position: int) -> Floats:
         """Returns the most that moves of a member's inputs hold besides their source and result."""
         most = np.zeros(self.count)
         for reader, name, source, wanted in self.moves:
             if reader == position:
-                paths = self._paths(name)
+                paths = self.paths(name)
                 ends = [paths.register(self.placed(end[0])) for end in (source, wanted)]
                 most = np.maximum(most, paths.staged_bytes(*ends))
         return most
@@ -377,7 +381,7 @@ class GroupWork:
         time = np.zeros((self.count, len(self.pattern.members)))
         for position, name in self.loads:
             here, there = self.arriving_layouts(name), self.input_layouts[name][0]
-            time[:, position] += self._paths(name).between(self.placed(here), self.placed(there))
+            time[:, position] += self.paths(name).between(self.placed(here), self.placed(there))
         return time
 
     @cached_property
@@ -394,78 +398,6 @@ class GroupWork:
         """Returns the layouts in which an input arrives, (n, axes)."""
         layout = arriving(self.tensors[name], self.context.mesh)
         return np.broadcast_to(layout, self.assignment.shape)
-
-    def _statistics(self, position: int, member: Member, passes: Passes) -> None:
-        sem = member.semantics
-        for statistic in sem.statistics:
-            elements = np.full(self.count, float(statistic.values))
-            for v in statistic.indexed:
-                elements *= shard_of(sem.variables[v].extent, self._parts(member.variables[v]))
-            split = np.zeros(self.assignment.shape, dtype=bool)
-            for v in statistic.reduced:
-                split |= self.assignment == member.variables[v]
-            time = self.collective_s("all_reduce", self.masks(split), elements * 4)
-            passes.forward_s[:, position] += time
-            passes.backward_s[:, position] += time
-
-    def _windows(self, position: int, member: Member, passes: Passes) -> None:
-        """Adds the exchange of rows beyond a share, and of their gradients, with the neighbours.
-
-        They are copied, and so is what a share of a window's taps reads.
-        """
-        for i, name in enumerate(member.operator.inputs):
-            if not halos(member, i):
-                continue
-            local = self.local_bytes(name, self.inputs[position][i][0])
-            tapped = self._splits_taps(member, i)
-            time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
-            for variable, dim, rows in halos(member, i):
-                split = self.masks(self.assignment == variable)
-                share = shard_of(self.tensors[name].shape[dim], self._parts(variable))
-                time = time + self.collective_s("send_receive", split, local / share * rows)
-                time += self.context.hardware.copy_times(np.where(split > 0, 2.0 * local, 0.0))
-            passes.forward_s[:, position] += time
-            if self.context.patterns.carries_gradient(name):
-                passes.backward_s[:, position] += time
-
-    def ring_bytes(self, position: int) -> tuple[Floats, Floats]:
-        """Returns the keys and values that a device sends on in one step, and their gradients; 0
-        where none go round."""
-        member, block, gradients = self.pattern.members[position], *np.zeros((2, self.count))
-        merging = member.semantics.merging
-        if merging is None or merging.ring is None:
-            return block, gradients
-        goes = self.ring_steps(position) > 1
-        for port in merging.inputs:
-            name = member.operator.inputs[port]
-            item = DTYPE_BYTES[self.tensors[name].dtype]
-            local = np.where(goes, self.local_bytes(name, self.inputs[position][port][0]), 0.0)
-            block += local
-            if self.context.patterns.carries_gradient(name):
-                gradients += local * (max(item, ACCUMULATED) / item)
-        return block, gradients
-
-    def ring_steps(self, position: int) -> Floats:
-        """Returns over how many devices a member's keys and values go round; 1 where they stay."""
-        member = self.pattern.members[position]
-        merging = member.semantics.merging
-        if merging is None or merging.ring is None:
-            return np.ones(self.count)
-        return self._parts(member.variables[merging.ring])
-
-    def _ring(self, position: int, member: Member, passes: Passes) -> None:
-        """Adds the sending of keys and values round, in backward with their gradients."""
-        merging = member.semantics.merging
-        if merging is None or merging.ring is None:
-            return
-        masks = self.masks(self.assignment == member.variables[merging.ring])
-        sent_s = [
-            (self.ring_steps(position) - 1.0) * self.collective_s("send_receive", masks, size)
-            for size in self.ring_bytes(position)
-        ]
-        passes.forward_s[:, position] += sent_s[0]
-        if any(self.context.patterns.carries_gradient(out) for out in member.operator.outputs):
-            passes.backward_s[:, position] += sent_s[0] + sent_s[1]
 
     @cached_property
     def moves(self) -> list[tuple[int, str, LayoutRows, LayoutRows]]:
@@ -487,7 +419,7 @@ class GroupWork:
             not backward or np.array_equal(source[1], wanted[1])
         )
 
-    def _paths(self, name: str) -> Rescheduling:
+    def paths(self, name: str) -> Rescheduling:
         tensor = self.tensors[name]
         return self.context.rescheduler(tensor.extents, DTYPE_BYTES[tensor.dtype], self.forbidden)
 
@@ -496,13 +428,3 @@ class GroupWork:
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.output_layouts and name not in self.pattern.entries
         )
-
-
-def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
-    """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
-    dimension."""
-    extents = local_extents(tensor.extents, layouts, sizes)
-    if tensor.spread is None:
-        return extents
-    extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
-    return extents[:, :-1]

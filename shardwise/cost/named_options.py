@@ -168,7 +168,8 @@ _TEXTS: Mapping[str, str] = {
     "zero": "ZeRO stages that a strategy may use.",
     "recompute": "Whether forward may run again in backward; left out, where it pays.",
     "micro_batches": "Numbers of micro-batches to choose from; left out, all divisors.",
-    "precision": "What weights and activations of float32 are computed in.",
+    "precision": "What weights and activations of float32 are computed in; fp8:… and nvfp4: linear "
+    "layers in 8 or 4 bits, all else in bf16.",
     "pins": "Rules [PATTERN:]KEY=VALUE or KEY!=VALUE that fix or forbid choices.",
     "overlap": "Search the time of the replayed step; false: the sum of all times.",
     "framework": "What launches the work of a step; left out, compiled on GPUs, else eager.",

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from shardwise.cost.gradient_sums import COLLECTIVE, GradientSum
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import update_family
+from shardwise.cost.rounded_work import pass_s, weight_copies
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.sources import MODELLED, Codes
 from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, local_elements
@@ -183,6 +184,8 @@ class _Parameter:
         self.dtype, self.item = tensor.dtype, DTYPE_BYTES[tensor.dtype]
         self.gradient_item = work.context.options.step.gradient_bytes(self.item)
         self.is_trained = work.context.patterns.carries_gradient(name)
+        recipe = work.context.patterns.rounded_weights.get(name)
+        self._recipe = recipe if recipe is not None and recipe.once else None
         forward, gradient = work.input_layouts[name]
         self.elements = local_elements(tensor.shape, forward, work.sizes)
         self.bytes = self.elements * self.item
@@ -200,6 +203,23 @@ class _Parameter:
             made = _Sharded(self, axes) if special is None else _Summed(self, axes, special)
             self._sharded[key] = made
         return self._sharded[key]
+
+    @cached_property
+    def rounded_s(self) -> Floats | None:
+        """Seconds of rounding the weight once for the products that read it rounded; None where it
+        is not."""
+        recipe, device = self._recipe, self.work.device
+        if recipe is None:
+            return None
+        return pass_s(device, recipe, self.elements, self.item, recipe.weight_block, 2)
+
+    @property
+    def rounded_bytes(self) -> Floats:
+        """Bytes of the weight's rounded copies that are kept for a step."""
+        recipe = self._recipe
+        if recipe is None:
+            return np.zeros(self.work.count)
+        return self.elements * (recipe.item_bytes * weight_copies(self.work.device, recipe))
 
     @cached_property
     def all_reduce_s(self) -> Floats:
@@ -320,6 +340,13 @@ class _Column:
         self.reduce_s, self.finish_s = shards.reduce_s, shards.finish_s
         self.gather_s = shards.gather_s if stage >= 3 else nothing
         self.spread_s = shards.gather_s if stage in (1, 2) else nothing
+        if parameter.rounded_s is not None:
+            # Rounded once: after the update, or whenever it has been gathered, and then not kept.
+            if stage >= 3:
+                self.gather_s = self.gather_s + parameter.rounded_s
+            else:
+                self.update_s = self.update_s + parameter.rounded_s
+                self.weight_bytes = self.weight_bytes + parameter.rounded_bytes
 
 
 def _update(

@@ -16,7 +16,8 @@ configuration.
     recompute    yes, no
     reuse        before, after, both: the copy kept of a re-scheduled tensor that the operator makes
     partial      all_reduce, reduce_scatter: how partial sums that the operator makes are resolved
-    precision    captured: the operator keeps the dtypes of the graph (with `precision` set)
+    precision    captured: the operator keeps the dtypes of the graph (with `precision` set);
+                 bf16: it has no recipe; or the recipe of a linear layer (`fp8:rowwise`)
     stage        0, 1, …, last: the stages of a pipeline that may have the operator
     cut          before, after: where a stage of a pipeline begins or ends
 
@@ -32,6 +33,8 @@ from fnmatch import fnmatchcase
 from shardwise.errors import BadInput
 from shardwise.graph.graph import Operator
 from shardwise.sharding.coarsen import Coarsened, Group
+from shardwise.sharding.precision import OF_OPERATORS
+from shardwise.sharding.recipes import RECIPES
 
 NO_VARIABLE = "none"
 LEVELS = ("inside", "between")
@@ -40,7 +43,7 @@ _VALUES = {
     "recompute": ("yes", "no"),
     "reuse": ("before", "after", "both"),
     "partial": ("all_reduce", "reduce_scatter"),
-    "precision": ("captured",),
+    "precision": OF_OPERATORS,
     "cut": ("before", "after"),
 }
 STAGE = "stage"
@@ -95,19 +98,32 @@ def parse_pin(rule: str) -> Pin:
         raise BadInput(
             f"{rule!r} is for the whole graph", field="pin", expected=f"PATTERN:{key}=VALUE"
         )
-    if key == "precision" and forbids:
+    if key == "precision" and (forbids or len(values) > 1):
         raise BadInput(
-            f"{rule!r} forbids the only value",
+            f"{rule!r} does not say which precision",
             field="pin",
-            expected="PATTERN:precision=captured",
+            expected="PATTERN:precision=captured, or another one",
         )
-    if key == "precision" and (pattern or "*") == "*":
+    if key == "precision" and (pattern or "*") == "*" and not values <= RECIPES.keys():
         raise BadInput(
             f"{rule!r} is for the whole graph",
             field="pin",
             expected="PATTERN:precision=captured; the option precision is for all of it",
         )
     return Pin(pattern or "*", key, values, forbids)
+
+
+def pinned_precision(rules: Iterable[Pin], operator: Operator) -> str | None:
+    """Returns the precision that the first of these rules on it gives an operator, if any."""
+    return next(
+        (
+            value
+            for rule in rules
+            if rule.key == "precision" and rule.binds(operator)
+            for value in rule.values
+        ),
+        None,
+    )
 
 
 class Pins:

@@ -57,7 +57,7 @@ class Product:
     left: Floats
     right: Floats
     result: Floats
-    item_bytes: int
+    item_bytes: float
     is_window: bool
 
     def times(self, device: Device, dtype: str, gradients: tuple[bool, ...] | None) -> Floats:

@@ -13,13 +13,16 @@ The search sums terms over members (`GroupTerms`), a plan takes one configuratio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from shardwise.cost.backward_parts import weights_share
+from shardwise.cost.exchanges import communication
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.host import GroupHost
@@ -54,7 +57,7 @@ class GroupTerms:
     @cached_property
     def communication(self) -> Passes:
         """Seconds of statistics, halos and moves between members, shape (n, M) each way."""
-        return self.work.communication()
+        return communication(self.work)
 
     @cached_property
     def loading_s(self) -> Floats:
@@ -166,16 +169,18 @@ class GroupTerms:
         )
 
     def kept_bytes(self) -> Floats:
-        """Returns the activations that backward needs, with windows that are copies."""
-        return self.work.kept_bytes(self.work.pattern.kept) + self.work.window_bytes_of(
-            self.work.kept_windows
-        )
+        """Returns the activations that backward needs, with copies of windows and rounded data."""
+        members = range(len(self.work.pattern.members))
+        return self.work.kept_bytes(self.work.pattern.kept) + self._own_bytes(members)
 
     def kept_still_bytes(self) -> Floats:
         """Returns what is kept although forward is run again: the inputs of the graph, and what
         members have made that do not run again."""
-        windows = [(m, port) for m, port in self.work.kept_windows if not self.reads[m]]
-        return self.work.kept_bytes(self.work.kept_still) + self.work.window_bytes_of(windows)
+        still = np.flatnonzero(~self.reads).tolist()
+        return self.work.kept_bytes(self.work.kept_still) + self._own_bytes(still)
+
+    def _own_bytes(self, members: Iterable[int]) -> Floats:
+        return sum((self.work.own_bytes(m) for m in members), np.zeros(self.work.count))
 
 
 @dataclass
@@ -183,7 +188,8 @@ class OperatorCost:
     """One operator of a plan, on one device, for one step: bytes and seconds.
 
     `compute_from` names the source of each direction of its compute time, such as
-    {"forward": "measured", "backward": "interpolated", "update": "modelled"}.
+    {"forward": "measured", "backward": "interpolated", "update": "modelled"}. `rounding_s` is what
+    of it rounds to 8 or 4 bits in forward and backward, where that is done.
     """
 
     parameter_bytes: float = 0.0
@@ -191,6 +197,7 @@ class OperatorCost:
     compute_s: float = 0.0
     communication_s: float = 0.0
     compute_from: dict[str, str] = field(default_factory=dict)
+    rounding_s: float | UnsetType = UNSET
 
 
 def operator_costs(
@@ -242,10 +249,13 @@ def operator_costs(
     for name in work.kept_still if recomputed else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))
         member_costs[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
-    for m, port in work.kept_windows:
-        if recomputed and terms.reads[m]:
-            continue
-        member_costs[m].activation_bytes += float(work.window_bytes(m, port)[0])
+    for m, cost in enumerate(member_costs):
+        rounded = work.rounded(m)
+        if rounded is not None:
+            forward_s, backward_s = (float(seconds[0]) for seconds in rounded.rounding_s)
+            cost.rounding_s = float(runs[m]) * forward_s + batches * backward_s
+        if not (recomputed and terms.reads[m]):
+            cost.activation_bytes += float(work.own_bytes(m)[0])
     return member_costs
 
 

@@ -105,7 +105,8 @@ class PlannedOperator(msgspec.Struct, frozen=True):
 
     Its costs are those on one device in one step; `compute_from` says what each direction of the
     compute time is based on. `runs_again` is false for one that need not run again in backward
-    though its group does.
+    though its group does. `precision` is what a rule gives it; `rounding_s` is what of its compute
+    time rounds to 8 or 4 bits.
     """
 
     name: str
@@ -123,6 +124,7 @@ class PlannedOperator(msgspec.Struct, frozen=True):
     compute_s: float = 0.0
     communication_s: float = 0.0
     compute_from: dict[str, str] = {}
+    rounding_s: float | UnsetType = UNSET
 
 
 COLLECTIVE_SUM = "collective"

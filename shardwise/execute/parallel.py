@@ -36,7 +36,7 @@ from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHER
 from shardwise.execute.parameters.spec import Placement as ParameterPlacement
 from shardwise.execute.passes import passes_of
 from shardwise.execute.placement import CONSTANT, Placed, Placement
-from shardwise.execute.precision import with_casts
+from shardwise.execute.precision import planned_recipes, with_casts
 from shardwise.execute.program import Program, Watch
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.execute.redistribute import redistribute_between
@@ -181,6 +181,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         if stage is not None:
             placement = placement.part(stage.operators)
         captured, planned = placement.captured, placement.graph
+        recipes = planned_recipes(captured, self.plan)
         names = [t.name for t in planned.tensors.values() if t.role == "parameter"]
         trains = {name: given.value(name).requires_grad for name in names}
         differentiated = differentiated_by(planned, trains)
@@ -192,7 +193,9 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
                 return absent(op, planned, differentiated, self._device)
             exchange = exchanges.setdefault(mesh, Exchange(mesh, self._device))
             local_op = local_operator(
-                op, graph.tensors, placed.semantics, placed.split, mesh, exchange, self._deferral
+                *(op, graph.tensors, placed.semantics, placed.split, mesh, exchange),
+                self._deferral,
+                recipes.get(op.name),
             )
             if local_op.communicates:
                 note_axes(mesh, placed.split)

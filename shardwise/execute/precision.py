@@ -13,13 +13,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from msgspec import UNSET
 
 from shardwise.errors import BadInput
 from shardwise.execute.local.calling import HALVES, Run
 from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.order import written_ports
-from shardwise.sharding.precision import PRECISIONS, narrow_graph
+from shardwise.sharding.precision import PRECISIONS, Own, narrow_graph, recipes_of
+from shardwise.sharding.recipes import Recipe
 
 
 def planned_graph(graph: Graph, plan: Strategy) -> Graph:
@@ -29,10 +31,23 @@ def planned_graph(graph: Graph, plan: Strategy) -> Graph:
         raise BadInput(
             f"unknown precision {precision!r}", field="precision", expected=", ".join(PRECISIONS)
         )
-    kept = {
-        op.name for group in plan.groups for op in group.operators if op.precision == "captured"
+    return narrow_graph(graph, precision, own_precisions(plan))
+
+
+def planned_recipes(graph: Graph, plan: Strategy) -> dict[str, Recipe]:
+    """Returns the recipes of the operators that compute in 8 or 4 bits, by name."""
+    return recipes_of(graph, plan.precision, own_precisions(plan))
+
+
+def own_precisions(plan: Strategy) -> Own:
+    """Returns which precision the plan gives an operator for itself, if any."""
+    own = {
+        op.name: op.precision
+        for group in plan.groups
+        for op in group.operators
+        if op.precision is not UNSET
     }
-    return narrow_graph(graph, precision, lambda op: op.name in kept)
+    return lambda op: own.get(op.name)
 
 
 def with_casts(run: Run, op: Operator, captured: Graph, planned: Graph) -> Run:

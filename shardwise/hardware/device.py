@@ -14,15 +14,20 @@ from shardwise.hardware.products import ProductTable
 HALVES = ("bfloat16", "float16")
 """Dtypes of which products take the same time."""
 
+BLOCK_SCALED = ("mxfp8", "nvfp4")
+"""Units of products that apply scales of blocks. Where none of theirs were measured they reach the
+share of their peak that products of as many numbers in 8 bits do."""
+
 
 @dataclass(frozen=True)
 class Device:
     """One kind of device; `count` of them in a node.
 
-    `peak_flops_per_s` by dtype, dense. `compute_efficiency` and `memory_efficiency` are the
-    stated fractions of the peaks that large kernels reach; `kernel_latency_s` is what any
-    kernel takes at the least. `compute_efficiency_by_dtype` replaces `compute_efficiency` for the
-    dtypes it names: vector units come nearer to their peak than matrix units.
+    `peak_flops_per_s` by dtype, dense; of `BLOCK_SCALED` too. `compute_efficiency` and
+    `memory_efficiency` are the stated fractions of the peaks that large kernels reach;
+    `kernel_latency_s` is what any kernel takes at the least. `compute_efficiency_by_dtype` replaces
+    `compute_efficiency` for the dtypes it names: vector units come nearer to their peak than matrix
+    units.
     `products` are measured matrix products by dtype, `sustained_clock` the share of a kernel
     benchmark's clocks that training sustains in large ones (`hardware/products.py`). `attention` is
     measured attention by dtype and size of a head (`hardware/attention.py`).
@@ -91,4 +96,6 @@ class Device:
 
 def _alike(dtype: str) -> tuple[str, ...]:
     """Returns the dtypes whose measured kernels stand for those of a dtype, itself first."""
+    if dtype in BLOCK_SCALED:
+        return (dtype, "float8_e4m3fn")
     return (dtype, *HALVES) if dtype in HALVES else (dtype,)

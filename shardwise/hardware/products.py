@@ -61,12 +61,12 @@ class ProductTable:
         return self._grid.of(m, n, k)
 
 
-def is_unaligned(n: Floats, k: Floats, item_bytes: int) -> NDArray[np.bool_]:
+def is_unaligned(n: Floats, k: Floats, item_bytes: float) -> NDArray[np.bool_]:
     """Returns of which products the rows begin between multiples of `LOAD_BYTES`.
 
     Shares of unequal sizes have mean sizes that are no whole numbers: the largest counts.
     """
-    per_load = max(LOAD_BYTES // item_bytes, 1)
+    per_load = max(LOAD_BYTES // max(int(item_bytes), 1), 1)
     left_over = np.maximum(np.ceil(n - 1e-6) % per_load, np.ceil(k - 1e-6) % per_load)
     unaligned: NDArray[np.bool_] = left_over > 0.0
     return unaligned

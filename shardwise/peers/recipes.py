@@ -35,6 +35,7 @@ from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.sharding.recipes import RECIPES
 from shardwise.texts import counted
 
 TABLE = DATA / "recipes.toml"
@@ -149,7 +150,7 @@ def recipe_answers(
             f"{RECIPE}{recipe.source}",
             f"{source.title} recipe",
             f"{recipe.name} of {source.repository}, {recipe.file} ({source.date})",
-            notes=tuple(_notes(recipe, graph, gpus)),
+            notes=tuple(_notes(recipe, graph, gpus, options)),
             details={"recipe": recipe.name, "gpus": recipe.gpus, "date": str(source.date)},
         )
         given = _parallelism(recipe, graph.batch_size, gpus)
@@ -177,7 +178,7 @@ def recipe_answers(
         yield replace(answer, points=(replace(point, label=text),))
 
 
-def _notes(recipe: Recipe, graph: Graph, gpus: int) -> Iterator[str]:
+def _notes(recipe: Recipe, graph: Graph, gpus: int, options: Options) -> Iterator[str]:
     """Yields where the recipe is for another job than is asked for."""
     if recipe.gpus not in (0, gpus):
         yield f"the nearest recipe is for {counted(recipe.gpus, 'GPU')}, not {gpus}"
@@ -186,6 +187,8 @@ def _notes(recipe: Recipe, graph: Graph, gpus: int) -> Iterator[str]:
         yield f"its sequences have {recipe.seq:,} tokens, not {seq:,}"
     if recipe.batch not in (None, graph.batch_size):
         yield f"its batch is {recipe.batch:,}, not {graph.batch_size}"
+    if recipe.precision in RECIPES and options.precision not in RECIPES:
+        yield f"its linear layers are in 8 bits: --precision {recipe.precision} prices that"
 
 
 def _parallelism(recipe: Recipe, batch: int | None, gpus: int) -> Parallelism | str:
@@ -199,8 +202,6 @@ def _parallelism(recipe: Recipe, batch: int | None, gpus: int) -> Parallelism | 
     unknown = [name for name, degree in degrees.items() if degree > 1]
     if unknown:
         return f"not priced yet: {' and '.join(unknown)} parallelism (beside {beside})"
-    if recipe.precision == "fp8":
-        return f"not priced yet: products in float8 ({beside}, ZeRO-{recipe.zero})"
     if gpus % (recipe.tensor * recipe.pipeline):
         return f"{beside} does not divide {counted(gpus, 'GPU')}"
     data = gpus // (recipe.tensor * recipe.pipeline)

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.exchanges import ring_bytes, ring_steps
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.parameters import ParameterTerms
@@ -216,7 +217,7 @@ class GroupTable:
         anywhere."""
         if position not in self._rings:
             self._rings[position] = any(
-                table.work.ring_bytes(position)[0].any() for table in self.places
+                ring_bytes(table.work, position)[0].any() for table in self.places
             )
         return self._rings[position]
 
@@ -227,7 +228,7 @@ class GroupTable:
 
         def seconds() -> Floats:
             of = self._columns[self.compute_s(position, direction, recompute=recompute)]
-            return of * (1.0 - 1.0 / self.work.ring_steps(position))
+            return of * (1.0 - 1.0 / ring_steps(self.work, position))
 
         return self._column(("beside ring", position, direction, recompute), seconds)
 
@@ -237,7 +238,7 @@ class GroupTable:
 
         def seconds() -> Floats:
             of = self._columns[self.compute_s(position, direction, recompute=recompute)]
-            return of / self.work.ring_steps(position)
+            return of / ring_steps(self.work, position)
 
         return self._column(("after ring", position, direction, recompute), seconds)
 
@@ -247,7 +248,7 @@ class GroupTable:
         of the gradients those that are made, sent and received."""
 
         def size() -> Floats:
-            block, gradients = self.work.ring_bytes(position)
+            block, gradients = ring_bytes(self.work, position)
             held = 2.0 * block + (3.0 * gradients if direction == BACKWARD else 0.0)
             return self._recomputed(held) if recompute else held
 

@@ -19,6 +19,7 @@ from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator
 from shardwise.sharding.coarsen import Member
 from shardwise.sharding.fusion import ALONE, IN_PLACE
 from shardwise.sharding.pattern import Patterns
+from shardwise.sharding.recipes import weight_of
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,10 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     alone = (
         plain if rule is None else rule(Subject(member, graph, device, patterns.fusing.loss), plain)
     )
+    rounded = patterns.rounded(member)
+    if rounded is not None and rounded.keeps and patterns.carries_gradient(weight_of(op)):
+        data = Size(rounded.recipe.item_bytes, (Dims(False, rounded.port),))
+        return replace(alone, kept=(*alone.kept, data))
     return _in_a_pass(plain, alone, member, patterns) if patterns.is_fused(member) else alone
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.assemble import Costed, SearchProblem, costed
 from shardwise.cost.options import TOFU, Options, Progress, quiet
+from shardwise.cost.pins import pinned_precision
 from shardwise.cost.shares import Shares
 from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
@@ -80,15 +81,17 @@ class Subject:
 
         Raises `BadInput` when the count of micro-batches does not divide the batch.
         """
-        exempt = tuple(pin for pin in options.pins if pin.key == "precision")
+        rules = tuple(pin for pin in options.pins if pin.key == "precision")
         key = (
-            options.precision, exempt, micro_batches, options.fusing, options.expert_imbalance
-        )  # fmt: skip
+            *(options.precision, rules, options.launching.torchao),
+            *(micro_batches, options.fusing, options.expert_imbalance),
+        )
         if key not in self._variants:
             narrowed = narrow(
                 unbalanced(self.coarsened, options.expert_imbalance),
                 options.precision,
-                lambda op: any(pin.binds(op) for pin in exempt),
+                lambda op: pinned_precision(rules, op),
+                torchao=options.launching.torchao,
             )
             changed = split_batch(narrowed, micro_batches)
             same = changed is self.coarsened and options.fusing == Fusing()

@@ -33,6 +33,7 @@ from shardwise.sharding.batch import batch_dims, batch_variables
 from shardwise.sharding.disjoint_sets import NamedSets, VariableLinks
 from shardwise.sharding.on_parameters import operators_on_parameters
 from shardwise.sharding.once import Once
+from shardwise.sharding.recipes import Recipe
 from shardwise.sharding.routing import ROUTED, Routing, with_routing
 from shardwise.sharding.zigzag import constant_operators, with_zigzag
 
@@ -80,8 +81,9 @@ class Coarsened:
     """The groups of a graph in topological order, and the operators computed in full by all.
 
     No split of samples reaches the `unreached` parameters: no operator that reads one has samples
-    to split (a table of positions). `of_names` holds what follows from names and wiring: the same
-    of any batch and any dtypes.
+    to split (a table of positions). `recipes` are those of operators that compute in 8 or 4 bits,
+    by name. `of_names` holds what follows from names and wiring: the same of any batch and any
+    dtypes.
     """
 
     graph: Graph
@@ -89,6 +91,7 @@ class Coarsened:
     constants: tuple[Operator, ...]
     undescribed: tuple[Operator, ...]
     unreached: frozenset[str] = frozenset()
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
     of_names: Once = field(default_factory=Once, compare=False, repr=False)
 
     @cached_property

@@ -24,6 +24,8 @@ from shardwise.sharding.fusion import (
     regions,
 )
 from shardwise.sharding.once import Once
+from shardwise.sharding.recipes import Recipe
+from shardwise.sharding.rounded import Rounded, rounded_products
 
 T = TypeVar("T")
 
@@ -85,6 +87,7 @@ class _Wiring:
     root: Mapping[str, str]
     differentiated: frozenset[str]
     fused: Mapping[str, Region]
+    rounded: Mapping[str, Rounded]
     made: Once = field(default_factory=Once, compare=False)
 
 
@@ -97,6 +100,7 @@ class Patterns:
         self.graph: Graph = coarsened.graph
         self._differentiated = differentiated(self.graph)
         self._root = _storage_roots(coarsened)
+        self._rounded = rounded_products(self.graph, coarsened.recipes)
         self.fusing = fusing or Fusing()
         self._made = Once()
 
@@ -112,7 +116,7 @@ class Patterns:
         """What follows from names and wiring: the same in the patterns of another batch or other
         dtypes where these have the same storages, gradients and passes."""
         known: list[_Wiring] = self.coarsened.of_names.once("wirings", list)
-        own = _Wiring(self._root, self._differentiated, self._fused)
+        own = _Wiring(self._root, self._differentiated, self._fused, self._rounded)
         if own not in known:
             known.append(own)
         return known[known.index(own)].made
@@ -202,6 +206,15 @@ class Patterns:
         """Returns whether an operator is part of a pass of several."""
         return member.operator.name in self._fused
 
+    def rounded(self, member: Member) -> Rounded | None:
+        """Returns how a product is rounded to 8 or 4 bits; None where it is not."""
+        return self._rounded.get(member.operator.name)
+
+    @cached_property
+    def rounded_weights(self) -> Mapping[str, Recipe]:
+        """The recipes of parameters that products read rounded."""
+        return {name: one.recipe for one in self._rounded.values() for name in one.parameters}
+
     def saved(self, member: Member) -> list[str]:
         """Returns what backward of an operator needs of its inputs and outputs."""
         return _marked(member.operator, self.saves_inputs(member), self.saves_outputs(member))
@@ -231,6 +244,10 @@ class Patterns:
         A tensor that is multiplied by a constant is not kept for the constant's sake.
         """
         op, saves = member.operator, member.semantics.saves_inputs
+        rounded = self.rounded(member)
+        if rounded is not None and rounded.recipe.keeps_rounded:
+            # What is kept of data is rounded, a buffer of its own.
+            return tuple(kept and port != rounded.port for port, kept in enumerate(saves))
         if op.kind not in PRODUCTS or len(saves) < 2:
             return saves
         needed = [self.carries_gradient(op.inputs[other]) for other in (1, 0)]
@@ -380,6 +397,7 @@ def _structure(
             tuple(local(n) for n in m.operator.inputs),
             tuple(local(n) for n in m.operator.outputs),
             m.variables,
+            None if (rounded := patterns.rounded(m)) is None else rounded.key,
             (patterns.saves_inputs(m), patterns.saves_outputs(m)) if patterns.is_fused(m) else (),
             tuple(patterns.is_in_memory(name) for name in m.operator.outputs),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import ContextForm
 from shardwise.errors import BadInput
+from shardwise.trainers import precisions
 from shardwise.trainers.job import FIELD, Job, Limits, Written, job_of
 from shardwise.trainers.yaml_text import yaml_text
 
@@ -105,6 +106,9 @@ def _document(job: Job) -> dict[str, Any]:
         if p.context > 1:
             strategy = STRATEGIES[p.context_form]
             document["parallelism_config"][f"{PREFIX}cp_comm_strategy"] = strategy
+    recipe = precisions.to_accelerate(job.recipe)
+    if recipe is not None:
+        document |= {"mixed_precision": "fp8", "fp8_config": recipe}
     if job.kernels == "compiled":
         document["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
     return document
@@ -120,6 +124,7 @@ def _unsaid(job: Job) -> list[str]:
     if p.micro_batches > 1 and p.zero != 1:
         unsaid.append(f"Micro-batches: Accelerator(gradient_accumulation_steps={p.micro_batches}).")
     unsaid += job.length_of_script
+    unsaid += job.recipe_unsaid("Accelerate", precisions.to_accelerate(job.recipe))
     if p.tensor > 1:
         unsaid.append(
             "Which layers are split: Accelerate takes the tensor parallel plan of the model in "

@@ -12,7 +12,7 @@ from shardwise.cost.software import COMPILED, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
-from shardwise.trainers import megatron
+from shardwise.trainers import megatron, precisions
 from shardwise.trainers.accelerate import NAME, PREFIX
 from shardwise.trainers.configuration import (
     ON_GPU,
@@ -132,6 +132,9 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     if top.section("dynamo_config").word("dynamo_backend", "NO").upper() == "INDUCTOR":
         stated["framework"] = COMPILED
     left_out = list(_left_out(top))
+    precision = precisions.of_accelerate(top)
+    if precision is not None:
+        stated[precisions.PRECISION] = precision
     for name, keys in _NOISE.items():
         top.section(name).ignore(*keys)
     return Configuration(
@@ -154,8 +157,6 @@ def _left_out(top: Section) -> Iterator[str]:
     for key in ("offload_optimizer_device", "offload_param_device"):
         if plugin.word(key, "none") != "none":
             yield f"{plugin.path(key)}: {ON_GPU}"
-    if top.has("fp8_config") or top.word("mixed_precision", "no") == "fp8":
-        yield "fp8: priced with products in the dtype of the graph"
 
 
 def _megatron(top: Section, gpus: int) -> tuple[Parallelism, int]:

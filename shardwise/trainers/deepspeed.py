@@ -260,6 +260,7 @@ def _document(job: Job) -> dict[str, Any]:
 def _unsaid(job: Job) -> list[str]:
     p = job.parallelism
     unsaid = [*job.model_of_script, job.optimizer_of_script, *job.length_of_script]
+    unsaid += job.recipe_unsaid("DeepSpeed")
     if p.recompute == "full":
         unsaid.append(
             "Recomputation: the model has to call deepspeed.checkpointing in every block (in "

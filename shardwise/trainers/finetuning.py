@@ -13,7 +13,7 @@ from shardwise.cost.step_settings import CAPTURED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.sharding.fusion import ALONE, CHUNKED, IN_PLACE
-from shardwise.trainers import accelerate, deepspeed
+from shardwise.trainers import accelerate, deepspeed, precisions
 from shardwise.trainers.configuration import (
     ON_GPU,
     Configuration,
@@ -125,7 +125,7 @@ def _quantised(top: Section) -> Iterator[str]:
     for key in ("load_in_4bit", "load_in_8bit", "quantization_bit"):
         if top.given(key) not in (None, False, "false"):
             raise BadInput("is not priced", field=key, expected=_OWN_PARAMETERS)
-    for key in ("fp8", "activation_offloading", "layer_offloading"):
+    for key in ("activation_offloading", "layer_offloading"):
         if top.given(key) not in (None, False, "false"):
             yield f"{key}: priced without it"
 
@@ -143,6 +143,11 @@ def _configuration(
     steps = top.count("gradient_accumulation_steps", 1)
     stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
     notes: list[str] = []
+    if top.given("fp8") not in (None, False, "false"):
+        # Accelerate's recipe of torchao.
+        stated[precisions.PRECISION] = "fp8:tensorwise"
+        if top.given("fp8_enable_fsdp_float8_all_gather") in (True, "true"):
+            left_out.append(f"fp8_enable_fsdp_float8_all_gather: {precisions.GATHERED}")
     stated.update(_kernels(top, notes))
     if top.has(optimizer):
         name = top.word(optimizer, "")

@@ -86,6 +86,11 @@ def _unsaid(job: Job, splits: Splits) -> list[str]:
     if job.precision == "fp16":
         unsaid.append("Loss scaling for fp16: the script does it.")
     unsaid += job.length_of_script
+    if job.recipe:
+        unsaid.append(
+            f"The recipe {job.recipe}: the script converts linear layers, by torchao's "
+            "convert_to_float8_training or TransformerEngine's modules, before it shards them."
+        )
     if not splits.blocks and (job.parallelism.zero == 3 or job.parallelism.recompute != "none"):
         unsaid.append(
             "Blocks: the model has no list of modules, so that its parameters are gathered all at "

@@ -20,6 +20,7 @@ from shardwise.documents.parallelism import (
 )
 from shardwise.errors import BadInput
 from shardwise.pipeline.schedules import SCHEDULES
+from shardwise.sharding.recipes import RECIPES
 from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.models import MODELS, Model
 
@@ -69,10 +70,10 @@ class Job:
 
     With `stages` above 1 it is a pipeline of equal layers on that many groups of devices, each with
     `stages_per_rank` of its stages, and `parallelism` that of each stage.
-    `precision` is bf16, fp16 or fp32. `wide_gradients` of parameters in 16 bits add up and are
-    reduced in float32. `state` and `update` are those of the optimizer
-    (`cost/step_settings.py`). `facts` are those of the model, as far as they are known; `model` is
-    the preset of the graph's name.
+    `precision` is bf16, fp16 or fp32, `recipe` that of linear layers in 8 or 4 bits, if any.
+    `wide_gradients` of parameters in 16 bits add up and are reduced in float32. `state` and
+    `update` are those of the optimizer (`cost/step_settings.py`). `facts` are those of the
+    model, as far as they are known; `model` is the preset of the graph's name.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Job:
     state: str = FLOAT32
     update: str = "foreach"
     facts: ModelFacts | None = None
+    recipe: str = ""
     unsaid: list[str] = field(default_factory=list)
 
     @property
@@ -103,6 +105,12 @@ class Job:
     def dtype(self) -> str:
         """Returns what weights and activations are computed in, as torch names it."""
         return _DTYPES[self.precision]
+
+    def recipe_unsaid(self, trainer: str, said: object = None) -> list[str]:
+        """Returns what is left unsaid of a recipe for which a trainer's file has nothing to say."""
+        if not self.recipe or said is not None:
+            return []
+        return [f"The recipe of products: {trainer} has none that is {self.recipe}."]
 
     @property
     def optimizer_of_script(self) -> str:
@@ -191,6 +199,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         state=_execution(plan, "state", FLOAT32),
         update=_execution(plan, "update", "foreach"),
         facts=_facts(planned, plan.graph_name),
+        recipe=plan.precision if plan.precision in RECIPES else "",
     )
     if isinstance(plan, Plan) and plan.schedule is not UNSET:
         job.unsaid.append(_ORDER)

@@ -15,6 +15,7 @@ from shardwise.cost.software import COMPILED
 from shardwise.cost.step_settings import CAPTURED
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
+from shardwise.trainers import precisions
 from shardwise.trainers.configuration import (
     LARGEST,
     ON_GPU,
@@ -99,6 +100,8 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
         micro_batches=steps,
     )
     left_out, named = list(_left_out(top)), _named(top)
+    if top.word("quantization", "") in precisions.MAXTEXT:
+        stated[precisions.PRECISION] = precisions.MAXTEXT[top.word("quantization", "")]
     return Configuration(
         trainer=NAME,
         parallelism=parallelism,
@@ -190,8 +193,8 @@ def _left_out(top: Section) -> Iterator[str]:
     for key in ("optimizer_memory_host_offload", "parameter_memory_host_offload"):
         if top.flag(key):
             yield f"{key}: {ON_GPU}"
-    if top.word("quantization", ""):
-        yield "quantization: priced with products in the dtype of the graph"
+    if top.word("quantization", "") not in ("", *precisions.MAXTEXT):
+        yield f"quantization: {precisions.OTHER}"
 
 
 def _named(top: Section) -> NamedModel:

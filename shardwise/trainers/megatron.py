@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import ContextForm, Parallelism
+from shardwise.trainers import precisions
 from shardwise.trainers.job import Job, Limits, Written, job_of
 from shardwise.trainers.megatron_model import PADDING, divisor, model_flags, model_unsaid
 
@@ -108,6 +109,7 @@ def _training(job: Job) -> list[str]:
         lines.append(f"--seq-length {job.sequence_length}")
     if job.precision != "fp32":
         lines.append(f"--{job.precision}")
+    lines += precisions.to_megatron(job.recipe) or []
     # Megatron turns float32 gradients on with --bf16 unless it is told otherwise.
     if job.precision == "bf16" and not job.wide_gradients:
         lines.append("--grad-reduce-in-bf16")
@@ -149,6 +151,7 @@ def _quoted(command: str) -> str:
 
 def _unsaid(job: Job) -> list[str]:
     unsaid = list(model_unsaid(job))
+    unsaid += job.recipe_unsaid("Megatron", precisions.to_megatron(job.recipe))
     if job.parallelism.recompute == "selective":
         unsaid.append(
             "Selective recomputation: Megatron keeps what the activation function of a "

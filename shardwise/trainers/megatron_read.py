@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from shardwise.cost.software import MEGATRON
 from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
 from shardwise.errors import BadInput
+from shardwise.trainers import precisions
 from shardwise.trainers.configuration import Configuration, divided, only_one, same_tensor
 from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, COMMUNICATION, NAME, STRATEGIES
 from shardwise.trainers.megatron_flags import (
@@ -109,7 +110,7 @@ _BEARING = re.compile(
 
 _LEFT_OUT = {
     r".*offload.*": "states or activations stay on the GPU",
-    r"fp8-format|fp8-recipe|fp4-format": "products in the dtype of the graph",
+    r"fp[48]-param-gather": "weights gathered in 16 bits",
 }
 """Flags that change memory or time, and as what the step is priced."""
 
@@ -237,6 +238,9 @@ def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
         name = "momentum"
     stated.update(optimizer_of(name, flags.path("optimizer"), notes))
     stated.update(_state(flags))
+    precision = precisions.of_megatron(flags)
+    if precision is not None:
+        stated[precisions.PRECISION] = precision
     return stated
 
 

@@ -13,6 +13,7 @@ from shardwise.documents import Pipeline, Plan
 from shardwise.documents.model_facts import differences
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
+from shardwise.trainers import precisions
 from shardwise.trainers.facts import facts_of_preset
 from shardwise.trainers.job import Job, Limits, Written, job_of
 
@@ -96,6 +97,10 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
     }
     if not name:
         del sections["model"]
+    converter = precisions.to_titan(job.recipe)
+    if converter is not None:
+        sections.setdefault("model", {})["converters"] = [converter[0]]
+        sections[converter[0]] = converter[1]
     if job.sequence_length is None:
         del sections["training"]["seq_len"]
     if p.recompute != "selective" and not p.in_part:
@@ -218,6 +223,7 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(f"The optimizer: torchtitan has Adam and AdamW, the plan {job.optimizer}.")
     if job.precision == "fp16":
         unsaid.append("The precision: torchtitan trains in bfloat16 or float32, not fp16.")
+    unsaid += job.recipe_unsaid("torchtitan", precisions.to_titan(job.recipe))
     if job.precision != "fp32" and not job.wide_gradients:
         unsaid.append(f"Gradients: torchtitan reduces them in float32, the plan in {job.dtype}.")
     if job.kernels == "fused":

@@ -16,6 +16,7 @@ from shardwise.cost.step_settings import CAPTURED, FUSED, UPDATES
 from shardwise.documents.parallelism import Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.sharding.fusion import ALONE
+from shardwise.trainers import precisions
 from shardwise.trainers.configuration import (
     LARGEST,
     Configuration,
@@ -203,7 +204,10 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     called = " ".join(filter(None, (model.word("name", ""), model.word("flavor", ""))))
     model.ignore("tokenizer_path", "hf_assets_path", "print_after_conversion", "norm_type")
     stated = _stated(job, training, notes)
-    left_out = list(_left_out(job, training, model))
+    left_out = list(_left_out(job, training))
+    precision = precisions.of_titan(job, model, left_out)
+    if precision is not None:
+        stated[precisions.PRECISION] = precision
     length = training.count("seq_len", 2048)
     return Configuration(
         trainer=NAME,
@@ -267,16 +271,13 @@ def _stated(job: Section, training: Section, notes: list[str]) -> dict[str, str]
     return stated
 
 
-def _left_out(job: Section, training: Section, model: Section) -> Iterator[str]:
+def _left_out(job: Section, training: Section) -> Iterator[str]:
     """Yields what the trainer does to memory or time that is priced otherwise."""
     if training.flag("enable_cpu_offload"):
         yield "training.enable_cpu_offload: priced with states on the GPU"
-    converters = model.given("converters")
     if job.section("optimizer").flag("early_step_in_backward"):
         yield "optimizer.early_step_in_backward: priced with the gradients of all parameters kept"
     job.section("optimizer").ignore_all()
-    if converters:
-        yield "model.converters: priced with products in the dtype of the graph"
 
 
 def _schedule(

@@ -16,7 +16,7 @@ from typing import Any
 from shardwise import validation
 from shardwise.child_process import ending_with_us
 from shardwise.errors import BadInput
-from shardwise.trainers import torchtitan_read
+from shardwise.trainers import precisions, torchtitan_read
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.megatron_flags import left_open
 from shardwise.trainers.shell import commands_of, known
@@ -56,6 +56,7 @@ with contextlib.redirect_stdout(sys.stderr):
         "recompute": type(config.activation_checkpoint).__qualname__,
         "loss": type(config.loss).__qualname__,
         "converters": sorted(set(re.findall("Float8|MXFP8|NVFP4", of_model))),
+        "recipes": sorted(set(re.findall("(?:rowwise|tensorwise)(?:_with_gw_hp)?", of_model))),
     }, default=repr), file=sys.__stdout__)
 """
 
@@ -81,11 +82,17 @@ def read(text: str, gpus: int) -> Configuration:
     said = _asked(_arguments(text))
     found = torchtitan_read.read(_document(said), gpus)
     left_out = list(found.left_out)
-    if said.get("converters"):
-        left_out.append("the model's converters: priced with products in the dtype of the graph")
+    stated = dict(found.stated)
+    converters = said.get("converters")
+    if converters:
+        precision = precisions.of_registry(converters, said.get("recipes") or [])
+        if precision is None:
+            left_out.append(f"the model's converters: {precisions.OTHER}")
+        else:
+            stated[precisions.PRECISION] = precision
     if str(said.get("loss")).startswith("Chunked"):
         left_out.append("the chunked loss: priced with the logits of all tokens")
-    return replace(found, left_out=left_out)
+    return replace(found, left_out=left_out, stated=stated)
 
 
 def refused_elsewhere() -> BadInput:

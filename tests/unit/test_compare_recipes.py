@@ -97,7 +97,6 @@ def test_its_step_is_that_of_its_configuration(known: list[Recipe]) -> None:
         ({"pipeline": 2, "virtual": 3}, "layers do not divide into 2 times 3 stages"),
         ({"pipeline": 2, "samples": 4}, "layers do not divide into 2 stages"),
         ({"expert": 8}, "expert 8"),
-        ({"precision": "fp8"}, "float8"),
         ({"tensor": 16}, "tp 16 does not divide 8 GPUs"),
         ({"samples": 1000}, "micro-batches of 1000"),
         ({"zero": 1}, "left out by the options"),
@@ -108,6 +107,13 @@ def test_what_cannot_be_priced_says_why(
 ) -> None:
     method = method_of(replace(RECIPE_OF_BLOCK, **changed), known)
     assert not method.points and reason in (method.reason or "")
+
+
+def test_a_recipe_in_8_bits_is_priced_as_the_question_has_it(known: list[Recipe]) -> None:
+    plain = method_of(RECIPE_OF_BLOCK, known)
+    method = method_of(replace(RECIPE_OF_BLOCK, precision="fp8"), known)
+    assert method.points[0].replayed_time_s == plain.points[0].replayed_time_s
+    assert "its linear layers are in 8 bits: --precision fp8 prices that" in method.notes
 
 
 def test_a_number_of_micro_batches_that_was_not_searched(known: list[Recipe]) -> None:

@@ -137,6 +137,7 @@ def test_a_window_with_neighbours_rows_is_copied_and_kept(hardware: Hardware) ->
     assert (more[cut] >= hardware.copy_times(2.0 * local[cut]) * (1 - 1e-9)).all()
     costs = problems[True].costs[number]
     chosen = GroupWork(work[True].context, pattern, costs.assignment, costs.proportion)
-    assert chosen.window_bytes_of(chosen.kept_windows).any()
-    expected = chosen.kept_bytes(pattern.kept) + chosen.window_bytes_of(chosen.kept_windows)
+    windows = sum(chosen.window_bytes(member, port) for member, port in chosen.kept_windows)
+    assert windows.any()
+    expected = chosen.kept_bytes(pattern.kept) + windows
     assert costs.activation_bytes == pytest.approx(expected)

@@ -15,11 +15,13 @@ from shardwise.execute.local.calling import Run
 from shardwise.execute.local.gathered import gathered
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import FORMS
+from shardwise.execute.local.rounded import rounded
 from shardwise.execute.local.share import NotLocal, Share
 from shardwise.execute.local.waiting import Deferral
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.graph.semantics import OperatorSemantics
+from shardwise.sharding.recipes import Recipe
 
 CLASSES = (
     *("attention", "convolution", "experts", "factories", "lookup", "losses", "normalisation"),
@@ -63,13 +65,20 @@ def local_operator(
     mesh: RankMesh,
     exchange: Exchange,
     deferral: Deferral | None = None,
+    recipe: Recipe | None = None,
 ) -> LocalOperator:
     """Returns the operator on this rank's share of it; see docs/execute-operators.md.
 
     `tensors` have global shapes. With a `deferral` gradients of weights are left to it, where the
-    operator allows. Raises BadInput if torch has no such operator.
+    operator allows. A linear layer may have a `recipe` that its products are rounded by. Raises
+    BadInput if torch has no such operator.
     """
     _load()
+    if recipe is not None:
+        plain_op = local_operator(op, tensors, semantics, split, mesh, exchange)
+        share = Share(op, tensors, semantics, split, mesh, exchange)
+        run = rounded(share, plain_op.run, recipe)
+        return LocalOperator(run, "own", True, untraced=COMMUNICATES)
     share = Share(op, tensors, semantics, split, mesh, exchange, deferral)
     chosen = FORMS.get(op.kind)
     try:

@@ -72,9 +72,13 @@ def test_torchtitan_is_asked_what_a_launch_names(tmp_path: Path) -> None:
         shards=4, tensor=2, sequence=True, zero=3, recompute="full"
     )
     assert (found.batch, found.sequence_length) == (4, 8192)
-    assert found.stated == {"framework": "compiled", "optimizer": "adam", "update": "fused"}
+    assert found.stated == {
+        "framework": "compiled",
+        "optimizer": "adam",
+        "update": "fused",
+        "precision": "fp8:tensorwise",
+    }
     assert [line.partition(":")[0] for line in found.left_out] == [
-        "the model's converters",
         "the chunked loss",
     ]
     (tmp_path / "flags").write_text(

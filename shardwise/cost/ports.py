@@ -1,8 +1,23 @@
-"""What of its inputs an operator reads: windows beyond a share's own rows, rows of tables."""
+"""What members of a group read and write at their ports: shares, neighbours' rows, tables."""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.graph.graph import Tensor
 from shardwise.sharding.coarsen import Member
+from shardwise.sharding.layout import Floats, Layouts, local_extents
+
+
+def shard_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
+    """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
+    dimension."""
+    extents = local_extents(tensor.extents, layouts, sizes)
+    if tensor.spread is None:
+        return extents
+    extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
+    return extents[:, :-1]
 
 
 def halos(member: Member, port: int) -> list[tuple[int, int, int]]:
