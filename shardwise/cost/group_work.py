@@ -20,6 +20,7 @@ from shardwise.cost.fast_convolution import saving
 from shardwise.cost.group_costs import CostContext
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
+from shardwise.cost.ports import halos, looked_up, taps
 from shardwise.cost.products import Product, operands
 from shardwise.cost.reschedule import Rescheduling
 from shardwise.graph.graph import DTYPE_BYTES, Tensor
@@ -146,7 +147,7 @@ class GroupWork:
         name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
         local = self.local_bytes(name, layouts)
         split, factor = self._splits_taps(member, port), np.ones(self.count)
-        for variable, dim, rows in _halos(member, port):
+        for variable, dim, rows in halos(member, port):
             parts = self._parts(variable)
             split |= parts > 1
             share = shard_of(self.tensors[name].shape[dim], parts)
@@ -156,7 +157,7 @@ class GroupWork:
     def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
         """Returns where a window's taps are split: each share then reads other rows and zeros."""
         split = np.zeros(self.count, dtype=bool)
-        for variable in _taps(member, port):
+        for variable in taps(member, port):
             split |= self._parts(variable) > 1
         return split
 
@@ -171,7 +172,7 @@ class GroupWork:
             (position, port)
             for position, member in enumerate(self.pattern.members)
             for port, kept in enumerate(self.context.patterns.saves_inputs(member))
-            if kept and _halos(member, port)
+            if kept and halos(member, port)
         ]
 
     def compute(self) -> Passes:
@@ -181,7 +182,9 @@ class GroupWork:
         known = {p: self.work_of(p) for p in range(len(self.pattern.members))}
         for position, of_member in known.items():
             for work in of_member:
-                passes.set(position, work.direction, *self._time(position, work))
+                times, codes = self._time(position, work)
+                times = times + self._restoring_s(position, work.direction)
+                passes.set(position, work.direction, times, codes)
         joins = self.context.options.fusing.joins
         if joins is not None:
             moved = frozenset(name for _, name, _, _ in self.moves)
@@ -219,6 +222,23 @@ class GroupWork:
             np.where(modelled, work.kernel_s(work) + self.device.kernel_latency_s, times),
             np.where(modelled, INTERPOLATED, codes).astype(np.int8),
         )
+
+    def _restoring_s(self, position: int, direction: Direction) -> Floats:
+        """Returns the seconds in which a member's operands are made of what is stored in another
+        form: a pass that reads that and writes the numbers that are computed with."""
+        member, total = self.pattern.members[position], np.zeros(self.count)
+        for name, layouts in zip(member.operator.inputs, self.inputs[position], strict=True):
+            tensor = self.tensors[name]
+            reads = direction == "forward" or self.context.patterns.backward_reads(member, name)
+            if tensor.stored is not None and reads:
+                moved = self.stored_bytes(name) + self.local_bytes(name, layouts[0])
+                total += self.device.roofline_times(np.zeros(self.count), moved, tensor.dtype)
+        return total
+
+    def stored_bytes(self, name: str) -> Floats:
+        """Returns the bytes of a device's share of a parameter as it is stored, shape (n,)."""
+        tensor, layouts = self.tensors[name], self.input_layouts[name][0]
+        return local_elements(tensor.shape, layouts, self.sizes) * tensor.stored_item_bytes
 
     def _kernel(self, position: int, flops: Floats, dtype: str) -> Kernel | None:
         """Returns the time of a member in one direction by measured kernels of the device; None
@@ -284,7 +304,7 @@ class GroupWork:
             share *= fraction_of(variable.extent, parts)
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
-            if not _looked_up(member, name, self.tensors[name].shape):
+            if not looked_up(member, name, self.tensors[name].shape):
                 read += self.local_bytes(name, layouts[0])
         written = np.zeros(self.count)
         for name, layouts in zip(op.outputs, self.outputs[position], strict=True):
@@ -302,7 +322,8 @@ class GroupWork:
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
             moved = written + self._needed_bytes(position, member)
             moved += self._gradient_bytes(position, member)
-            work.append(Work("backward", sem.backward_flops * share, moved, dtype, kernel_s))
+            flops = self.context.patterns.backward_flops(member) * share
+            work.append(Work("backward", flops, moved, dtype, kernel_s))
         return work
 
     def _needed_bytes(self, position: int, member: Member) -> Floats:
@@ -310,11 +331,11 @@ class GroupWork:
         sem, op = member.semantics, member.operator
         total = np.zeros(self.count)
         for names, kept, layouts in (
-            (op.inputs, sem.saves_inputs, self.inputs[position]),
+            (op.inputs, self.context.patterns.needs_inputs(member), self.inputs[position]),
             (op.outputs, sem.saves_outputs, self.outputs[position]),
         ):
             for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):
-                if needed and not _looked_up(member, name, self.tensors[name].shape):
+                if needed and not looked_up(member, name, self.tensors[name].shape):
                     total += self.local_bytes(name, forward)
         return total
 
@@ -413,12 +434,12 @@ class GroupWork:
         They are copied, and so is what a share of a window's taps reads.
         """
         for i, name in enumerate(member.operator.inputs):
-            if not _halos(member, i):
+            if not halos(member, i):
                 continue
             local = self.local_bytes(name, self.inputs[position][i][0])
             tapped = self._splits_taps(member, i)
             time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
-            for variable, dim, rows in _halos(member, i):
+            for variable, dim, rows in halos(member, i):
                 split = self.masks(self.assignment == variable)
                 share = shard_of(self.tensors[name].shape[dim], self._parts(variable))
                 time = time + self.collective_s("send_receive", split, local / share * rows)
@@ -466,35 +487,3 @@ def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | F
         return extents
     extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
     return extents[:, :-1]
-
-
-def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:
-    """Returns variables whose shares of an input also read neighbours' rows: variable, dimension,
-    rows."""
-    return [
-        (member.variables[v], access.dim, access.halo_before + access.halo_after)
-        for v, access in member.semantics.inputs[port].items()
-        if access.halo_before + access.halo_after
-    ]
-
-
-def _taps(member: Member, port: int) -> list[int]:
-    """Returns variables of the windows through which an input is read, as far as they are summed
-    over."""
-    if not _halos(member, port):
-        return []
-    sem = member.semantics
-    return [
-        member.variables[v]
-        for v, variable in enumerate(sem.variables)
-        if variable.is_reduction and v not in sem.inputs[port]
-    ]
-
-
-def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
-    """Returns whether a tensor is a table of which only the rows that are written are read."""
-    return (
-        member.operator.kind.startswith("aten.embedding")
-        and len(shape) == 2
-        and (name == member.operator.inputs[0])
-    )

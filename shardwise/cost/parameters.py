@@ -10,6 +10,10 @@ that repeat the parameter beyond Z, and A micro-batches:
     2       W + (G + S)/|Z|         A reduce_scatter(G) + all_reduce over Q (G/|Z|) + all_gather(W)
     3       (W + G + S)/|Z|         A (2 all_gather(W) + reduce_scatter(G)) + all_reduce over Q
 
+A frozen parameter has no gradient, no state and no update: W under stages 0 to 2, and in stage 3
+W/|Z| and a gather for forward, and for backward where that reads it. Its W is that of the form that
+it is stored in.
+
 Where gradients add up whole between micro-batches (`StepSettings.accumulation`), stages 2 and 3
 keep G and reduce it once.
 
@@ -44,9 +48,9 @@ from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, local_elements
 class ParameterTerms:
     """A group's parameters under one ZeRO stage; arrays (n, P) of bytes and of seconds.
 
-    `gather_s` is one all_gather of a parameter for use, `gathers` how many a micro-batch needs (0,
-    or 2 in stage 3); `reduce_s` one reduction of a gradient, `reduces` how many a step needs,
-    `scatters` whether every micro-batch has one (stages 2 and 3);
+    `gather_s` is one all_gather of a parameter for use, `gathers` (P,) how many a micro-batch needs
+    (0, or in stage 3 one for each pass that reads it); `reduce_s` one reduction of a gradient,
+    `reduces` how many a step needs, `scatters` whether every micro-batch has one (stages 2 and 3);
     `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update.
     """
 
@@ -56,7 +60,7 @@ class ParameterTerms:
     update_s: Floats
     update_codes: Codes
     gather_s: Floats
-    gathers: int
+    gathers: NDArray[np.int64]
     reduce_s: Floats
     reduces: int
     scatters: bool
@@ -92,7 +96,8 @@ class ParameterTerms:
 
 
 def summed_axes(work: GroupWork) -> NDArray[np.int64]:
-    """Returns bit masks of the axes along which gradients of the group are summed, shape (n,)."""
+    """Returns bit masks of the axes along which gradients of the group are summed, or would be if
+    it were not frozen, shape (n,)."""
     return _axes_where(work, PARTIAL, lambda name: True)
 
 
@@ -106,10 +111,10 @@ def equal_axes(work: GroupWork) -> NDArray[np.int64]:
 
 
 def _axes_where(work: GroupWork, state: int, of: Callable[[str], bool]) -> NDArray[np.int64]:
-    """Returns bit masks of the axes on which a trained parameter's gradient is in a state."""
+    """Returns bit masks of the axes on which a parameter's gradient is in a state."""
     masks = np.zeros(work.count, dtype=np.int64)
     for name in work.pattern.parameters:
-        if work.context.patterns.carries_gradient(name) and of(name):
+        if work.tensors[name].differentiable and of(name):
             masks |= work.masks(work.input_layouts[name][1] == state)
     return masks
 
@@ -154,7 +159,7 @@ class Parameters:
             stack("update_s"),
             stack("update_codes").astype(np.int8),
             stack("gather_s"),
-            2 if stage == 3 else 0,
+            np.array([p.gathers if stage == 3 else 0 for p in self._parameters], dtype=np.int64),
             stack("reduce_s"),
             micro_batches if scatters else 1,
             scatters,
@@ -181,11 +186,16 @@ class _Parameter:
         self.work = work
         tensor = work.tensors[name]
         self.dtype, self.item = tensor.dtype, DTYPE_BYTES[tensor.dtype]
+        self.stored_item = tensor.stored_item_bytes
         self.gradient_item = work.context.options.step.gradient_bytes(self.item)
         self.is_trained = work.context.patterns.carries_gradient(name)
+        self.is_sharded = tensor.differentiable
+        readers = [m for m in work.pattern.members if name in m.operator.inputs]
+        patterns = work.context.patterns
+        self.gathers = 1 + any(patterns.backward_reads(m, name) for m in readers)
         forward, gradient = work.input_layouts[name]
         self.elements = local_elements(tensor.shape, forward, work.sizes)
-        self.bytes = self.elements * self.item
+        self.bytes = self.elements * self.stored_item
         self.repeated = work.masks(gradient == PARTIAL)
         is_equal = (gradient == REPLICATE) & work.context.mesh.shards_equal_gradients
         self.equal = work.masks(is_equal)
@@ -301,24 +311,27 @@ class _Column:
         axes: NDArray[np.int64],
         scatters: bool,
     ) -> None:
-        work, item, whole = parameter.work, parameter.item, parameter.bytes
+        work, whole = parameter.work, parameter.bytes
         nothing = np.zeros(work.count)
         self.weight_bytes = whole
         self.gradient_bytes = self.state_bytes = self.update_s = nothing
         self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
         self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
-        if not parameter.is_trained:
+        if not parameter.is_sharded:
             return
         options = work.context.options
         shards = parameter.sharded(axes if stage else np.zeros_like(axes), gradient_sum)
-        self.weight_bytes = shards.elements * item if stage >= 3 else whole
+        if stage >= 3:
+            self.weight_bytes = shards.elements * parameter.stored_item
+            self.gather_s = shards.gather_s
+        if not parameter.is_trained:
+            return
         if not options.gradients_applied_at_once:
             kept = shards.elements if scatters else parameter.elements
             self.gradient_bytes = kept * parameter.gradient_item
-        self.state_bytes = shards.elements * options.state_bytes_per_element(item)
+        self.state_bytes = shards.elements * options.state_bytes_per_element(parameter.item)
         self.update_s, self.update_codes = shards.update
         self.reduce_s, self.finish_s = shards.reduce_s, shards.finish_s
-        self.gather_s = shards.gather_s if stage >= 3 else nothing
         self.spread_s = shards.gather_s if stage in (1, 2) else nothing
 
 

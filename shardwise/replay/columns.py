@@ -444,11 +444,9 @@ class GroupTable:
 
     @column
     def whole_bytes(self, number: int) -> int:
-        """Returns a parameter (or its gradient) as it is computed with, not sharded by ZeRO."""
+        """Returns a parameter as it is gathered, not sharded by ZeRO."""
         name = self.pattern.parameters[number]
-        return self._column(
-            ("whole", number), lambda: self.work.local_bytes(name, self.work.input_layouts[name][0])
-        )
+        return self._column(("whole", number), lambda: self.work.stored_bytes(name))
 
     @column
     def stage(self, *stages: int) -> int:
