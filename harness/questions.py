@@ -179,6 +179,7 @@ FIELDS: dict[str, Any] = {
     "simplest": st.sampled_from(SIMPLEST),
     "power_limit_w": st.none() | st.floats(0.6, 1.0),
     "expert_imbalance": st.floats(1.0, 8.0),
+    "tune": st.sampled_from(("full", "lora:4", "qlora:2:all-linear")),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
 ALONE = ("assumed", "gradients_applied_at_once", "policy", "threads")

@@ -86,6 +86,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_windows.py",
     ),
     "graph": (
+        "integration/models/test_adapters.py", "unit/test_tuning.py",
         "fuzz/*", "property/test_graph_roundtrip.py", "unit/test_blocks.py", "unit/test_graph_*",
         "unit/test_validation.py",
     ),

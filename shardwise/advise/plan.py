@@ -45,6 +45,7 @@ from shardwise.documents.plan import (
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import (
@@ -103,6 +104,7 @@ def plan(
         progress or quiet,
         devices_of(gpus, hardware),
     )
+    graph = tuned(graph, options.tune)
     ask = partial(plan_only, graph, hardware, objective=objective, point=point, order=order)
     if not options.replays or point is not None:
         return ask(options, devices, progress)
@@ -239,7 +241,7 @@ def _document(
         places,
     )
     graph, published = search.subject.graph, ""
-    if not isinstance(search, MixedSearch):
+    if not isinstance(search, MixedSearch) and not graph.tuning:
         published = published_text(graph, search.hardware, search.mesh.gpus, chosen.ranking_s)
     return Plan(
         id=search.plan_id(point),

@@ -394,5 +394,6 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     timeline: Timeline | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    tune: str | UnsetType = UNSET
     assumed: bool | UnsetType = UNSET
     published: str | UnsetType = UNSET

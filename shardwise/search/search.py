@@ -17,7 +17,7 @@ from shardwise.cost.assemble import Costed, SearchProblem, costed
 from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.errors import BadInput, NotFound, SolverError
-from shardwise.graph import Graph, graph_id
+from shardwise.graph import Graph, content_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
 from shardwise.replay.mixed.replay import MixedKits
@@ -57,12 +57,12 @@ class Subject:
 
     @classmethod
     def of(cls, graph: Graph, *, join: bool = True) -> Subject:
-        """Returns the subject of a graph.
+        """Returns the subject of a graph; one made by an option has the id of that it is made of.
 
         `join` as in `coarsen`: without it every operator is searched on its own.
         """
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
-        return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+        return cls(graph, content_id(graph), coarsened, Patterns(coarsened))
 
     @cached_property
     def has_experts(self) -> bool:
@@ -252,7 +252,8 @@ class Search:
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
-        for part in (self.options.optimizer, self.options.precision, self.micro_batches):
+        tuning = filter(None, (self.subject.graph.tuning,))
+        for part in (self.options.optimizer, self.options.precision, self.micro_batches, *tuning):
             digest.update(repr(part).encode())
         for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
             digest.update(cost.assignment[k].tobytes())
