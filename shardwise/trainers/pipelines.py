@@ -20,6 +20,7 @@ from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
@@ -86,6 +87,7 @@ def price_pipeline(
     check_options(options)
     check_pipelines(options)
     check_configuration(graph, configuration, file)
+    graph = tuned(graph, options.tune)
     scattered = configuration.trainer in SCATTERING
     model = UniformModel(graph, hardware, devices, scattered=scattered)
     each = _stages_per_rank(model, configuration, file)

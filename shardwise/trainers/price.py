@@ -17,6 +17,7 @@ from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.practices import Practices
@@ -56,6 +57,7 @@ def price(
     be split by its degrees, and for options that such strategies do not have.
     """
     options, progress = assumed(options, hardware), progress or quiet
+    graph = tuned(graph, options.tune)
     devices, given = one_kind(gpus, hardware), canonical(parallelism)
     check_options(options)
     space = priced_space(trainer)
