@@ -23,6 +23,7 @@ from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
     GRADIENTS,
+    OFFLOADS,
     STATES,
     UPDATES,
     StepSettings,
@@ -154,6 +155,7 @@ STEPS = st.builds(
     state=st.sampled_from((*STATES, "16:16:8")),
     gradients=st.sampled_from(GRADIENTS),
     accumulation=st.sampled_from(ACCUMULATIONS),
+    offload=st.sampled_from(OFFLOADS),
 )
 FIELDS: dict[str, Any] = {
     "epsilon": st.floats(0, 10),

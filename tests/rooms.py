@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_fast_convolution.py", "unit/test_fused_memory.py", "unit/test_kernels.py",
         "unit/test_mixed_costs.py",
         "unit/test_never.py",
-        "unit/test_operator_times.py", "unit/test_program.py",
+        "unit/test_offloading.py", "unit/test_operator_times.py", "unit/test_program.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
         "unit/test_step_settings.py",

@@ -30,6 +30,7 @@ from shardwise.advise.timeline import timeline
 from shardwise.collector import uncollected
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
+from shardwise.cost.step_settings import StepSettings
 from shardwise.documents import Plan
 from shardwise.documents.plan import (
     Choice,
@@ -258,11 +259,19 @@ def _document(
         framework=search.options.launched_by,
         kernels=search.options.light_kernels,
         assumed=search.options.assumes_compiled or UNSET,
-        execution=Execution(**dataclasses.asdict(search.options.step)),
+        execution=_execution(search.options.step),
         cluster=cluster,
         timeline=timeline(search, point),
         published=published or UNSET,
     )
+
+
+def _execution(step: StepSettings) -> Execution:
+    """Returns how a step runs; what is not offloaded is not mentioned."""
+    members = dataclasses.asdict(step)
+    if not step.offloads_states:
+        del members["offload"]
+    return Execution(**members)
 
 
 def _prediction(searches: Sequence[Search], chosen: Chosen, faster: Chosen | None) -> Prediction:

@@ -26,6 +26,8 @@ from shardwise.cost.step_settings import (
     CAPTURED,
     FLOAT32,
     GRADIENTS,
+    NONE,
+    OFFLOADS,
     SHARDS,
     STATES,
     UPDATES,
@@ -165,6 +167,14 @@ def other_search_options(command: Command) -> Command:
             "of them, as with FSDP's no_sync.",
         ),
         click.option(
+            "--offload",
+            type=click.Choice(OFFLOADS),
+            default=NONE,
+            show_default=True,
+            help="What is in the host's memory: the optimizer's states, where the host updates too "
+            "(docs/offloading.md).",
+        ),
+        click.option(
             "--update",
             type=click.Choice(UPDATES),
             help="How the optimizer goes over parameters, which decides its temporaries. "
@@ -301,6 +311,7 @@ def options_from(values: dict[str, Any]) -> Options:
             state=values["state"],
             gradients=values["gradients"],
             accumulation=values["accumulate"],
+            offload=values["offload"],
         ),
         framework=values["framework"],
         kernels=values["kernels"],

@@ -19,6 +19,7 @@ from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
     GRADIENTS,
+    OFFLOADS,
     STATE_BITS,
     STATES,
     UPDATES,
@@ -154,6 +155,7 @@ _STEP_CHOICES: Mapping[str, tuple[str, ...]] = {
     "state": STATES,
     "gradients": GRADIENTS,
     "accumulation": ACCUMULATIONS,
+    "offload": OFFLOADS,
 }
 _TEXTS: Mapping[str, str] = {
     "epsilon": "Relative error that the frontier may have, which its certificate states.",

@@ -190,6 +190,12 @@ class Options:
         ):
             if value not in known:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
+        if self.step.offloads_states and (self.method == TOFU or set(self.zero) == {0}):
+            raise BadInput(
+                "states on the host are shared out among its devices, as ZeRO does",
+                field="offload",
+                expected="ZeRO stages from 1 on, and another method than tofu",
+            )
         if self.pins and self.method == TOFU:
             raise BadInput(
                 "Tofu's recursion takes no rules",
@@ -281,6 +287,12 @@ class Options:
         step = self.step
         moments = step.moments_bytes(parameter_bytes)[: MOMENTS[self.optimizer]]
         return sum(moments) + step.master_bytes(parameter_bytes)
+
+    def host_bytes_per_element(self, parameter_bytes: int) -> int:
+        """Returns what the host keeps of one parameter element where it has the states: these, and
+        of parameters that have no wider copy the parameter too."""
+        copy = 0 if self.step.has_master(parameter_bytes) else parameter_bytes
+        return self.state_bytes_per_element(parameter_bytes) + copy
 
     def training_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns weight, gradient and optimizer state of one parameter element, in bytes."""

@@ -14,6 +14,9 @@ A frozen parameter has no gradient, no state and no update: W under stages 0 to 
 W/|Z| and a gather for forward, and for backward where that reads it. Its W is that of the form that
 it is stored in.
 
+With states on the host (`--offload states`) S is there, and so is the update: gradients are copied
+down and parameters up, of each device's own share.
+
 Where gradients add up whole between micro-batches (`StepSettings.accumulation`), stages 2 and 3
 keep G and reduce it once.
 
@@ -38,6 +41,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.gradient_sums import COLLECTIVE, GradientSum
 from shardwise.cost.group_work import GroupWork
+from shardwise.cost.offloading import devices_of_node, host_memory_of
 from shardwise.cost.operator_family import update_family
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.sources import MODELLED, Codes
@@ -51,7 +55,8 @@ class ParameterTerms:
     `gather_s` is one all_gather of a parameter for use, `gathers` (P,) how many a micro-batch needs
     (0, or in stage 3 one for each pass that reads it); `reduce_s` one reduction of a gradient,
     `reduces` how many a step needs, `scatters` whether every micro-batch has one (stages 2 and 3);
-    `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update.
+    `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update;
+    `down_s` and `up_s` the copies of gradients to the host and of parameters back.
     """
 
     weight_bytes: Floats
@@ -66,6 +71,8 @@ class ParameterTerms:
     scatters: bool
     finish_s: Floats
     spread_s: Floats
+    down_s: Floats
+    up_s: Floats
 
     @property
     def bytes(self) -> Floats:
@@ -73,16 +80,19 @@ class ParameterTerms:
         return np.asarray((self.weight_bytes + self.gradient_bytes + self.state_bytes).sum(axis=1))
 
     def hidden_apart_s(self) -> Floats:
-        """Returns the times that a step may hide each on its own, shape (n, 6 P).
+        """Returns the times that a step may hide each on its own, shape (n, 8 P).
 
         Per parameter: update, gather, the reduction at the end of the step or in each micro-batch,
-        the reduction over further axes, and the gather after the update.
+        the reduction over further axes, the gather after the update, and the copies to the host and
+        back.
         """
         once, each = self.reduce_s, np.zeros_like(self.reduce_s)
         if self.scatters:
             once, each = each, once
         gathers = self.gathers * self.gather_s
-        terms = (self.update_s, gathers, once, each, self.finish_s, self.spread_s)
+        terms = (
+            self.update_s, gathers, once, each, self.finish_s, self.spread_s, self.down_s, self.up_s
+        )  # fmt: skip
         return np.concatenate(terms, axis=1)
 
     def sync_s(self, micro_batches: int) -> Floats:
@@ -92,6 +102,8 @@ class ParameterTerms:
             + self.reduces * self.reduce_s
             + self.finish_s
             + self.spread_s
+            + self.down_s
+            + self.up_s
         )
 
 
@@ -165,6 +177,8 @@ class Parameters:
             scatters,
             stack("finish_s"),
             stack("spread_s"),
+            stack("down_s"),
+            stack("up_s"),
         )
 
     def least_update_s(self, candidates: list[NDArray[np.int64]]) -> Floats:
@@ -228,12 +242,36 @@ class _Sharded:
     @cached_property
     def update(self) -> tuple[Floats, Codes]:
         """Seconds of the optimizer's update, and their sources."""
-        parameter = self._parameter
-        state = parameter.work.context.options.state_bytes_per_element(parameter.item)
+        parameter, options = self._parameter, self._parameter.work.context.options
+        if options.step.offloads_states:
+            return self._host_update_s, np.full(parameter.work.count, MODELLED, dtype=np.int8)
+        state = options.state_bytes_per_element(parameter.item)
         # The update reads weight, gradient and state, and writes all but the gradient.
         item = 2 * parameter.item + parameter.gradient_item
         moved = self.elements * (item + 2 * state)
         return _update(parameter.work, parameter.dtype, self.elements, moved)
+
+    @property
+    def _host_update_s(self) -> Floats:
+        """Seconds of the update on the host, which updates for all devices of a node at once. It
+        reads the gradient, reads and writes the states, and writes the parameter."""
+        parameter, context = self._parameter, self._parameter.work.context
+        kept = context.options.host_bytes_per_element(parameter.item)
+        each = parameter.gradient_item + 2 * kept + parameter.item
+        return host_memory_of(context.hardware).pass_s(
+            self.elements * each, devices_of_node(context)
+        )
+
+    @property
+    def copies_s(self) -> tuple[Floats, Floats]:
+        """Seconds of copying the gradient to the host, and the parameter back; 0 where the device
+        has the states."""
+        parameter, context = self._parameter, self._parameter.work.context
+        if not context.options.step.offloads_states:
+            return np.zeros(parameter.work.count), np.zeros(parameter.work.count)
+        memory = host_memory_of(context.hardware)
+        down = memory.copy_s(self.elements * parameter.gradient_item)
+        return down, memory.copy_s(self.elements * parameter.item)
 
     @cached_property
     def reduce_s(self) -> Floats:
@@ -317,6 +355,7 @@ class _Column:
         self.gradient_bytes = self.state_bytes = self.update_s = nothing
         self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
         self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
+        self.down_s = self.up_s = nothing
         if not parameter.is_sharded:
             return
         options = work.context.options
@@ -329,7 +368,10 @@ class _Column:
         if not options.gradients_applied_at_once:
             kept = shards.elements if scatters else parameter.elements
             self.gradient_bytes = kept * parameter.gradient_item
-        self.state_bytes = shards.elements * options.state_bytes_per_element(parameter.item)
+        if not options.step.offloads_states:
+            each = options.state_bytes_per_element(parameter.item)
+            self.state_bytes = shards.elements * each
+        self.down_s, self.up_s = shards.copies_s
         self.update_s, self.update_codes = shards.update
         self.reduce_s, self.finish_s = shards.reduce_s, shards.finish_s
         self.spread_s = shards.gather_s if stage in (1, 2) else nothing
@@ -371,7 +413,10 @@ def stages(work: GroupWork) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         if fewer.any() and (fewer != candidates[-1]).any():
             candidates.append(fewer)
     pins, group = work.context.pins, work.pattern.group
+    offloads = work.context.options.step.offloads_states
     for stage in work.context.options.zero:
+        if offloads and not stage:
+            continue
         if not pins.allows(group, "zero", str(stage)):
             continue
         if not stage:

@@ -53,6 +53,8 @@ def program_text(options: Options, graph: Graph) -> str:
     if MOMENTS[options.optimizer] or step.state != FLOAT32:
         keeps.append(_STATES.get(step.state, f"state of {step.state} bits"))
     keeps.append(f"{step.update or FOREACH} update")
+    if step.offloads_states:
+        keeps[-1] = "states and update on the host"
     if step.gradients == FLOAT32:
         keeps.append("float32 gradients")
     parts = filter(None, (tuning_text(graph), ", ".join(runs), ", ".join(keeps)))

@@ -341,6 +341,7 @@ class Execution(msgspec.Struct, frozen=True):
     state: str
     gradients: str
     accumulation: str
+    offload: str | UnsetType = UNSET
 
 
 class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import Costed, SearchProblem, costed
+from shardwise.cost.offloading import too_large_for_hosts
 from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.errors import BadInput, NotFound, SolverError
@@ -282,8 +283,12 @@ class Draft:
         progress: Progress,
         micro_batches: int,
     ) -> Draft:
-        """Returns the draft with `micro_batches` in a step; raises as `assemble`."""
+        """Returns the draft with `micro_batches` in a step; raises as `assemble`, and `Infeasible`
+        where states on the hosts do not fit there."""
         variant = subject.variant(options, micro_batches)
+        problem = too_large_for_hosts(variant.graph, hardware, mesh, options)
+        if problem is not None:
+            raise Infeasible(problem)
         groups = costed(variant, hardware, mesh, options, progress, micro_batches)
         return cls(subject, hardware, mesh, options, groups)
 

@@ -139,7 +139,7 @@ def _configuration(
     if top.has(optimizer):
         name = top.word(optimizer, "")
         stated.update(optimizer_of(name, optimizer, notes))
-    trainer, parallelism = _sharded(top, gpus, left_out, notes)
+    trainer, parallelism = _sharded(top, gpus, left_out, notes, stated)
     return Configuration(
         trainer=trainer,
         parallelism=replace(
@@ -201,9 +201,9 @@ def _bearing(top: Section) -> Iterator[str]:
 
 
 def _sharded(
-    top: Section, gpus: int, left_out: list[str], notes: list[str]
+    top: Section, gpus: int, left_out: list[str], notes: list[str], stated: dict[str, str]
 ) -> tuple[str, Parallelism]:
-    """Returns the trainer underneath and how it shards the model."""
+    """Returns the trainer underneath and how it shards the model; adds what it states."""
     for kind in ("context_parallel", "sequence_parallel", "expert_parallel"):
         top.one(f"{kind}_size", f"{kind}_degree")
     tensor = top.count("tensor_parallel_size", 1)
@@ -222,6 +222,7 @@ def _sharded(
         read = deepspeed.read({**plugin, **own}, gpus)
         left_out += read.left_out
         notes += [f"deepspeed.{line}" for line in read.unread]
+        stated.update({name: read.stated[name] for name in ("offload",) if name in read.stated})
         return deepspeed.NAME, read.parallelism
     fsdp = top.section("fsdp_config")
     words = top.given("fsdp")

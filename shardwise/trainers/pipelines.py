@@ -36,7 +36,7 @@ from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.price import check_configuration
 from shardwise.trainers.spaces import space_of
-from shardwise.trainers.stated import as_configured, changed_in_words
+from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 
 SCHEDULES = {
     "megatron": ("1f1b", INTERLEAVED),
@@ -82,6 +82,7 @@ def price_pipeline(
     graph's.
     """
     asked, progress = options or Options(), progress or quiet
+    configuration = on_hardware(configuration, hardware, piped=True)
     options = assumed(as_configured(asked, configuration.stated, given), hardware)
     devices = one_kind(gpus, hardware)
     check_options(options)

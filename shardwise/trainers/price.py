@@ -31,7 +31,7 @@ from shardwise.trainers.job import canonical
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
 from shardwise.trainers.spaces import ANY, priced_space
-from shardwise.trainers.stated import as_configured, changed_in_words
+from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
 GIVEN = "given"
@@ -121,6 +121,7 @@ def price_configuration(
             "own machine, without --server",
         )
     check_configuration(graph, configuration, file)
+    configuration = on_hardware(configuration, hardware)
     asked = options or Options()
     options = as_configured(asked, configuration.stated, given)
     priced = price(
