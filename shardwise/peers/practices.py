@@ -165,12 +165,16 @@ class Practices:
         inside a node; without ZeRO alone where nothing is divided by samples."""
         data, inside = grid.shares, self._inside(grid)
         for stage in self._options.zero:
-            if stage and data == 1:
+            if (stage and data == 1) or self._repeats_on_host(stage, data):
                 continue
             for shards in sorted({inside, data} - {1}) if stage else (1,):
                 for recompute in self._recomputations:
                     parallelism = self._parallelism(grid, stage, shards, recompute)
                     yield parallelism, recompute, shards < data
+
+    def _repeats_on_host(self, stage: int, data: int) -> bool:
+        """Returns whether hosts would keep states once for each of their devices."""
+        return self._options.step.offloads_states and not stage and data > 1
 
     def _parallelism(
         self, grid: Grid | None, stage: int, shards: int, recompute: str
@@ -253,6 +257,8 @@ class Practices:
         if stage not in self._options.zero:
             return
         data = int(self._problem.context.mesh.sizes.prod()) if grid is None else grid.shares
+        if self._repeats_on_host(stage, data):
+            return
         shards = 1 if not stage else self._inside(grid) if inside else data
         for recompute in self._recomputations:
             rows = self._like(splits, stage, inside, self._recomputing[recompute])

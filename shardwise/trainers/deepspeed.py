@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
-from shardwise.documents import Plan
+from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -113,8 +114,17 @@ _WIDE = ("fp32", "float32")
 def write(plan: Plan) -> Written:
     """Returns the JSON of a plan. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
-    text = msgspec.json.format(msgspec.json.encode(_document(job)), indent=2).decode() + "\n"
+    document = _document(job)
+    if offloads_states(plan):
+        document["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     return Written(text, [*job.unsaid, *_unsaid(job)])
+
+
+def offloads_states(plan: Plan | Pipeline) -> bool:
+    """Returns whether a plan has the optimizer's states on the host."""
+    execution = UNSET if isinstance(plan, Pipeline) else plan.execution
+    return execution is not UNSET and execution.offload == OFFLOADED_STATES
 
 
 def read(document: Mapping[str, Any], gpus: int) -> Configuration:

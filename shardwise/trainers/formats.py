@@ -59,6 +59,12 @@ def write_for(plan: Plan | Pipeline, trainer: str) -> Written:
             field="to",
             expected=", ".join(TRAINERS),
         )
+    if deepspeed.offloads_states(plan) and trainer != deepspeed.NAME:
+        raise BadInput(
+            f"the plan has states on the host, which a file of {trainer} does not say",
+            field="to",
+            expected=deepspeed.NAME,
+        )
     if plan.tune and trainer not in _BESIDE_ADAPTERS:
         raise BadInput(
             f"the plan tunes with {plan.tune}, which a file of {trainer} does not say",
