@@ -229,7 +229,7 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
     assert "fits as priced, which the file's own configuration need not." in " ".join(shown.split())
     given, _ = run("--optimizer", "adam")
     assert given.stated == ["offload states"]
-    assert given.plan.predicted.peak_bytes > stated.plan.predicted.peak_bytes
+    assert given.plan.predicted.replayed_time_s > stated.plan.predicted.replayed_time_s
     said["optimizer"] = {"type": "AdamW"}
     assert run()[0].plan.predicted == given.plan.predicted
 
