@@ -104,8 +104,13 @@ def tuned(graph: Graph, tune: str) -> Graph:
         for name, tensor in graph.tensors.items()
     }
     made = _Adapting(Graph(graph.name, frozen, graph.operators), tuning.rank)
-    for layer in adapted:
-        made.adapt(layer)
+    count = sum(made.adapt(layer) for layer in adapted)
+    if not count:
+        raise BadInput(
+            f"no layer of {graph.name} that {tuning.targets[:80]} names reads and makes one tensor",
+            field="tune",
+            expected="other layers",
+        )
     return replace(made.graph(), tuning=str(tuning), untuned=graph_id(graph))
 
 
@@ -200,8 +205,9 @@ class _Adapting:
         self._sums: dict[str, str] = {}
         self._place = {name: place for place, name in enumerate(graph.tensors)}
 
-    def adapt(self, layer: Layer) -> None:
-        """Adds the adapters of a layer. Layers that read or make several tensors have none."""
+    def adapt(self, layer: Layer) -> bool:
+        """Adds the adapters of a layer and returns whether it has any: layers that read or make
+        several tensors have none."""
         tensors, scope = self._graph.tensors, layer.scope
         made = [name for op in layer.operators for name in op.outputs]
         read = [
@@ -212,7 +218,7 @@ class _Adapting:
         ]
         results = [name for name in made if self._leaves(name, layer)]
         if len(set(read)) != 1 or len(results) != 1:
-            return
+            return False
         source, result = read[0], results[0]
         self._scopes[scope] = f"{scope}.base_layer"
         own = [name for op in layer.operators for name in op.inputs]
@@ -249,6 +255,7 @@ class _Adapting:
                 scope,
             ),
         ]  # fmt: skip
+        return True
 
     def _leaves(self, name: str, layer: Layer) -> bool:
         inside = {op.name for op in layer.operators}

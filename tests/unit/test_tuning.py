@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.graph_builder import LINEAR, layers, mlp
+from harness.graph_builder import LINEAR, MUL, GraphBuilder, layers, mlp
 from harness.strategies import problem_of, random_strategies
 from shardwise.advise import curve, frontier, plan
 from shardwise.advise.pipelines import pipeline_or_plan
@@ -275,3 +275,16 @@ def test_weights_that_are_stored_otherwise_are_made_before_each_use(gpt2: Graph)
 def test_a_text_of_a_tuning_reads_the_same_again() -> None:
     for text in ("full", "lora:8:all-linear", "qlora:16:q_proj,v_proj"):
         assert str(parse_tuning(text)) == text
+
+
+def test_layers_that_read_several_tensors_get_no_adapter() -> None:
+    builder = GraphBuilder("gated")
+    builder.input("x", 8, 16)
+    builder.input("gate", 8, 16)
+    builder.parameter("w0", 16, 16)
+    builder.both("mix", MUL, "x", "gate", "m", "layer")
+    builder.linear("product", "m", "w0", "h", "layer")
+    builder.parameter("w1", 16, 16)
+    builder.linear("last", "h", "w1", "y")
+    with pytest.raises(BadInput, match="reads and makes one tensor"):
+        tuned(builder.graph(), "lora:2")

@@ -8,12 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from shardwise.advise import plan  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
+from shardwise.cost.options import Options  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
 from shardwise.execute.adapters import adapt  # noqa: E402
-from shardwise.execute.captured import Captured, capture_module  # noqa: E402
+from shardwise.execute.captured import Captured, capture_for, capture_module  # noqa: E402
 from shardwise.graph import graph_id  # noqa: E402
 from shardwise.graph.tuning import tuned  # noqa: E402
+from shardwise.hardware import load_hardware  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -120,3 +123,13 @@ def test_what_a_module_does_not_train_is_frozen() -> None:
     graph = captured(module).graph
     frozen = {name for name, tensor in graph.tensors.items() if tensor.frozen}
     assert frozen == {n for n, p in module.named_parameters() if not p.requires_grad}
+
+
+def test_a_plan_of_adapters_is_for_a_module_that_has_them() -> None:
+    ids = torch.zeros(4, 6, dtype=torch.long)
+    made = plan(captured(Stack()).graph, load_hardware("l4"), 2, options=Options(tune="lora:4"))
+    assert made.tune == "lora:4:all-linear"
+    assert capture_for(Stack(4), (ids, ids), made).graph.tensors
+    with pytest.raises(BadInput, match="not the one that the plan was made for") as refused:
+        capture_for(Stack(), (ids, ids), made)
+    assert "with lora:4:all-linear" in str(refused.value.expected)
