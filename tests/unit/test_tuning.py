@@ -97,6 +97,35 @@ def test_backward_keeps_what_it_needs() -> None:
     assert kept == {"fc0": None, "fc1": ["a0"], "fc2": ["w2"], "fc3": ["a2", "w3"]}
 
 
+def test_a_backward_is_priced_with_the_products_that_are_needed() -> None:
+    """Of the second and third of three layers, forward and backward of each."""
+    product = 2 * 8 * 16 * 16
+    for frozen_names, wanted in (((), [2, 2]), (("w1",), [1, 2]), (("w0", "w1"), [0, 1])):
+        graph = frozen(layers(3, 8, 16), frozen_names.__contains__)
+        problem = problem_of(graph, H100, 1, Options(), 1)
+        found = []
+        for name in ("w1", "w2"):
+            pattern = next(p for p in problem.patterns if name in p.parameters)
+            work = group_work(problem.context, pattern).work_of(0)
+            found.append(sum(one.flops[0] for one in work if one.direction == "backward"))
+        assert found == [count * product for count in wanted]
+
+
+def test_backward_reads_a_frozen_weight_and_not_a_frozen_bias(gpt2: Graph) -> None:
+    layer = "transformer.h.3.mlp.c_fc"
+    for whole, reads in (("weight", True), ("bias", False)):
+        name = f"{layer}.{whole}"
+        for graph, expected in ((gpt2, True), (frozen(gpt2, name.__eq__), reads)):
+            patterns = Subject.of(graph).patterns
+            member = next(
+                m
+                for group in patterns.coarsened.groups
+                for m in group.members
+                if name in m.operator.inputs
+            )
+            assert patterns.backward_reads(member, name) == expected
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_a_frozen_weight_is_all_that_is_stored_of_it(stage: int) -> None:
     """Eight devices with a share of the samples each: weight, gradient and two moments."""
