@@ -23,7 +23,8 @@ from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
     GRADIENTS,
-    OFFLOADS,
+    NONE,
+    OFFLOADED_STATES,
     STATES,
     UPDATES,
     StepSettings,
@@ -155,7 +156,6 @@ STEPS = st.builds(
     state=st.sampled_from((*STATES, "16:16:8")),
     gradients=st.sampled_from(GRADIENTS),
     accumulation=st.sampled_from(ACCUMULATIONS),
-    offload=st.sampled_from(OFFLOADS),
 )
 FIELDS: dict[str, Any] = {
     "epsilon": st.floats(0, 10),
@@ -198,7 +198,10 @@ def options(draw: Any, /, **fixed: Any) -> Options:
             "gradients_applied_at_once": True,
             "micro_batches": draw(st.sampled_from([(), (1,)])),
         }
-    return Options(**chosen, **fixed)
+    made = Options(**chosen, **fixed)
+    if draw(st.integers(0, 7)) == 0 and set(made.zero) != {0}:
+        made = replace(made, step=replace(made.step, offload=OFFLOADED_STATES))
+    return made
 
 
 @st.composite
@@ -215,7 +218,10 @@ def searched(draw: Any, staged: Mapping[str, Any], **fixed: Any) -> Options:
     """Draws the options of a question, which pipelines have if some are asked for."""
     piped = staged["stages"] is None or set(staged["stages"]) != set(NO_STAGES)
     found: Options = draw(options(**({"overlap": True} if piped else {}), **fixed))
-    return replace(found, gradients_applied_at_once=False) if piped else found
+    if not piped:
+        return found
+    step = replace(found.step, offload=NONE)
+    return replace(found, gradients_applied_at_once=False, step=step)
 
 
 @st.composite
