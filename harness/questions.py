@@ -23,6 +23,8 @@ from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
     GRADIENTS,
+    NONE,
+    OFFLOADED_STATES,
     STATES,
     UPDATES,
     StepSettings,
@@ -180,6 +182,7 @@ FIELDS: dict[str, Any] = {
     "simplest": st.sampled_from(SIMPLEST),
     "power_limit_w": st.none() | st.floats(0.6, 1.0),
     "expert_imbalance": st.floats(1.0, 8.0),
+    "tune": st.sampled_from(("full", "lora:4", "qlora:2:all-linear")),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
 ALONE = ("assumed", "gradients_applied_at_once", "policy", "threads")
@@ -196,7 +199,10 @@ def options(draw: Any, /, **fixed: Any) -> Options:
             "gradients_applied_at_once": True,
             "micro_batches": draw(st.sampled_from([(), (1,)])),
         }
-    return Options(**chosen, **fixed)
+    made = Options(**chosen, **fixed)
+    if draw(st.integers(0, 7)) == 0 and set(made.zero) != {0}:
+        made = replace(made, step=replace(made.step, offload=OFFLOADED_STATES))
+    return made
 
 
 @st.composite
@@ -213,7 +219,10 @@ def searched(draw: Any, staged: Mapping[str, Any], **fixed: Any) -> Options:
     """Draws the options of a question, which pipelines have if some are asked for."""
     piped = staged["stages"] is None or set(staged["stages"]) != set(NO_STAGES)
     found: Options = draw(options(**({"overlap": True} if piped else {}), **fixed))
-    return replace(found, gradients_applied_at_once=False) if piped else found
+    if not piped:
+        return found
+    step = replace(found.step, offload=NONE)
+    return replace(found, gradients_applied_at_once=False, step=step)
 
 
 @st.composite

@@ -61,7 +61,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_fast_convolution.py", "unit/test_fused_memory.py", "unit/test_kernels.py",
         "unit/test_mixed_costs.py",
         "unit/test_never.py",
-        "unit/test_operator_times.py", "unit/test_program.py", "unit/test_recipes.py",
+        "unit/test_offloading.py", "unit/test_operator_times.py", "unit/test_program.py",
+        "unit/test_recipes.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
         "unit/test_step_settings.py",
@@ -88,6 +89,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_windows.py",
     ),
     "graph": (
+        "integration/models/test_adapters.py", "unit/test_tuning.py",
         "fuzz/*", "property/test_graph_roundtrip.py", "unit/test_blocks.py", "unit/test_graph_*",
         "unit/test_validation.py",
     ),

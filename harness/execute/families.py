@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from torch.utils import _pytree as pytree
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
+from shardwise.execute.adapters import adapt
+from shardwise.execute.captured import capture_module
+from shardwise.graph.tuning import FULL
 
 _CONFIGURATIONS = Path(__file__).parent / "toys"
 """Of models whose sizes include lists, which options of a source cannot give."""
@@ -32,6 +36,9 @@ class Toy:
     batch: int = 8
     seq: int | None = None
     highest: int = 8
+    tune: str = FULL
+    frozen: str = ""
+    """A regular expression that the names of frozen parameters match."""
 
 
 TOYS = {
@@ -42,6 +49,19 @@ TOYS = {
         "num_attention_heads=4,num_key_value_heads=2,vocab_size=40",
         8,
         12,
+    ),
+    "Llama with adapters": Toy(
+        "hf:LlamaConfig:hidden_size=16,intermediate_size=24,num_hidden_layers=2,"
+        "num_attention_heads=4,num_key_value_heads=2,vocab_size=40",
+        8,
+        12,
+        tune="lora:4",
+    ),
+    "GPT-2, half frozen": Toy(
+        "hf:GPT2Config:n_layer=2,n_embd=16,n_head=4,vocab_size=40",
+        8,
+        12,
+        frozen=r"wpe|h\.0\.|h\.1\.(ln_2|mlp\.c_fc)",
     ),
     "Mixtral": Toy(
         "hf:MixtralConfig:hidden_size=16,intermediate_size=24,num_hidden_layers=1,"
@@ -198,6 +218,12 @@ def make(name: str, dtype: torch.dtype = torch.float32) -> Model:
     random = torch.Generator().manual_seed(7)
     if dtype == torch.float64:
         model.module.double()  # buffers that are always float32, such as rotary frequencies
+    if toy.tune != FULL:
+        with computing(toy, dtype):
+            model = adapt(capture_module(model, name), toy.tune)
+    for path, parameter in model.module.named_parameters():
+        if toy.frozen and re.search(toy.frozen, path):
+            parameter.requires_grad_(False)
     module = _with_values(model.module, random)
     _without_chance(module)
     names = iter(model.input_names)

@@ -10,13 +10,19 @@ import torch
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
+from shardwise.execute.adapters import adapt
 from shardwise.execute.captured import Captured, capture_module
+from shardwise.graph.tuning import FULL
 
 
 @cache
-def captured_source(source: str, batch: int | None = None, seq: int | None = None) -> Captured:
+def captured_source(
+    source: str, batch: int | None = None, seq: int | None = None, tune: str = FULL
+) -> Captured:
     """Returns a source's model in float32 with weights and inputs that are always the same."""
     prepared = build(parse_source(source), batch, seq, "float32")
+    if tune != FULL:
+        prepared = adapt(capture_module(prepared, source), tune)
     prepared.module.to_empty(device="cpu")
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -19,8 +19,8 @@ from shardwise.execute.pipeline.module import PipelineModule
 from shardwise.execute.timing import time_steps
 from shardwise.measure.slowed import Slowed
 
-Source = tuple[str, int | None, int | None]
-"""A model: source, batch and sequence length."""
+Source = tuple[str, int | None, int | None] | tuple[str, int | None, int | None, str]
+"""A model: source, batch and sequence length, and what of it is tuned."""
 
 
 class TrainedRank:

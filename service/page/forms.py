@@ -218,6 +218,7 @@ OPTION_FIELDS = {
     "power_limit_w": power,
     "expert_imbalance": number,
     "time_limit_s": number,
+    "tune": _word,
     "optimizer": _word,
     "method": _word,
     "precision": _word,

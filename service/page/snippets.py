@@ -27,6 +27,7 @@ _STEP_FLAGS = {
     "state": "state",
     "gradients": "gradients",
     "accumulation": "accumulate",
+    "offload": "offload",
     "update": "update",
 }
 _NO_FLAG = ("memory_headroom", "gradients_applied_at_once")

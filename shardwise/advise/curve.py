@@ -31,6 +31,7 @@ from shardwise.documents.curve import Curve, CurvePoint, fits, missing_texts
 from shardwise.documents.questions import Devices
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import (
     USUAL,
     Bundle,
@@ -137,6 +138,7 @@ def curve_question(
 ) -> CurveQuestion:
     """Returns the question of a curve, to be computed in parts. Raises `BadInput` as `curve`."""
     options = assumed(options, hardware)
+    graph = tuned(graph, options.tune)
     places = places_of_curve(hardware, max_gpus, counts, bundles)
     pipelines = PipelinePoints.asked(graph, options, stages, schedules)
     if pipelines is not None:

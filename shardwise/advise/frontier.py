@@ -39,6 +39,7 @@ from shardwise.documents.common import (
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
 from shardwise.hardware.power import power_note
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
@@ -75,6 +76,7 @@ def frontier(
     """
     devices = devices_of(gpus, hardware)
     options = assumed(options, hardware)
+    graph = tuned(graph, options.tune)
     progress = progress or quiet
     asked = PipelinePoints.asked(graph, options, stages, schedules)
     pipelines = UNSET if asked is None else asked.frontier(hardware, devices, progress)
@@ -210,7 +212,8 @@ def heading(search: Search) -> Heading:
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
         not_searched=left_out([search]) or UNSET,
-        program=program_text(search.options),
+        program=program_text(search.options, subject.graph),
+        tune=subject.graph.tuning or UNSET,
     )
 
 

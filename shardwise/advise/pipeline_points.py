@@ -129,6 +129,10 @@ def check_pipelines(options: Options) -> None:
             field="objective",
             expected="mini-time with --stages",
         )
+    if options.step.offloads_states:
+        raise BadInput(
+            "states of stages are not offloaded", field="offload", expected="none with --stages"
+        )
     if options.gradients_applied_at_once or options.policy is not None:
         raise BadInput(
             "pipelines take neither a policy nor gradients that are applied at once",

@@ -31,6 +31,7 @@ from shardwise.documents.common import Certificate
 from shardwise.documents.pipeline import PipelinePrediction, PlannedStage, WithoutPipeline
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 from shardwise.search.pipelines.pipeline import Pipeline
@@ -60,6 +61,7 @@ def pipeline_or_plan(
     have.
     """
     options, progress = assumed(options, hardware), progress or quiet
+    graph = tuned(graph, options.tune)
     check_pipelines(options)
     ask = partial(_fastest, graph, hardware, stages, schedules)
     devices = devices_of(gpus, hardware)

@@ -31,6 +31,7 @@ from shardwise.advise.timeline import timeline
 from shardwise.collector import uncollected
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
+from shardwise.cost.step_settings import StepSettings
 from shardwise.documents import Plan
 from shardwise.documents.plan import (
     Choice,
@@ -46,6 +47,7 @@ from shardwise.documents.plan import (
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import (
@@ -104,6 +106,7 @@ def plan(
         progress or quiet,
         devices_of(gpus, hardware),
     )
+    graph = tuned(graph, options.tune)
     ask = partial(plan_only, graph, hardware, objective=objective, point=point, order=order)
     if not options.replays or point is not None:
         return ask(options, devices, progress)
@@ -240,7 +243,7 @@ def _document(
         places,
     )
     graph, published = search.subject.graph, ""
-    if not isinstance(search, MixedSearch):
+    if not isinstance(search, MixedSearch) and not graph.tuning:
         published = published_text(graph, search.hardware, search.mesh.gpus, chosen.ranking_s)
     return Plan(
         id=search.plan_id(point),
@@ -257,11 +260,19 @@ def _document(
         framework=search.options.launched_by,
         kernels=search.options.light_kernels,
         assumed=search.options.assumes_compiled or UNSET,
-        execution=Execution(**dataclasses.asdict(search.options.step)),
+        execution=_execution(search.options.step),
         cluster=cluster,
         timeline=timeline(search, point),
         published=published or UNSET,
     )
+
+
+def _execution(step: StepSettings) -> Execution:
+    """Returns how a step runs; what is not offloaded is not mentioned."""
+    members = dataclasses.asdict(step)
+    if not step.offloads_states:
+        del members["offload"]
+    return Execution(**members)
 
 
 def _prediction(searches: Sequence[Search], chosen: Chosen, faster: Chosen | None) -> Prediction:

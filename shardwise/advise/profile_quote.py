@@ -80,7 +80,7 @@ def profile_quote(
         hardware=hardware.name,
         hardware_id=hardware.id,
         not_searched=not_searched(subject) or UNSET,
-        program=program_text(assumed(terms.options, hardware)),
+        program=program_text(assumed(terms.options, hardware), graph),
     )
 
 

@@ -25,7 +25,8 @@ from shardwise.cost.units import require_units
 from shardwise.documents.curve import CurvePoint, DoesNotFit, fits
 from shardwise.documents.quote import NO_PROFILE, Combinations, NotOffered, OfferRow, Quote
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, graph_id
+from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Hardware, Offer
 from shardwise.hardware.power import at_limit
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
@@ -70,6 +71,7 @@ def quote(
     `shardwise.advise.pipelines.pipeline_or_plan` too.
     """
     options, progress = options or Options(), progress or quiet
+    graph = tuned(graph, options.tune)
     subject = Subject.of(graph)
     today = today or datetime.datetime.now(tz=datetime.UTC).date()
     terms = Terms(options, graph.batch_size, steps, deadline_s, today)
@@ -110,7 +112,7 @@ def quote(
         rows = [row for row in rows if price_of(row) <= budget_usd]
     rows.sort(key=lambda row: rank_of(row, options.overlap))
     return Quote(
-        graph=graph_id(graph),
+        graph=subject.id,
         graph_name=graph.name,
         batch_size=graph.batch_size,
         steps=steps,
@@ -123,14 +125,14 @@ def quote(
         overlap=options.overlap,
         combinations=combinations,
         not_searched=not_searched(subject) or UNSET,
-        program=_program(offers, options),
+        program=_program(offers, options, graph),
     )
 
 
-def _program(offers: Sequence[Offer], options: Options) -> str | UnsetType:
+def _program(offers: Sequence[Offer], options: Options, graph: Graph) -> str | UnsetType:
     """Returns what runs the steps on offers, unset where it is not the same on all of them."""
     profiles = {offer.hardware: offer.profile() for offer in offers if offer.hardware is not None}
-    texts = {program_text(assumed(options, profile)) for profile in profiles.values()}
+    texts = {program_text(assumed(options, profile), graph) for profile in profiles.values()}
     return texts.pop() if len(texts) == 1 else UNSET
 
 

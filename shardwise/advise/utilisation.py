@@ -2,8 +2,8 @@
 
     utilisation = Σ flops / peak(dtype) / (time of a step · GPUs)
 
-Flops are those of products, convolutions and attention, forward and, where anything needs their
-gradients, twice as many in backward. What is run again in backward does not count, nor does
+Flops are those of products, convolutions and attention, forward and as many again in backward for
+each factor that needs its gradient. What is run again in backward does not count, nor does
 anything else (Chowdhery et al. 2022, appendix B; Narayanan et al. 2021). There are two conventions
 for causal attention: it counts whole (the sources above), or as kernels compute it, half the scores
 (Dao et al. 2023). At long sequences they differ by up to a factor of two, so answers name both.
@@ -18,9 +18,6 @@ from shardwise.graph.inspect import matrix_flops
 from shardwise.hardware import Device
 from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.pattern import Patterns
-
-PASSES = 3
-"""Forward, and a backward of two products of the same size for each."""
 
 
 def model_flops(
@@ -37,9 +34,9 @@ def model_flops(
             op = member.operator
             forward = matrix_flops(op, member.semantics, computed=computed)
             if forward:
-                backward = any(patterns.carries_gradient(name) for name in op.outputs)
+                passes = 1 + patterns.gradient_products(member)
                 dtype = _dtype(op, graph)
-                flops[dtype] = flops.get(dtype, 0.0) + forward * (PASSES if backward else 1)
+                flops[dtype] = flops.get(dtype, 0.0) + forward * passes
     return flops
 
 

@@ -10,7 +10,7 @@ outputs need is kept.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.capture.attributes import EmptyValue, TensorValue, bind, dtype_name
@@ -139,6 +139,8 @@ class _Walker:
             if role == "input" or path not in known:
                 name = self._tensor_names.unique(self._names.short(path))
                 self._tensors[name] = _tensor(name, value, role)
+                if spec.kind is InputKind.PARAMETER:
+                    self._mark_frozen(name, path)
                 known[path] = name
                 if role == "input":
                     self._inputs.append(name)
@@ -148,6 +150,12 @@ class _Walker:
                     self._paths[name] = path
             self._placeholders.append(TensorValue(known[path]))
         self._mark_batch()
+
+    def _mark_frozen(self, name: str, path: str) -> None:
+        """Marks a parameter that the module does not train, though it could."""
+        tensor = self._tensors[name]
+        if tensor.differentiable and not self._model.module.get_parameter(path).requires_grad:
+            self._tensors[name] = replace(tensor, frozen=True)
 
     def walk(self, module: Any, arguments: list[Any] | None = None) -> list[Any]:
         """Walks one graph module; returns what its output node returns, as a flat list."""
@@ -277,9 +285,7 @@ class _Walker:
             if tensor.name not in needed and tensor.role not in ("parameter", "input"):
                 continue
             role: Role = "output" if tensor.name in kept_outputs & produced else tensor.role
-            tensors[tensor.name] = Tensor(
-                tensor.name, tensor.shape, tensor.dtype, role, tensor.batch_dim
-            )
+            tensors[tensor.name] = replace(tensor, role=role)
         return Graph(name, tensors, tuple(reversed(kept)))
 
     def converted(self, outputs: list[Any], graph: Graph) -> Converted:
@@ -316,9 +322,7 @@ class _Walker:
         inputs = [t for t in self._tensors.values() if t.role == "input" and t.shape]
         for tensor in inputs:
             if tensor.shape[0] == inputs[0].shape[0]:
-                self._tensors[tensor.name] = Tensor(
-                    tensor.name, tensor.shape, tensor.dtype, "input", 0
-                )
+                self._tensors[tensor.name] = replace(tensor, batch_dim=0)
 
 
 def _live(module: Any) -> set[Any]:

@@ -26,6 +26,8 @@ from shardwise.cost.step_settings import (
     CAPTURED,
     FLOAT32,
     GRADIENTS,
+    NONE,
+    OFFLOADS,
     SHARDS,
     STATES,
     UPDATES,
@@ -33,6 +35,7 @@ from shardwise.cost.step_settings import (
 )
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.tuning import FULL
 from shardwise.hardware.watts import parse_power
 from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
@@ -164,6 +167,14 @@ def other_search_options(command: Command) -> Command:
             "of them, as with FSDP's no_sync.",
         ),
         click.option(
+            "--offload",
+            type=click.Choice(OFFLOADS),
+            default=NONE,
+            show_default=True,
+            help="What is in the host's memory: the optimizer's states, where the host updates too "
+            "(docs/offloading.md).",
+        ),
+        click.option(
             "--update",
             type=click.Choice(UPDATES),
             help="How the optimizer goes over parameters, which decides its temporaries. "
@@ -247,6 +258,14 @@ def other_search_options(command: Command) -> Command:
         click.option("--room", help="What has to stay free of that, such as 5GB."),
         power_limit_option,
         click.option(
+            "--tune",
+            metavar="full|lora:RANK|qlora:RANK[:TARGETS]",
+            default=FULL,
+            show_default=True,
+            help="What is trained: all, or adapters on TARGETS, beside frozen weights, in 4 bits "
+            "with qlora: all-linear, attention or names (docs/tuning.md).",
+        ),
+        click.option(
             "--expert-imbalance",
             type=float,
             default=1.0,
@@ -294,6 +313,7 @@ def options_from(values: dict[str, Any]) -> Options:
             state=values["state"],
             gradients=values["gradients"],
             accumulation=values["accumulate"],
+            offload=values["offload"],
         ),
         framework=values["framework"],
         kernels=values["kernels"],
@@ -303,6 +323,7 @@ def options_from(values: dict[str, Any]) -> Options:
         policy=values["policy"],
         power_limit_w=None if power is None else parse_power(power),
         expert_imbalance=values["expert_imbalance"],
+        tune=values["tune"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,
     )

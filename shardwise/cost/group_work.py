@@ -201,8 +201,9 @@ class GroupWork:
         for position, of_member in known.items():
             rounded = self.rounded(position)
             for work in of_member:
-                times = rounded.time(work) if rounded else self._time(position, work)
-                passes.set(position, work.direction, *times)
+                times, codes = rounded.time(work) if rounded else self._time(position, work)
+                times = times + self._restoring_s(position, work.direction)
+                passes.set(position, work.direction, times, codes)
         joins = self.context.options.fusing.joins
         if joins is not None:
             moved = frozenset(name for _, name, _, _ in self.moves)
@@ -240,6 +241,23 @@ class GroupWork:
             np.where(modelled, work.kernel_s(work) + self.device.kernel_latency_s, times),
             np.where(modelled, INTERPOLATED, codes).astype(np.int8),
         )
+
+    def _restoring_s(self, position: int, direction: Direction) -> Floats:
+        """Returns the seconds in which a member's operands are made of what is stored in another
+        form: a pass that reads that and writes the numbers that are computed with."""
+        member, total = self.pattern.members[position], np.zeros(self.count)
+        for name, layouts in zip(member.operator.inputs, self.inputs[position], strict=True):
+            tensor = self.tensors[name]
+            reads = direction == "forward" or self.context.patterns.backward_reads(member, name)
+            if tensor.stored is not None and reads:
+                moved = self.stored_bytes(name) + self.local_bytes(name, layouts[0])
+                total += self.device.roofline_times(np.zeros(self.count), moved, tensor.dtype)
+        return total
+
+    def stored_bytes(self, name: str) -> Floats:
+        """Returns the bytes of a device's share of a parameter as it is stored, shape (n,)."""
+        tensor, layouts = self.tensors[name], self.input_layouts[name][0]
+        return local_elements(tensor.shape, layouts, self.sizes) * tensor.stored_item_bytes
 
     def _kernel(self, position: int, flops: Floats, dtype: str) -> Kernel | None:
         """Returns the time of a member in one direction by measured kernels of the device; None
@@ -322,7 +340,8 @@ class GroupWork:
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
             moved = written + self._needed_bytes(position, member)
             moved += self._gradient_bytes(position, member)
-            work.append(Work("backward", sem.backward_flops * share, moved, dtype, kernel_s))
+            flops = self.context.patterns.backward_flops(member) * share
+            work.append(Work("backward", flops, moved, dtype, kernel_s))
         return work
 
     def _needed_bytes(self, position: int, member: Member) -> Floats:
@@ -330,7 +349,7 @@ class GroupWork:
         sem, op = member.semantics, member.operator
         total = np.zeros(self.count)
         for names, kept, layouts in (
-            (op.inputs, sem.saves_inputs, self.inputs[position]),
+            (op.inputs, self.context.patterns.needs_inputs(member), self.inputs[position]),
             (op.outputs, sem.saves_outputs, self.outputs[position]),
         ):
             for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):

@@ -26,6 +26,7 @@ from shardwise.cost.group_costs import CostContext
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.passes import Passes
+from shardwise.graph.factors import FACTORS
 from shardwise.sharding.coarsen import Member
 from shardwise.sharding.layout import Floats
 
@@ -94,7 +95,7 @@ class GroupHost:
         """Returns the time of keeping copies of the parameters equal, shape (n,)."""
         batches = self._micro_batches
         count = (
-            batches * terms.gathers * _any(terms.gather_s)
+            batches * terms.gathers.max(initial=0) * _any(terms.gather_s)
             + terms.reduces * _any(terms.reduce_s)
             + _any(terms.finish_s)
             + _any(terms.spread_s)
@@ -115,7 +116,8 @@ def backward_passes(context: CostContext, member: Member) -> int:
         return 0
     if member.semantics.category != "heavy":
         return 1
-    return max(sum(patterns.carries_gradient(name) for name in op.inputs[:2]), 1)
+    factors = FACTORS.get(op.kind, range(min(len(op.inputs), 2)))
+    return max(sum(patterns.carries_gradient(op.inputs[place]) for place in factors), 1)
 
 
 def _number(times_s: Floats) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
     GRADIENTS,
+    OFFLOADS,
     STATE_BITS,
     STATES,
     UPDATES,
@@ -154,6 +155,7 @@ _STEP_CHOICES: Mapping[str, tuple[str, ...]] = {
     "state": STATES,
     "gradients": GRADIENTS,
     "accumulation": ACCUMULATIONS,
+    "offload": OFFLOADS,
 }
 _TEXTS: Mapping[str, str] = {
     "epsilon": "Relative error that the frontier may have, which its certificate states.",
@@ -161,6 +163,7 @@ _TEXTS: Mapping[str, str] = {
     "memory_room_bytes": "What has to stay free of it: a step may take more than predicted.",
     "power_limit_w": "Watts that a GPU may take, by which busy products slow; left out, its own.",
     "expert_imbalance": "Rows of the busiest device over the mean, where a mixture sends them.",
+    "tune": "What is trained: full, or lora:RANK or qlora:RANK with :TARGETS (docs/tuning.md).",
     "optimizer": "Whose state is kept, and whose update is part of the step.",
     "time_limit_s": "Seconds for each search.",
     "search_memory_bytes": "What the solver's tables may take.",

@@ -20,6 +20,7 @@ from shardwise.cost.software import (
 )
 from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput, Cancelled
+from shardwise.graph.tuning import FULL, parse_tuning
 from shardwise.sharding.fusion import ALONE, LOSS, Fusing
 from shardwise.sharding.precision import PRECISIONS
 
@@ -89,6 +90,8 @@ class Options:
     `expert_imbalance` is how many times the mean of the rows that are sent to a mixture's experts
     the busiest device gets.
 
+    `tune` is what of the model is trained: `full`, or adapters (`graph/tuning.py`).
+
     `policy` is a file of weights (docs/policy.md): on devices of several kinds its strategies are
     among those that a search begins with.
     """
@@ -119,6 +122,7 @@ class Options:
     policy: str | None = None
     power_limit_w: float | None = None
     expert_imbalance: float = 1.0
+    tune: str = FULL
     assumed: bool = False
 
     def __post_init__(self) -> None:
@@ -153,6 +157,7 @@ class Options:
                 f"got {self.memory_headroom}", field="memory-headroom", expected="a number above 0"
             )
         self._check_choices()
+        parse_tuning(self.tune)
         limit = self.memory_limit_bytes
         if limit is not None and not limit > 0:
             raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
@@ -185,6 +190,12 @@ class Options:
         ):
             if value not in known:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
+        if self.step.offloads_states and (self.method == TOFU or set(self.zero) == {0}):
+            raise BadInput(
+                "states on the host are shared out among its devices, as ZeRO does",
+                field="offload",
+                expected="ZeRO stages from 1 on, and another method than tofu",
+            )
         if self.pins and self.method == TOFU:
             raise BadInput(
                 "Tofu's recursion takes no rules",
@@ -276,6 +287,12 @@ class Options:
         step = self.step
         moments = step.moments_bytes(parameter_bytes)[: MOMENTS[self.optimizer]]
         return sum(moments) + step.master_bytes(parameter_bytes)
+
+    def host_bytes_per_element(self, parameter_bytes: int) -> int:
+        """Returns what the host keeps of one parameter element where it has the states: these, and
+        of parameters that have no wider copy the parameter too."""
+        copy = 0 if self.step.has_master(parameter_bytes) else parameter_bytes
+        return self.state_bytes_per_element(parameter_bytes) + copy
 
     def training_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns weight, gradient and optimizer state of one parameter element, in bytes."""

@@ -10,6 +10,13 @@ that repeat the parameter beyond Z, and A micro-batches:
     2       W + (G + S)/|Z|         A reduce_scatter(G) + all_reduce over Q (G/|Z|) + all_gather(W)
     3       (W + G + S)/|Z|         A (2 all_gather(W) + reduce_scatter(G)) + all_reduce over Q
 
+A frozen parameter has no gradient, no state and no update: W under stages 0 to 2, and in stage 3
+W/|Z| and a gather for forward, and for backward where that reads it. Its W is that of the form that
+it is stored in.
+
+With states on the host (`--offload states`) S is there, and so is the update: gradients are copied
+down and parameters up, of each device's own share.
+
 Where gradients add up whole between micro-batches (`StepSettings.accumulation`), stages 2 and 3
 keep G and reduce it once.
 
@@ -34,6 +41,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.gradient_sums import COLLECTIVE, GradientSum
 from shardwise.cost.group_work import GroupWork
+from shardwise.cost.offloading import devices_of_node, host_memory_of
 from shardwise.cost.operator_family import update_family
 from shardwise.cost.rounded_work import pass_s, weight_copies
 from shardwise.graph.graph import DTYPE_BYTES
@@ -45,10 +53,11 @@ from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, local_elements
 class ParameterTerms:
     """A group's parameters under one ZeRO stage; arrays (n, P) of bytes and of seconds.
 
-    `gather_s` is one all_gather of a parameter for use, `gathers` how many a micro-batch needs (0,
-    or 2 in stage 3); `reduce_s` one reduction of a gradient, `reduces` how many a step needs,
-    `scatters` whether every micro-batch has one (stages 2 and 3);
-    `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update.
+    `gather_s` is one all_gather of a parameter for use, `gathers` (P,) how many a micro-batch needs
+    (0, or in stage 3 one for each pass that reads it); `reduce_s` one reduction of a gradient,
+    `reduces` how many a step needs, `scatters` whether every micro-batch has one (stages 2 and 3);
+    `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update;
+    `down_s` and `up_s` the copies of gradients to the host and of parameters back.
     """
 
     weight_bytes: Floats
@@ -57,12 +66,14 @@ class ParameterTerms:
     update_s: Floats
     update_codes: Codes
     gather_s: Floats
-    gathers: int
+    gathers: NDArray[np.int64]
     reduce_s: Floats
     reduces: int
     scatters: bool
     finish_s: Floats
     spread_s: Floats
+    down_s: Floats
+    up_s: Floats
 
     @property
     def bytes(self) -> Floats:
@@ -70,16 +81,19 @@ class ParameterTerms:
         return np.asarray((self.weight_bytes + self.gradient_bytes + self.state_bytes).sum(axis=1))
 
     def hidden_apart_s(self) -> Floats:
-        """Returns the times that a step may hide each on its own, shape (n, 6 P).
+        """Returns the times that a step may hide each on its own, shape (n, 8 P).
 
         Per parameter: update, gather, the reduction at the end of the step or in each micro-batch,
-        the reduction over further axes, and the gather after the update.
+        the reduction over further axes, the gather after the update, and the copies to the host and
+        back.
         """
         once, each = self.reduce_s, np.zeros_like(self.reduce_s)
         if self.scatters:
             once, each = each, once
         gathers = self.gathers * self.gather_s
-        terms = (self.update_s, gathers, once, each, self.finish_s, self.spread_s)
+        terms = (
+            self.update_s, gathers, once, each, self.finish_s, self.spread_s, self.down_s, self.up_s
+        )  # fmt: skip
         return np.concatenate(terms, axis=1)
 
     def sync_s(self, micro_batches: int) -> Floats:
@@ -89,11 +103,14 @@ class ParameterTerms:
             + self.reduces * self.reduce_s
             + self.finish_s
             + self.spread_s
+            + self.down_s
+            + self.up_s
         )
 
 
 def summed_axes(work: GroupWork) -> NDArray[np.int64]:
-    """Returns bit masks of the axes along which gradients of the group are summed, shape (n,)."""
+    """Returns bit masks of the axes along which gradients of the group are summed, or would be if
+    it were not frozen, shape (n,)."""
     return _axes_where(work, PARTIAL, lambda name: True)
 
 
@@ -107,10 +124,10 @@ def equal_axes(work: GroupWork) -> NDArray[np.int64]:
 
 
 def _axes_where(work: GroupWork, state: int, of: Callable[[str], bool]) -> NDArray[np.int64]:
-    """Returns bit masks of the axes on which a trained parameter's gradient is in a state."""
+    """Returns bit masks of the axes on which a parameter's gradient is in a state."""
     masks = np.zeros(work.count, dtype=np.int64)
     for name in work.pattern.parameters:
-        if work.context.patterns.carries_gradient(name) and of(name):
+        if work.tensors[name].differentiable and of(name):
             masks |= work.masks(work.input_layouts[name][1] == state)
     return masks
 
@@ -155,12 +172,14 @@ class Parameters:
             stack("update_s"),
             stack("update_codes").astype(np.int8),
             stack("gather_s"),
-            2 if stage == 3 else 0,
+            np.array([p.gathers if stage == 3 else 0 for p in self._parameters], dtype=np.int64),
             stack("reduce_s"),
             micro_batches if scatters else 1,
             scatters,
             stack("finish_s"),
             stack("spread_s"),
+            stack("down_s"),
+            stack("up_s"),
         )
 
     def least_update_s(self, candidates: list[NDArray[np.int64]]) -> Floats:
@@ -182,13 +201,18 @@ class _Parameter:
         self.work = work
         tensor = work.tensors[name]
         self.dtype, self.item = tensor.dtype, DTYPE_BYTES[tensor.dtype]
+        self.stored_item = tensor.stored_item_bytes
         self.gradient_item = work.context.options.step.gradient_bytes(self.item)
         self.is_trained = work.context.patterns.carries_gradient(name)
         recipe = work.context.patterns.rounded_weights.get(name)
         self._recipe = recipe if recipe is not None and recipe.once else None
+        self.is_sharded = tensor.differentiable
+        readers = [m for m in work.pattern.members if name in m.operator.inputs]
+        patterns = work.context.patterns
+        self.gathers = 1 + any(patterns.backward_reads(m, name) for m in readers)
         forward, gradient = work.input_layouts[name]
         self.elements = local_elements(tensor.shape, forward, work.sizes)
-        self.bytes = self.elements * self.item
+        self.bytes = self.elements * self.stored_item
         self.repeated = work.masks(gradient == PARTIAL)
         is_equal = (gradient == REPLICATE) & work.context.mesh.shards_equal_gradients
         self.equal = work.masks(is_equal)
@@ -238,12 +262,36 @@ class _Sharded:
     @cached_property
     def update(self) -> tuple[Floats, Codes]:
         """Seconds of the optimizer's update, and their sources."""
-        parameter = self._parameter
-        state = parameter.work.context.options.state_bytes_per_element(parameter.item)
+        parameter, options = self._parameter, self._parameter.work.context.options
+        if options.step.offloads_states:
+            return self._host_update_s, np.full(parameter.work.count, MODELLED, dtype=np.int8)
+        state = options.state_bytes_per_element(parameter.item)
         # The update reads weight, gradient and state, and writes all but the gradient.
         item = 2 * parameter.item + parameter.gradient_item
         moved = self.elements * (item + 2 * state)
         return _update(parameter.work, parameter.dtype, self.elements, moved)
+
+    @property
+    def _host_update_s(self) -> Floats:
+        """Seconds of the update on the host, which updates for all devices of a node at once. It
+        reads the gradient, reads and writes the states, and writes the parameter."""
+        parameter, context = self._parameter, self._parameter.work.context
+        kept = context.options.host_bytes_per_element(parameter.item)
+        each = parameter.gradient_item + 2 * kept + parameter.item
+        return host_memory_of(context.hardware).pass_s(
+            self.elements * each, devices_of_node(context)
+        )
+
+    @property
+    def copies_s(self) -> tuple[Floats, Floats]:
+        """Seconds of copying the gradient to the host, and the parameter back; 0 where the device
+        has the states."""
+        parameter, context = self._parameter, self._parameter.work.context
+        if not context.options.step.offloads_states:
+            return np.zeros(parameter.work.count), np.zeros(parameter.work.count)
+        memory = host_memory_of(context.hardware)
+        down = memory.copy_s(self.elements * parameter.gradient_item)
+        return down, memory.copy_s(self.elements * parameter.item)
 
     @cached_property
     def reduce_s(self) -> Floats:
@@ -321,24 +369,31 @@ class _Column:
         axes: NDArray[np.int64],
         scatters: bool,
     ) -> None:
-        work, item, whole = parameter.work, parameter.item, parameter.bytes
+        work, whole = parameter.work, parameter.bytes
         nothing = np.zeros(work.count)
         self.weight_bytes = whole
         self.gradient_bytes = self.state_bytes = self.update_s = nothing
         self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
         self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
-        if not parameter.is_trained:
+        self.down_s = self.up_s = nothing
+        if not parameter.is_sharded:
             return
         options = work.context.options
         shards = parameter.sharded(axes if stage else np.zeros_like(axes), gradient_sum)
-        self.weight_bytes = shards.elements * item if stage >= 3 else whole
+        if stage >= 3:
+            self.weight_bytes = shards.elements * parameter.stored_item
+            self.gather_s = shards.gather_s
+        if not parameter.is_trained:
+            return
         if not options.gradients_applied_at_once:
             kept = shards.elements if scatters else parameter.elements
             self.gradient_bytes = kept * parameter.gradient_item
-        self.state_bytes = shards.elements * options.state_bytes_per_element(item)
+        if not options.step.offloads_states:
+            each = options.state_bytes_per_element(parameter.item)
+            self.state_bytes = shards.elements * each
+        self.down_s, self.up_s = shards.copies_s
         self.update_s, self.update_codes = shards.update
         self.reduce_s, self.finish_s = shards.reduce_s, shards.finish_s
-        self.gather_s = shards.gather_s if stage >= 3 else nothing
         self.spread_s = shards.gather_s if stage in (1, 2) else nothing
         if parameter.rounded_s is not None:
             # Rounded once: after the update, or whenever it has been gathered, and then not kept.
@@ -385,7 +440,10 @@ def stages(work: GroupWork) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         if fewer.any() and (fewer != candidates[-1]).any():
             candidates.append(fewer)
     pins, group = work.context.pins, work.pattern.group
+    offloads = work.context.options.step.offloads_states
     for stage in work.context.options.zero:
+        if offloads and not stage:
+            continue
         if not pins.allows(group, "zero", str(stage)):
             continue
         if not stage:

@@ -12,35 +12,24 @@ same three tensors: of A m × n × k, of B k × m × n.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.graph.factors import FACTORS
 from shardwise.graph.graph import Operator
 from shardwise.hardware.device import Device
 from shardwise.hardware.products import ProductTable, is_unaligned, sustained
 from shardwise.sharding.layout import Floats
 
-OPERANDS: Mapping[str, tuple[int, int]] = {
-    "aten.linear.default": (0, 1),
-    "aten.mm.default": (0, 1),
-    "aten.bmm.default": (0, 1),
-    "aten.matmul.default": (0, 1),
-    "aten.addmm.default": (1, 2),
-    "aten.baddbmm.default": (1, 2),
-    "aten.conv1d.default": (0, 1),
-    "aten.conv2d.default": (0, 1),
-    "aten.conv3d.default": (0, 1),
-}
-"""The positions of A and B among the inputs, by kind of operator."""
+_NO_MATRICES = ("aten.mul.Tensor", "shardwise.expert_linear.default")
 
 
 def operands(op: Operator) -> tuple[int, int] | None:
     """Returns the positions of A and B; None for what is no product, as grouped convolutions."""
     if op.kind.startswith("aten.conv") and int(op.attributes.get("groups") or 1) > 1:
         return None
-    return OPERANDS.get(op.kind)
+    return None if op.kind in _NO_MATRICES else FACTORS.get(op.kind)
 
 
 @dataclass(frozen=True)

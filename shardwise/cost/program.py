@@ -7,6 +7,8 @@ from dataclasses import replace
 from shardwise.cost.options import MOMENTS, Options
 from shardwise.cost.software import COMPILED, EAGER, FRAMEWORKS, FUSED, GRAPHS, MEGATRON
 from shardwise.cost.step_settings import CAPTURED, EIGHT_BITS, FLOAT32, FOREACH
+from shardwise.graph import Graph
+from shardwise.graph.tuning import tuning_text
 from shardwise.hardware import Hardware
 
 _FRAMEWORKS = {
@@ -37,10 +39,11 @@ def assumed(options: Options | None, hardware: Hardware) -> Options:
     return options
 
 
-def program_text(options: Options) -> str:
+def program_text(options: Options, graph: Graph) -> str:
     """Returns text such as `compiled torch; adam, float32 state, fused update`.
 
-    A compiled program that nobody asked for is called assumed, with the option for another.
+    It begins with what is trained of the graph, where that is not all. A compiled program that
+    nobody asked for is called assumed, with the option for another.
     """
     step, framework = options.step, options.launched_by
     runs = [_FRAMEWORKS.get(framework, framework)]
@@ -50,9 +53,12 @@ def program_text(options: Options) -> str:
     if MOMENTS[options.optimizer] or step.state != FLOAT32:
         keeps.append(_STATES.get(step.state, f"state of {step.state} bits"))
     keeps.append(f"{step.update or FOREACH} update")
+    if step.offloads_states:
+        keeps[-1] = "states and update on the host"
     if step.gradients == FLOAT32:
         keeps.append("float32 gradients")
-    text = f"{', '.join(runs)}; {', '.join(keeps)}"
+    parts = filter(None, (tuning_text(graph), ", ".join(runs), ", ".join(keeps)))
+    text = "; ".join(parts)
     if options.power_limit_w is not None:
         text += f"; GPUs at {options.power_limit_w:g} W"
     if options.assumed and framework == COMPILED:

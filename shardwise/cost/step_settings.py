@@ -16,6 +16,7 @@ STATE_BITS = r"(?:0|16|32):(?:8|16|32):(?:8|16|32)"
 """The form of a state that says the bits of the main copy, of the first and the second moment."""
 GRADIENTS = (CAPTURED, FLOAT32)
 SHARDS, WHOLE = ACCUMULATIONS = ("shards", "whole")
+NONE, OFFLOADED_STATES = OFFLOADS = ("none", "states")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class StepSettings:
     dtype of the parameter (`captured`) or add up in a `float32` buffer that lasts, as Megatron and
     nanotron have it. `accumulation` says what stays of gradients between micro-batches under
     ZeRO 2 and 3: `shards`, scattered in each, or `whole` ones that the last micro-batch scatters
-    (FSDP's `no_sync`, as Accelerate uses it).
+    (FSDP's `no_sync`, as Accelerate uses it). `offload` says what is in the host's memory: `none`,
+    or the optimizer's `states`, where the host updates too (Ren et al. 2021, ZeRO-Offload).
     """
 
     device: str = CUDA
@@ -43,6 +45,7 @@ class StepSettings:
     state: str = FLOAT32
     gradients: str = CAPTURED
     accumulation: str = SHARDS
+    offload: str = NONE
 
     def __post_init__(self) -> None:
         for field, value, known in (
@@ -51,6 +54,7 @@ class StepSettings:
             ("state", self.state, STATES),
             ("gradients", self.gradients, GRADIENTS),
             ("accumulation", self.accumulation, ACCUMULATIONS),
+            ("offload", self.offload, OFFLOADS),
         ):
             in_bits = field == "state" and re.fullmatch(STATE_BITS, value)
             if value not in known and not in_bits:
@@ -62,6 +66,11 @@ class StepSettings:
             raise BadInput(
                 f"blocks of {self.block_bytes} bytes", field="block_bytes", expected="at least 1"
             )
+
+    @property
+    def offloads_states(self) -> bool:
+        """Whether the host keeps the optimizer's states, and updates."""
+        return self.offload == OFFLOADED_STATES
 
     @property
     def fused(self) -> bool:

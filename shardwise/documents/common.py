@@ -146,6 +146,7 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
     not_searched: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    tune: str | UnsetType = UNSET
 
 
 class PlacePeak(msgspec.Struct, frozen=True):

@@ -113,6 +113,7 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     replicated_operators: list[OperatorName] | UnsetType = UNSET
     warnings: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    tune: str | UnsetType = UNSET
     max_gpus: int = 0
     points: list[CurvePoint] = []
     search: CurveSearch = CurveSearch(0.0)

@@ -139,6 +139,7 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     bundle: str | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    tune: str | UnsetType = UNSET
 
     @property
     def ranks(self) -> int:

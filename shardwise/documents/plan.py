@@ -347,6 +347,7 @@ class Execution(msgspec.Struct, frozen=True):
     state: str
     gradients: str
     accumulation: str
+    offload: str | UnsetType = UNSET
 
 
 class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):
@@ -400,5 +401,6 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     timeline: Timeline | UnsetType = UNSET
     not_searched: list[str] | UnsetType = UNSET
     program: str | UnsetType = UNSET
+    tune: str | UnsetType = UNSET
     assumed: bool | UnsetType = UNSET
     published: str | UnsetType = UNSET

@@ -9,13 +9,19 @@ from msgspec import UNSET, UnsetType
 
 
 class GraphTensor(msgspec.Struct, frozen=True):
-    """A tensor; `batch_dim` is the dimension that counts samples."""
+    """A tensor; `batch_dim` is the dimension that counts samples.
+
+    A `frozen` parameter is not trained; it may be `stored` in another form than it is computed
+    with (docs/tuning.md).
+    """
 
     name: str
     shape: list[int]
     dtype: str
     role: str
     batch_dim: int | UnsetType = UNSET
+    frozen: bool | UnsetType = UNSET
+    stored: str | UnsetType = UNSET
 
 
 class GraphOperator(msgspec.Struct, frozen=True):

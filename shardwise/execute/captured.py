@@ -85,9 +85,9 @@ def capture_for(
     differs.
     """
     args, kwargs = arguments(example_inputs)
-    name, wanted = plan.graph_name, plan.graph
+    name = plan.graph_name
     plain = capture_module(Model(module, args, kwargs), name)
-    if graph_id(plain.graph) == wanted:
+    if is_of_plan(plain.graph, plan):
         return plain
     names = tuple(
         t.name for t in (graph.tensors.values() if graph else ()) if t.role == "input"
@@ -97,15 +97,25 @@ def capture_for(
     for form in (contextlib.nullcontext, *_forms()):
         with form():
             candidate = capture_module(named, name)
-        if graph_id(candidate.graph) == wanted:
+        if is_of_plan(candidate.graph, plan):
             return candidate
         tried.append(candidate.graph)
     nearest = max(tried, key=lambda graph: _agreeing(graph, plan))
     raise BadInput(
         f"the module is not the one that the plan was made for: {difference(nearest, plan)}",
         field="graph",
-        expected=f"the graph {wanted}",
+        expected=f"the graph {plan.graph}{f' with {plan.tune}' if plan.tune else ''}",
     )
+
+
+def is_of_plan(graph: Graph, plan: Strategy) -> bool:
+    """Returns whether a plan was made for a graph: the one that it names, or where it tunes that,
+    one with its adapters, whose operators the plan lists."""
+    if not plan.tune:
+        return graph_id(graph) == plan.graph
+    names = {op.name for group in plan.groups for op in group.operators}
+    own = {op.name for op in graph.operators}
+    return names <= own and graph.batch_size == plan.batch_size
 
 
 def _agreeing(graph: Graph, plan: Strategy) -> int:

@@ -16,6 +16,7 @@ from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model
 from shardwise.capture.values import value_of
 from shardwise.errors import BadInput
+from shardwise.execute.adapters import refuse_stored_graph
 from shardwise.execute.captured import Captured
 from shardwise.execute.micro_batch import micro_batch_graph
 from shardwise.graph.graph import Graph, Tensor
@@ -26,8 +27,10 @@ SCALE = 0.02
 def captured_from_graph(graph: Graph) -> Captured:
     """Returns the graph as if captured from a module with random weights; inputs are its `args`.
 
-    Every rank gets the same numbers. Raises `BadInput` if the graph has no output.
+    Every rank gets the same numbers. Raises `BadInput` if the graph has no output, or parameters
+    that are stored in another form than they are computed with.
     """
+    refuse_stored_graph(graph)
     random = torch.Generator().manual_seed(0)
     module = torch.nn.Module()
     paths: dict[str, str] = {}
@@ -59,6 +62,5 @@ def _register(module: Any, tensor: Tensor, number: int, random: torch.Generator)
     if len(tensor.shape) > 1:
         data = (torch.randn(tensor.shape, generator=random) * SCALE).to(dtype)
     name = f"p{number}"
-    trained = dtype.is_floating_point or dtype.is_complex
-    module.register_parameter(name, torch.nn.Parameter(data, requires_grad=trained))
+    module.register_parameter(name, torch.nn.Parameter(data, requires_grad=tensor.trains))
     return name

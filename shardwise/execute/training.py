@@ -22,6 +22,7 @@ from shardwise.capture.source import parse_source
 from shardwise.cost.step_settings import FUSED
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
+from shardwise.execute.adapters import adapt, refuse_stored
 from shardwise.execute.agreement import require_kinds
 from shardwise.execute.captured import Captured, capture_module, difference, smaller
 from shardwise.execute.master_weights import optimizer_of
@@ -32,6 +33,7 @@ from shardwise.execute.strategy import Strategy
 from shardwise.execute.synthetic import captured_from_graph
 from shardwise.execute.timing import time_steps
 from shardwise.graph import Graph, graph_id
+from shardwise.graph.tuning import FULL, tuned
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.labels import LONGEST, NO_LABEL, Label
@@ -185,9 +187,11 @@ def write_report(document: Mapping[str, Any], folder: Path) -> None:
 
 
 def _captured(plan: Strategy, options: RunOptions) -> Captured:
+    tune = plan.tune or FULL
     if isinstance(options.model, Graph):
         _require(options.model, plan)
-        return captured_from_graph(options.model)
+        return captured_from_graph(tuned(options.model, tune))
+    refuse_stored(tune)
     parsed = parse_source(options.model)
     built = build(parsed, options.batch, options.seq, options.dtype)
     _materialise(built.module)
@@ -196,7 +200,7 @@ def _captured(plan: Strategy, options: RunOptions) -> Captured:
     model = Model(built.module, args, kwargs, built.prefix, built.input_names)
     captured = capture_module(model, plan.graph_name)
     _require(captured.graph, plan)
-    return captured
+    return captured if tune == FULL else capture_module(adapt(captured, tune), plan.graph_name)
 
 
 def _require(graph: Graph, plan: Strategy) -> None:

@@ -2,6 +2,7 @@
 
 from shardwise.graph.document import (
     canonical_json,
+    content_id,
     graph_document,
     graph_from_document,
     graph_from_json,
@@ -17,6 +18,7 @@ __all__ = [
     "Operator",
     "Tensor",
     "canonical_json",
+    "content_id",
     "graph_document",
     "graph_from_document",
     "graph_from_json",

@@ -2,7 +2,8 @@
 
 The canonical form is the document as JSON with sorted keys, no spaces and UTF-8 text; its
 SHA-256 is the graph's content id. A document says nothing twice: order of tensors and operators
-is the graph's own, every field of `graph.py` is written, an unknown batch dimension is left out.
+is the graph's own, every field of `graph.py` is written; an unknown batch dimension is left out,
+and so is what says that a parameter is frozen where it trains.
 
 Version 2 has the rows of tensors and of operators folded (`folding.py`): the layers of a model are
 written once. It is another way to write the same graph, whose id stays that of version 1.
@@ -37,6 +38,8 @@ class _TensorDocument(msgspec.Struct):
     dtype: str
     role: str
     batch_dim: int | None = None
+    frozen: bool = False
+    stored: str | None = None
 
 
 class _OperatorDocument(msgspec.Struct):
@@ -122,6 +125,11 @@ def graph_id(graph: Graph) -> str:
     return "sha256:" + hashlib.sha256(canonical_json(graph)).hexdigest()
 
 
+def content_id(graph: Graph) -> str:
+    """Returns the content id of a graph, or of that which an option made it of (`tuning.py`)."""
+    return graph.untuned or graph_id(graph)
+
+
 def graph_from_document(document: object, file: str | None = None) -> Graph:
     """Returns the validated graph of a decoded document; BadInput names `file` and the field."""
     try:
@@ -168,6 +176,10 @@ def _tensor_document(tensor: Tensor) -> dict[str, Any]:
     }
     if tensor.batch_dim is not None:
         document["batch_dim"] = tensor.batch_dim
+    if tensor.frozen:
+        document["frozen"] = True
+    if tensor.stored is not None:
+        document["stored"] = tensor.stored
     return document
 
 
@@ -207,6 +219,8 @@ def _build(document: _GraphDocument) -> Graph:
             item.dtype,
             item.role,  # type: ignore[arg-type]
             item.batch_dim,
+            frozen=item.frozen,
+            stored=item.stored,
         )
     operators = []
     for position, op in enumerate(document.operators):

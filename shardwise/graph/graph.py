@@ -33,6 +33,12 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Size of one element in bytes, keyed by torch's dtype names without their prefix."""
 
+STORED_BYTES: Mapping[str, float] = {"int8": 1.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
+"""Size of one element in bytes of a frozen parameter that is stored in another form than it is
+computed with. `nf4` has 4 bits, a scale of 8 bits for each 64 elements, and one of 32 bits for each
+256 of these: 4.127 bits (Dettmers et al. 2023, QLoRA, section 3, double quantisation). `int8` has
+a scale for each row besides, which is not counted (Dettmers et al. 2022, LLM.int8(), section 3)."""
+
 FLOAT_DTYPES = frozenset(name for name in DTYPE_BYTES if name.startswith(("float", "bfloat")))
 
 
@@ -70,6 +76,8 @@ class Tensor:
     """One tensor: `shape` in elements; `batch_dim` is the sample dimension where it is known.
 
     `spread` counts the experts to which its rows may be sent (`sharding/routing.py`), if they may.
+    A `frozen` parameter is not trained; it may be `stored` in a form of `STORED_BYTES`, from which
+    its numbers are made before each use.
     """
 
     name: str
@@ -78,6 +86,8 @@ class Tensor:
     role: Role
     batch_dim: int | None = None
     spread: Spread | None = None
+    frozen: bool = False
+    stored: str | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -91,6 +101,16 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def stored_item_bytes(self) -> float:
+        """Bytes of one element as it is stored."""
+        return DTYPE_BYTES[self.dtype] if self.stored is None else STORED_BYTES[self.stored]
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a parameter that a step updates."""
+        return self.role == "parameter" and self.differentiable and not self.frozen
 
     @property
     def differentiable(self) -> bool:
@@ -120,11 +140,17 @@ class Operator:
 
 @dataclass(frozen=True)
 class Graph:
-    """A validated training graph; `tensors` by name, `operators` in topological order."""
+    """A validated training graph; `tensors` by name, `operators` in topological order.
+
+    One that was made by an option (`tuning.py`) says so: `tuning` is the option, `untuned` the
+    content id of the graph that it was made of.
+    """
 
     name: str
     tensors: Mapping[str, Tensor]
     operators: tuple[Operator, ...]
+    tuning: str = ""
+    untuned: str = ""
 
     @cached_property
     def producer(self) -> Mapping[str, Operator]:

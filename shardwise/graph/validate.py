@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import get_args
 
 from shardwise.errors import BadInput
-from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator, Role, Tensor
+from shardwise.graph.graph import DTYPE_BYTES, STORED_BYTES, Graph, Operator, Role, Tensor
 from shardwise.graph.shapes import shape_problem
 
 MAX_ELEMENTS = 2**48
@@ -53,6 +53,16 @@ def _check_tensor(tensor: Tensor, field: str) -> None:
     if tensor.role not in _ROLES:
         raise BadInput(
             f"unknown role {tensor.role!r}", field=f"{field}.role", expected=", ".join(_ROLES)
+        )
+    if tensor.frozen and tensor.role != "parameter":
+        raise BadInput(
+            f"{tensor.name!r} is frozen", field=f"{field}.frozen", expected="a parameter"
+        )
+    if tensor.stored is not None and (tensor.stored not in STORED_BYTES or not tensor.frozen):
+        raise BadInput(
+            f"{tensor.name!r} is stored as {tensor.stored!r}",
+            field=f"{field}.stored",
+            expected=f"a frozen parameter, in {', '.join(STORED_BYTES)}",
         )
     if len(tensor.shape) > MAX_DIMS:
         raise BadInput(

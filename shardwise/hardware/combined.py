@@ -152,6 +152,8 @@ def _sources(parts: Sequence[Nodes]) -> Mapping[str, str]:
             "devices": f"devices.{part.hardware.devices[0].kind}",
         }
         for field, text in part.hardware.sources.items():
+            if field == "host_memory":
+                continue  # of nodes of one kind; a profile with groups says nothing of its hosts
             plain = next((p for p in own if field == p or field.startswith(f"{p}.")), None)
             if plain is not None:
                 sources[own[plain] + field.removeprefix(plain)] = text

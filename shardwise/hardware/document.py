@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from shardwise.hardware.group_checks import (
 )
 from shardwise.hardware.groups import DeviceGroup, GroupPath
 from shardwise.hardware.hardware import SCHEMA, CollectiveTable, Hardware, Overlap, Waiting
-from shardwise.hardware.host import Host
+from shardwise.hardware.host import Host, HostMemory
 from shardwise.hardware.level_checks import check_levels, check_table_levels
 from shardwise.hardware.levels import Level
 from shardwise.hardware.operator_tables import OperatorTableFile, operator_tables
@@ -125,6 +126,13 @@ class _HostFile(msgspec.Struct):
     collective_s: float
 
 
+class _HostMemoryFile(msgspec.Struct):
+    memory_bytes: float
+    bandwidth_bytes_per_s: float
+    link_bytes_per_s: float
+    efficiency: float
+
+
 class _PathFile(msgspec.Struct, rename={"source": "from", "target": "to"}):
     source: str
     target: str
@@ -149,6 +157,7 @@ class _HardwareFile(msgspec.Struct):
     packing: bool = False
     waiting: _WaitingFile | None = None
     host: _HostFile | None = None
+    host_memory: _HostMemoryFile | None = None
     groups: list[DeviceGroup] = []
     paths: list[_PathFile] = []
 
@@ -197,6 +206,9 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         if parsed.waiting is None
         else Waiting(tuple(parsed.waiting.compute_s), tuple(parsed.waiting.wait_s)),
         None if parsed.host is None else Host(**msgspec.structs.asdict(parsed.host)),
+        None
+        if parsed.host_memory is None
+        else HostMemory(**msgspec.structs.asdict(parsed.host_memory)),
         tuple(parsed.groups),
         paths,
     )
@@ -317,6 +329,12 @@ def _check(
             f"got {waits}",
             "as many as compute_s, each at least 0",
         )
+    if parsed.host_memory is not None:
+        for name in ("memory_bytes", "bandwidth_bytes_per_s", "link_bytes_per_s"):
+            value = getattr(parsed.host_memory, name)
+            demand(0 < value < inf, f"host_memory.{name}", f"got {value}", "a number above 0")
+        value = parsed.host_memory.efficiency
+        demand(0 < value <= 1, "host_memory.efficiency", f"got {value}", "a fraction in (0, 1]")
     if parsed.host is not None:
         for name in ("operator_s", "collective_s"):
             value = getattr(parsed.host, name)

@@ -28,6 +28,7 @@ OF_DEVICE = (
     "compute_efficiency_by_dtype",
     "fast_convolution_saving",
     "host",
+    "host_memory",
 )
 """Sources that are about the device, besides those that begin with `devices.`."""
 
@@ -63,6 +64,7 @@ def usual_profile(gpu: Gpu) -> Hardware:
         two_node_trees=pattern.two_node_trees,
         packing=donor.packing,
         host=donor.host if gpu.host else None,
+        host_memory=donor.host_memory if gpu.device else None,
     )
 
 

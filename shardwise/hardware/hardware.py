@@ -16,7 +16,7 @@ from shardwise.errors import BadInput
 from shardwise.hardware.device import Device
 from shardwise.hardware.grid import Floats
 from shardwise.hardware.groups import DeviceGroup, GroupPath, expected_devices
-from shardwise.hardware.host import Host
+from shardwise.hardware.host import Host, HostMemory
 from shardwise.hardware.levels import Level, Link, distinct, joined_counts, links, trimmed
 from shardwise.hardware.operator_tables import OperatorTable
 from shardwise.hardware.operator_times import OperatorTimes
@@ -116,7 +116,8 @@ class Hardware:
     and unpack what it brings are priced besides; else a level's `efficiency` includes them.
     `overlap`, `waiting` and `measurement` (when, where and with what the profile was measured) are
     there only where something was measured. `host` is what launching work takes; None where the
-    host's time is part of the operators' (CPUs).
+    host's time is part of the operators' (CPUs). `host_memory` is what a node has beside its
+    devices, where that is known.
 
     A profile with `groups` has devices of several kinds: `devices` says what a kind can do, not how
     many there are, and the two levels are the links of groups that have none of their own. Nodes
@@ -138,6 +139,7 @@ class Hardware:
     packing: bool = False
     waiting: Waiting | None = None
     host: Host | None = None
+    host_memory: HostMemory | None = None
     groups: tuple[DeviceGroup, ...] = ()
     paths: tuple[GroupPath, ...] = ()
 
@@ -361,6 +363,8 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
         document["overlap"] = msgspec.to_builtins(hardware.overlap)
     if hardware.host is not None:
         document["host"] = msgspec.to_builtins(hardware.host)
+    if hardware.host_memory is not None:
+        document["host_memory"] = msgspec.to_builtins(hardware.host_memory)
     if hardware.waiting is not None:
         document["waiting"] = msgspec.to_builtins(hardware.waiting)
     if hardware.measurement:

@@ -33,6 +33,31 @@ class Host:
     collective_s: float
 
 
+@dataclass(frozen=True)
+class HostMemory:
+    """The memory of a node beside its devices, and a device's way to it.
+
+    `memory_bytes` and `bandwidth_bytes_per_s` are of a whole node, all sockets; `link_bytes_per_s`
+    is of one device, in each direction (PCI Express, NVLink-C2C), at the peaks of data sheets;
+    `efficiency` is the part of both that copies and updates reach.
+    """
+
+    memory_bytes: float
+    bandwidth_bytes_per_s: float
+    link_bytes_per_s: float
+    efficiency: float
+
+    def copy_s(self, size_bytes: Floats) -> Floats:
+        """Returns seconds of copies to or from one device."""
+        return np.asarray(size_bytes / (self.link_bytes_per_s * self.efficiency))
+
+    def pass_s(self, moved_bytes: Floats, devices: int) -> Floats:
+        """Returns seconds in which the host reads and writes so many bytes for each of the
+        `devices` of a node, all at once."""
+        share = self.bandwidth_bytes_per_s / devices
+        return np.asarray(moved_bytes / (share * self.efficiency))
+
+
 EAGER = Host(operator_s=50e-6, collective_s=60e-6)
 """The times of the built-in profiles, fitted to published steps of small models."""
 

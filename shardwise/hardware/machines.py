@@ -24,6 +24,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     like: str = ""
     instance: str = ""
     network_gbit_per_s: float = 0.0
+    host_memory_gib: float = 0.0
     source: str = ""
     date: str = ""
 

@@ -85,8 +85,15 @@ def _machine(name: str) -> Hardware:
         f"{row.source}, {row.date}; its latency and what collectives reach of it are assumed, as "
         f"in {row.like}"
     )
+    memory = like.host_memory
+    if memory is not None and row.host_memory_gib:
+        memory = replace(memory, memory_bytes=row.host_memory_gib * 2**30)
+        sources["host_memory"] = (
+            f"the cloud's page on {row.instance}, 2026-11; bandwidth and links as in {row.like}"
+        )
     return replace(
         stated,
+        host_memory=memory if row.host_memory_gib else None,
         name=name,
         provenance=f"{row.instance}: as {row.like}, with the network that the cloud states; "
         f"{like.provenance}",

@@ -18,6 +18,7 @@ from shardwise.cost.program import assumed
 from shardwise.documents import Comparison
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.peers import data_parallel, flexflow, fsdp, megatron
 from shardwise.peers.answer import Answer, proven
@@ -59,6 +60,7 @@ def compare(
     raises.
     """
     options, progress = assumed(options, hardware), progress or quiet
+    graph = tuned(graph, options.tune)
     check_options(options)
     if proposals is not None and proposals < 1:
         raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")

@@ -174,13 +174,17 @@ class Practices:
         inside a node; without ZeRO alone where nothing is divided by samples."""
         data, inside, context = grid.shares, self._inside(grid), grid.context
         for stage in self._options.zero:
-            if stage and data * context == 1:
+            if (stage and data * context == 1) or self._repeats_on_host(stage, data * context):
                 continue
             extents = {n for n in (inside, data * context) if n > 1 and n % context == 0}
             for extent in sorted(extents) if stage else (context,):
                 for recompute in self._recomputations:
                     parallelism = self._parallelism(grid, stage, extent // context, recompute)
                     yield parallelism, recompute, extent < data * context
+
+    def _repeats_on_host(self, stage: int, data: int) -> bool:
+        """Returns whether hosts would keep states once for each of their devices."""
+        return self._options.step.offloads_states and not stage and data > 1
 
     def _parallelism(
         self, grid: Grid | None, stage: int, shards: int, recompute: str
@@ -275,6 +279,8 @@ class Practices:
         if stage not in self._options.zero:
             return
         data = int(self._problem.context.mesh.sizes.prod()) if grid is None else grid.shares
+        if self._repeats_on_host(stage, data):
+            return
         shards = 1 if not stage else self._inside(grid) if inside else data
         for recompute in self._recomputations:
             rows = self._like(splits, stage, inside, self._recomputing[recompute])

@@ -7,10 +7,9 @@ A column is computed when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, update_wrapper
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,57 +21,15 @@ from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.terms import GroupTerms
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.footprint import Dims, Size
+from shardwise.replay.numbered import Columns, column
 from shardwise.sharding.layout import Floats, Layouts, encode, part_of
 from shardwise.sharding.operator_layouts import LayoutRows
 from shardwise.sharding.pattern import GroupPattern
 
 FORWARD, BACKWARD = 0, 1
 
-Asked = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
-"""A column that a step program needs: method of `GroupTable`, arguments, keyword arguments."""
 
-
-@dataclass(frozen=True)
-class TableStructure:
-    """What a step program took from a table besides values.
-
-    `columns` are those it asked for, with their numbers, in this order; `facts` what else decided
-    what was written.
-    """
-
-    columns: Mapping[Asked, int]
-    facts: Mapping[tuple[str, Any], Any]
-
-
-P = ParamSpec("P")
-
-
-def column(
-    method: Callable[Concatenate[GroupTable, P], int],
-) -> Callable[Concatenate[GroupTable, P], int]:
-    """Makes a method that numbers a column remember what was asked for, in order."""
-
-    name = method.__name__
-
-    def numbered(self: GroupTable, /, *args: P.args, **kwargs: P.kwargs) -> int:
-        asked = (name, args, tuple(kwargs.items()) if kwargs else ())
-        known = self.asked.get(asked)
-        if known is not None:
-            return known
-        outermost, self.inside = not self.inside, True
-        try:
-            number = method(self, *args, **kwargs)
-        finally:
-            self.inside = not outermost
-        if outermost:
-            self.asked[asked] = number
-        return number
-
-    update_wrapper(numbered, method)
-    return numbered
-
-
-class GroupTable:
+class GroupTable(Columns):
     """Columns over the configurations of all groups that share their costs.
 
     Such groups differ in names only, so columns are asked for by position.
@@ -92,40 +49,14 @@ class GroupTable:
             self.work.register()
         else:
             self.work = like.work.at(context)
+        super().__init__(self.work.count)
         self.terms = GroupTerms(self.work)
         self._costs = costs
         self.places: Sequence[GroupTable] = (self,)
         """The tables of the same groups at all places, where devices are of several kinds."""
-        self.asked: dict[Asked, int] = {}
-        self.inside = False
         self._communicates: dict[tuple[int, int], bool] = {}
-        self._columns: list[Floats] = []
-        self._known: dict[Hashable, int] = {}
         self._moves: dict[tuple[int, int], bool] = {}
         self._rings: dict[int, bool] = {}
-
-    def structure(self) -> TableStructure:
-        """Returns what a step program has taken from this table so far."""
-        return TableStructure(dict(self.asked), self._facts())
-
-    def follows(self, structure: TableStructure) -> bool:
-        """Returns whether a program that took this from another table may take it from this one.
-
-        If so, all columns of that program have the same numbers here.
-        """
-        for what, where in structure.facts:
-            if what == "communicates":
-                self.communicates(*where)
-            elif what == "moves":
-                self.moves(*where)
-            elif what == "ring":
-                self.goes_round(*where)
-        if self._facts() != structure.facts:
-            return False
-        return all(
-            getattr(self, name)(*args, **dict(keywords)) == number
-            for (name, args, keywords), number in structure.columns.items()
-        )
 
     def _facts(self) -> dict[tuple[str, Any], Any]:
         facts: dict[tuple[str, Any], Any] = {
@@ -136,22 +67,16 @@ class GroupTable:
         facts |= {("communicates", where): does for where, does in self._communicates.items()}
         return facts | {("moves", where): does for where, does in self._moves.items()}
 
-    def values(self) -> Floats:
-        """Returns all columns, shape (K, columns)."""
-        if not self._columns:
-            return np.zeros((self.work.count, 0))
-        return np.stack(self._columns, axis=1)
+    def _find(self, fact: str, where: tuple[int, ...]) -> None:
+        if fact == "communicates":
+            self.communicates(*where)
+        elif fact == "moves":
+            self.moves(*where)
+        elif fact == "ring":
+            self.goes_round(*where)
 
-    def _column(self, key: Hashable, make: Callable[[], Floats | NDArray[np.bool_]]) -> int:
-        if key not in self._known:
-            # A column may be computed from others, which are then numbered first.
-            made = np.broadcast_to(make(), (self.work.count,))
-            column = made.astype(np.float64)
-            if made.dtype != np.bool_:
-                column = self.work.where_present(column)
-            self._known[key] = len(self._columns)
-            self._columns.append(column)
-        return self._known[key]
+    def _present(self, values: Floats) -> Floats:
+        return self.work.where_present(values)
 
     # Members
 
@@ -491,11 +416,9 @@ class GroupTable:
 
     @column
     def whole_bytes(self, number: int) -> int:
-        """Returns a parameter (or its gradient) as it is computed with, not sharded by ZeRO."""
+        """Returns a parameter as it is gathered, not sharded by ZeRO."""
         name = self.pattern.parameters[number]
-        return self._column(
-            ("whole", number), lambda: self.work.local_bytes(name, self.work.input_layouts[name][0])
-        )
+        return self._column(("whole", number), lambda: self.work.stored_bytes(name))
 
     @column
     def stage(self, *stages: int) -> int:

@@ -118,8 +118,22 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     rounded = patterns.rounded(member)
     if rounded is not None and rounded.keeps and patterns.carries_gradient(weight_of(op)):
         data = Size(rounded.recipe.item_bytes, (Dims(False, rounded.port),))
-        return replace(alone, kept=(*alone.kept, data))
-    return _in_a_pass(plain, alone, member, patterns) if patterns.is_fused(member) else alone
+        alone = replace(alone, kept=(*alone.kept, data))
+    elif patterns.is_fused(member):
+        return _in_a_pass(plain, alone, member, patterns)
+    return _with_stored(alone, Subject(member, graph, device), patterns)
+
+
+def _with_stored(alone: Footprint, subject: Subject, patterns: Patterns) -> Footprint:
+    """Adds the operands that are made of what is stored in another form while it runs."""
+    graph, op = subject.graph, subject.operator
+    forward, backward = alone.forward, alone.backward
+    for port, name in enumerate(op.inputs):
+        if graph.tensors[name].stored is not None:
+            forward = (*forward, subject.like(port))
+            if patterns.backward_reads(subject.member, name):
+                backward = (*backward, subject.like(port))
+    return replace(alone, forward=forward, backward=backward)
 
 
 def _in_a_pass(plain: Footprint, alone: Footprint, member: Member, patterns: Patterns) -> Footprint:

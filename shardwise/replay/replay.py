@@ -25,7 +25,7 @@ from shardwise.replay.kit import Kit, Kits, kit_for
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices, host_costs
 from shardwise.replay.structure import table_numbers
-from shardwise.replay.tape import COMPUTE, Urgency
+from shardwise.replay.tape import COMMUNICATION, COMPUTE, Urgency
 from shardwise.sharding.layout import Floats
 
 AT_ONCE = 32
@@ -145,7 +145,7 @@ class Replayer:
         self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = self.tape.streams
-        self._communicating = np.flatnonzero(np.array(self._streams) != COMPUTE)
+        self._communicating = np.flatnonzero(np.array(self._streams) == COMMUNICATION)
         self._group_values = {n: table.values() for n, table in enumerate(self.group_tables)}
         self._table_of_group, self._table_of_edge = table_numbers(problem)
         self._sources = np.array([e.source for e in problem.edges], dtype=np.int64)
@@ -224,14 +224,15 @@ class Replayer:
     def replayed(self, values: Values, outcome: _core.Replays, host_s: Floats) -> Replayed:
         """Returns the steps of P strategies, of which `run` gave `outcome`."""
         durations, _, _ = values
-        time, (compute, communication) = outcome.time_s, outcome.busy_s.T
+        time, busy_s = outcome.time_s, outcome.busy_s
+        compute, communication = busy_s[:, COMPUTE], busy_s[:, COMMUNICATION]
         if self.repeat is not None:
             times = self.repeat.times
             period = durations[:, self.repeat.tasks.start : self.repeat.tasks.stop]
             streams = np.array(self._streams[self.repeat.tasks.start : self.repeat.tasks.stop])
             time = time + times * (outcome.mark_end_s[:, 1] - outcome.mark_end_s[:, 0])
             compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
-            communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
+            communication = communication + times * period[:, streams == COMMUNICATION].sum(axis=1)
         time = contended_time(time, compute, communication, self.overlap)
         if self._waiting is not None:
             time = time + self._waiting.per_step(compute, self.collectives(durations))

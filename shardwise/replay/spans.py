@@ -11,7 +11,7 @@ from shardwise.replay.kit import Kit
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.replay import Replayer
-from shardwise.replay.tape import COMPUTE
+from shardwise.replay.tape import COMPUTE, HOST
 from shardwise.sharding.layout import Floats
 
 FORWARD, RECOMPUTATION, BACKWARD, UPDATE, COMMUNICATION = range(5)
@@ -99,7 +99,7 @@ def _kinds(kit: Kit) -> NDArray[np.int64]:
         kinds[list(one.forward.values())] = FORWARD
         kinds[list(one.backward.values())] = BACKWARD
         last = max(last, *one.forward.values(), *one.backward.values())
-    computing = np.array(kit.tape.streams) == COMPUTE
+    computing = np.isin(kit.tape.streams, (COMPUTE, HOST))
     after = np.arange(len(kinds)) > last
     # Recomputation comes before the backward that needs it, the update after everything.
     kinds[after] = UPDATE

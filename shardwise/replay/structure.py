@@ -228,9 +228,14 @@ class Weights:
         step, table = self._step, self._step.table(group)
         if not table.shards_weights:
             return ()
-        op = step.member(group, position).operator
+        member = step.member(group, position)
+        read = [
+            name
+            for name in member.operator.inputs
+            if label != "backward" or step.patterns.backward_reads(member, name)
+        ]
         names = step.problem.patterns[group].parameters
-        numbers = [p for p, name in enumerate(names) if name in op.inputs]
+        numbers = [p for p, name in enumerate(names) if name in read]
         if numbers and (group, label) not in self._begun:
             self._begun.add((group, label))
             began = step.tape.last_compute()

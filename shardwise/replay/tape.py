@@ -28,6 +28,8 @@ Urgency = Literal["rank", "depth", "fifo"]
 
 COMPUTE, COMMUNICATION = 0, 1
 """The resources that every tape has: computing in program order, communication by rank."""
+TO_HOST, HOST, FROM_HOST = 2, 3, 4
+"""Those that a step with states on the host has besides: copies each way, and the host's update."""
 ALWAYS = -1
 BEFORE = -1
 """The maker of buffers that exist before the first task."""

@@ -9,7 +9,16 @@ from __future__ import annotations
 from shardwise.cost.step_settings import FOREACH, FUSED, ONE_BY_ONE
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.structure import Copy, StepStructure
-from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
+from shardwise.replay.tape import (
+    ALWAYS,
+    BEFORE,
+    COMMUNICATION,
+    COMPUTE,
+    FROM_HOST,
+    HOST,
+    TO_HOST,
+    Cell,
+)
 
 
 class Update:
@@ -81,6 +90,11 @@ class Update:
         step, tape = self._step, self._tape
         owners = [(*self._owners[name], name) for name in self._owners if name in self._reduced]
         finished = [self._finish(*owner) for owner in owners]
+        if step.settings.offloads_states:
+            last = self._on_host(owners, finished)
+            for buffer, flag in self._lasting:
+                tape.use(buffer, last, flag)
+            return
         opening = last = tape.task("optimizer", COMPUTE, 0.0, finished)
         temporaries = _Temporaries(step, opening)
         for group, number, name in owners:
@@ -97,6 +111,31 @@ class Update:
         temporaries.close(last)
         for buffer, flag in self._lasting:
             tape.use(buffer, last, flag)
+
+    def _on_host(self, owners: list[tuple[int, int, str]], finished: list[int]) -> int:
+        """Writes the update of states that the host has, and returns its last task.
+
+        Gradients go down as soon as they are reduced, while backward goes on; the update begins
+        when all are there, as optimizers do, and parameters go up while it updates the next. Copies
+        each way and the host are resources of their own.
+        """
+        tape, step = self._tape, self._step
+        for _ in (TO_HOST, HOST, FROM_HOST):
+            tape.resource("rank")
+        copied = []
+        for (group, number, name), before in zip(owners, finished, strict=True):
+            seconds = step.cell(group, step.table(group).parameter(number, "down_s"))
+            copied.append(tape.task(f"gradient of {name} to host", TO_HOST, seconds, (before,)))
+        opening = last = tape.task("optimizer", COMPUTE, 0.0, copied)
+        for group, number, name in owners:
+            table = step.table(group)
+            seconds = step.cell(group, table.parameter(number, "update_s"))
+            updated = tape.task(f"update {name}", HOST, seconds, (opening,))
+            seconds = step.cell(group, table.parameter(number, "up_s"))
+            last = tape.task(f"{name} from host", FROM_HOST, seconds, (updated,))
+            spread = step.cell(group, table.parameter(number, "spread_s"))
+            tape.task(f"spread {name}", COMMUNICATION, spread, (last,))
+        return last
 
     def _finish(self, group: int, number: int, name: str) -> int:
         step, table = self._step, self._step.table(group)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import Costed, SearchProblem, costed
+from shardwise.cost.offloading import too_large_for_hosts
 from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.cost.pins import pinned_precision
 from shardwise.cost.shares import Shares
 from shardwise.errors import BadInput, NotFound, SolverError
-from shardwise.graph import Graph, graph_id
+from shardwise.graph import Graph, content_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
 from shardwise.replay.mixed.replay import MixedKits
@@ -58,12 +59,12 @@ class Subject:
 
     @classmethod
     def of(cls, graph: Graph, *, join: bool = True) -> Subject:
-        """Returns the subject of a graph.
+        """Returns the subject of a graph; one made by an option has the id of that it is made of.
 
         `join` as in `coarsen`: without it every operator is searched on its own.
         """
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
-        return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+        return cls(graph, content_id(graph), coarsened, Patterns(coarsened))
 
     @cached_property
     def has_experts(self) -> bool:
@@ -255,7 +256,8 @@ class Search:
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
-        for part in (self.options.optimizer, self.options.precision, self.micro_batches):
+        tuning = filter(None, (self.subject.graph.tuning,))
+        for part in (self.options.optimizer, self.options.precision, self.micro_batches, *tuning):
             digest.update(repr(part).encode())
         for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
             digest.update(cost.assignment[k].tobytes())
@@ -284,8 +286,12 @@ class Draft:
         progress: Progress,
         micro_batches: int,
     ) -> Draft:
-        """Returns the draft with `micro_batches` in a step; raises as `assemble`."""
+        """Returns the draft with `micro_batches` in a step; raises as `assemble`, and `Infeasible`
+        where states on the hosts do not fit there."""
         variant = subject.variant(options, micro_batches)
+        problem = too_large_for_hosts(variant.graph, hardware, mesh, options)
+        if problem is not None:
+            raise Infeasible(problem)
         groups = costed(variant, hardware, mesh, options, progress, micro_batches)
         return cls(subject, hardware, mesh, options, groups)
 

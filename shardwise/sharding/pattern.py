@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from shardwise.graph.factors import FACTORS
 from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.coarsen import LIGHT, Coarsened, Group, Member
 from shardwise.sharding.fusion import (
@@ -179,7 +180,7 @@ class Patterns:
 
         def is_product(name: str) -> bool:
             chunked = self.fusing.loss == CHUNKED and name in members
-            return chunked and members[name].operator.kind in PRODUCTS
+            return chunked and members[name].operator.kind in FACTORS
 
         def joins(name: str) -> bool:
             member = members.get(name)
@@ -223,7 +224,7 @@ class Patterns:
         """Returns which inputs backward needs, of the pass that the operator is part of."""
         region = self._fused.get(member.operator.name)
         if region is None:
-            return self._described_inputs(member)
+            return self.needs_inputs(member)
         return tuple(name in region.needed for name in member.operator.inputs)
 
     def saves_outputs(self, member: Member) -> tuple[bool, ...]:
@@ -235,23 +236,52 @@ class Patterns:
 
     def described(self, member: Member) -> list[str]:
         """Returns what backward of an operator by itself needs of its inputs and outputs."""
-        inputs = self._described_inputs(member)
+        inputs = self.needs_inputs(member)
         return _marked(member.operator, inputs, member.semantics.saves_outputs)
 
-    def _described_inputs(self, member: Member) -> tuple[bool, ...]:
-        """Returns which inputs backward needs: as described, but no factor of what has no gradient.
+    def needs_inputs(self, member: Member) -> tuple[bool, ...]:
+        """Returns which inputs backward of an operator by itself needs: as described, but no factor
+        of what has no gradient.
 
         A tensor that is multiplied by a constant is not kept for the constant's sake.
         """
-        op, saves = member.operator, member.semantics.saves_inputs
+        op, saves = member.operator, list(member.semantics.saves_inputs)
+        factors = FACTORS.get(op.kind, ())
+        # torch's convolutions keep both whatever is needed.
+        if factors and not op.kind.startswith("aten.conv") and max(factors) < len(saves):
+            for factor, other in zip(factors, factors[::-1], strict=True):
+                saves[factor] = saves[factor] and self.carries_gradient(op.inputs[other])
         rounded = self.rounded(member)
         if rounded is not None and rounded.recipe.keeps_rounded:
             # What is kept of data is rounded, a buffer of its own.
-            return tuple(kept and port != rounded.port for port, kept in enumerate(saves))
-        if op.kind not in PRODUCTS or len(saves) < 2:
-            return saves
-        needed = [self.carries_gradient(op.inputs[other]) for other in (1, 0)]
-        return (saves[0] and needed[0], saves[1] and needed[1], *saves[2:])
+            saves[rounded.port] = False
+        return tuple(saves)
+
+    def gradient_products(self, member: Member) -> int:
+        """Returns how many of the two products of a backward are computed: one for each factor
+        that needs its gradient; of what has no factors both, if its backward runs."""
+        op = member.operator
+        factors = FACTORS.get(op.kind)
+        if factors is None or not self.has_backward(member):
+            return 2 * self.has_backward(member)
+        return sum(self.carries_gradient(op.inputs[factor]) for factor in factors)
+
+    def backward_reads(self, member: Member, parameter: str) -> bool:
+        """Returns whether backward of an operator reads one of its parameters, whole."""
+        op = member.operator
+        if not self.has_backward(member):
+            return False
+        if self.carries_gradient(parameter):
+            return True
+        needed = zip(op.inputs, self.needs_inputs(member), strict=True)
+        return any(name == parameter and is_needed for name, is_needed in needed)
+
+    def backward_flops(self, member: Member) -> float:
+        """Returns the operations of the gradients that are needed."""
+        flops = member.semantics.backward_flops
+        if member.semantics.category != "heavy":
+            return flops
+        return flops * self.gradient_products(member) / 2
 
     def storage_of(self, tensor: str) -> str:
         """Returns the tensor that owns this one's storage: itself unless it is a view."""
@@ -300,7 +330,8 @@ class Patterns:
     def _pattern(self, group: Group) -> GroupPattern:
         own = self.of_wiring.once(("outline", group.index), lambda: self._outline(group))
         tensors = [self.graph.tensors[name] for name in own.tensors]
-        key = (own.structure, tuple((tensor.extents, tensor.dtype) for tensor in tensors))
+        sizes = tuple((tensor.extents, tensor.dtype, tensor.stored) for tensor in tensors)
+        key = (own.structure, sizes)
         return GroupPattern(**vars(own.boundary), group=group, key=key)
 
     def _outline(self, group: Group) -> _Outline:
@@ -327,25 +358,10 @@ class Patterns:
         return self.coarsened.group_of.get(made_by.name) if made_by else None
 
 
-PRODUCTS = frozenset(
-    {
-        "aten.mul.Tensor",
-        "aten.mm.default",
-        "aten.bmm.default",
-        "aten.matmul.default",
-        "aten.linear.default",
-        "aten.conv1d.default",
-        "aten.conv2d.default",
-        "aten.conv3d.default",
-    }
-)
-"""Operators whose first two inputs are factors: each is kept for the gradient of the other."""
-
-
 def differentiated(graph: Graph) -> frozenset[str]:
-    """Returns the tensors of which backward computes a gradient: parameters and what depends on
-    them."""
-    names = {n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable}
+    """Returns the tensors of which backward computes a gradient: parameters that are not frozen,
+    and what depends on them."""
+    names = {name for name, tensor in graph.tensors.items() if tensor.trains}
     for op in graph.operators:
         if any(name in names for name in op.inputs):
             names.update(o for o in op.outputs if graph.tensors[o].differentiable)

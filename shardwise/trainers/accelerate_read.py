@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardwise.cost.software import COMPILED, MEGATRON
-from shardwise.cost.step_settings import FLOAT32
+from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers import megatron, precisions
@@ -109,6 +109,9 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
         parallelism = _fsdp(top, gpus, machines)
     elif kind == "DEEPSPEED":
         parallelism = _deepspeed(top, gpus)
+        plugin = top.section("deepspeed_config")
+        if parallelism.zero and plugin.word("offload_optimizer_device", "none") == "cpu":
+            stated["offload"] = OFFLOADED_STATES
     elif kind == "MEGATRON_LM":
         trainer = megatron.NAME
         parallelism, stages = _megatron(top, gpus)
@@ -131,7 +134,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
         notes.append("gradient accumulation: the script says it, read as 1 micro-batch")
     if top.section("dynamo_config").word("dynamo_backend", "NO").upper() == "INDUCTOR":
         stated["framework"] = COMPILED
-    left_out = list(_left_out(top))
+    left_out = list(_left_out(top, stated))
     precision = precisions.of_accelerate(top)
     if precision is not None:
         stated[precisions.PRECISION] = precision
@@ -149,13 +152,14 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     )
 
 
-def _left_out(top: Section) -> Iterator[str]:
+def _left_out(top: Section, stated: Mapping[str, str]) -> Iterator[str]:
     """Yields what changes memory or time, and as what it is priced."""
     fsdp, plugin = top.section("fsdp_config"), top.section("deepspeed_config")
     if fsdp.flag("fsdp_offload_params"):
         yield f"{fsdp.path('fsdp_offload_params')}: {ON_GPU}"
     for key in ("offload_optimizer_device", "offload_param_device"):
-        if plugin.word(key, "none") != "none":
+        is_priced = key == "offload_optimizer_device" and "offload" in stated
+        if plugin.word(key, "none") != "none" and not is_priced:
             yield f"{plugin.path(key)}: {ON_GPU}"
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from shardwise.cost.step_settings import FLOAT32
-from shardwise.documents import Plan
+from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
+from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
 from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -74,6 +75,7 @@ _BEARING = ("overlap_comm", "reduce_scatter", "contiguous_gradients")
 """Of these, those that bear on time and are listed when they are switched off."""
 
 _OFFLOADS = ("offload_param", "offload_optimizer", "cpu_offload", "cpu_offload_params")
+_OFFLOADED_STATES = ("offload_optimizer", "cpu_offload")
 _QUANTIZED = (
     "zero_quantized_weights",
     "zero_quantized_nontrainable_weights",
@@ -112,8 +114,17 @@ _WIDE = ("fp32", "float32")
 def write(plan: Plan) -> Written:
     """Returns the JSON of a plan. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
-    text = msgspec.json.format(msgspec.json.encode(_document(job)), indent=2).decode() + "\n"
+    document = _document(job)
+    if offloads_states(plan):
+        document["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     return Written(text, [*job.unsaid, *_unsaid(job)])
+
+
+def offloads_states(plan: Plan | Pipeline) -> bool:
+    """Returns whether a plan has the optimizer's states on the host."""
+    execution = UNSET if isinstance(plan, Pipeline) else plan.execution
+    return execution is not UNSET and execution.offload == OFFLOADED_STATES
 
 
 def read(document: Mapping[str, Any], gpus: int) -> Configuration:
@@ -131,7 +142,9 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     replicas = divided(data, shards, "devices", field)
     batch, micro_batches = _batch(top, data, notes)
     stated = _stated(top, notes)
-    left_out = list(_left_out(zero))
+    if stage and any(_device(zero, key) == "cpu" for key in _OFFLOADED_STATES):
+        stated["offload"] = OFFLOADED_STATES
+    left_out = list(_left_out(zero, stated))
     zero.ignore(*(key for key in ZERO_KEYS if key not in _BEARING or zero.flag(key)))
     recomputed = top.has("activation_checkpointing")
     if recomputed:
@@ -196,16 +209,24 @@ def _stated(top: Section, notes: list[str]) -> dict[str, str]:
     return stated
 
 
-def _left_out(zero: Section) -> Iterator[str]:
+def _left_out(zero: Section, stated: Mapping[str, str]) -> Iterator[str]:
     """Yields what DeepSpeed does to memory or time that is priced otherwise."""
     for key in _OFFLOADS:
-        value = zero.given(key)
-        device = value.get("device", "none") if isinstance(value, Mapping) else value
-        if device not in (None, False, "none"):
-            yield f"{zero.path(key)}: {ON_GPU}"
+        if _device(zero, key) is None or (key in _OFFLOADED_STATES and "offload" in stated):
+            continue
+        yield f"{zero.path(key)}: {ON_GPU}"
     for key in _QUANTIZED:
         if zero.flag(key):
             yield f"{zero.path(key)}: priced with communication in the dtype of the graph"
+
+
+def _device(zero: Section, key: str) -> str | None:
+    """Returns where an entry of offloading puts something, None where it does not."""
+    value = zero.given(key)
+    device = value.get("device", "none") if isinstance(value, Mapping) else value
+    if device in (None, False, "none"):
+        return None
+    return "cpu" if device is True else str(device)
 
 
 def _batch(top: Section, data: int, notes: list[str]) -> tuple[int | None, int]:

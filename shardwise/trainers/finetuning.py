@@ -12,8 +12,10 @@ from shardwise.cost.software import COMPILED, FUSED
 from shardwise.cost.step_settings import CAPTURED
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
+from shardwise.graph.tuning import FULL
 from shardwise.sharding.fusion import ALONE, CHUNKED, IN_PLACE
 from shardwise.trainers import accelerate, deepspeed, precisions
+from shardwise.trainers.adapters import axolotl_tuning, factory_tuning
 from shardwise.trainers.configuration import (
     ON_GPU,
     Configuration,
@@ -29,10 +31,6 @@ _LIGER_PASSES = (
     ("liger_glu_activation", "liger_swiglu"),
 )
 """axolotl's keys of Liger's kernels: of normalisations, and of gated activations."""
-_OWN_PARAMETERS = (
-    "the training of all parameters: what LoRA and quantised models take is not priced"
-)
-
 _OWN_LOSS = (
     "pretraining or supervised training: training on preferences or rewards runs pairs of samples, "
     "and mostly a second model, which is not priced"
@@ -56,12 +54,12 @@ def is_factory(document: Mapping[str, Any]) -> bool:
 def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what axolotl's YAML says. Raises `BadInput` naming what cannot be read."""
     top = Section(document)
-    _whole_model(top, "adapter", ("", "none"))
     for key in ("rl", "reward_model", "process_reward_model"):
         if top.given(key) not in (None, False, "false"):
             raise BadInput(f"got {top.given(key)!r:.40}", field=key, expected=_OWN_LOSS)
     narrow = top.given("bf16") in (True, "true", "auto", "full")
-    left_out = list(_quantised(top))
+    left_out = list(_without(top))
+    tune = axolotl_tuning(top, left_out)
     samples = top.count("micro_batch_size", 1)
     checkpointing = top.given("gradient_checkpointing")
     if isinstance(checkpointing, str) and "offload" in checkpointing:
@@ -71,19 +69,14 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     named = NamedModel(str(top.given("base_model")))
     found = _configuration(top, gpus, samples, length, recompute, left_out, "optimizer", named)
     # FSDP and DeepSpeed keep a copy in float32; alone the model is loaded and trained in bfloat16.
+    if tune != FULL:
+        return _tuned(found, tune)
     return _without_copy(found) if narrow and not found.parallelism.zero else found
 
 
 def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what LLaMA-Factory's YAML says. Raises `BadInput` naming what cannot be read."""
     top = Section(document)
-    if not top.has("finetuning_type"):
-        raise BadInput(
-            "not given, which means lora",
-            field="finetuning_type",
-            expected=f"full: {_OWN_PARAMETERS}",
-        )
-    _whole_model(top, "finetuning_type", ("full",))
     top.ignore("do_train")
     if top.word("stage", "sft") not in ("pt", "sft"):
         raise BadInput(f"got {top.given('stage')!r:.40}", field="stage", expected=_OWN_LOSS)
@@ -95,7 +88,8 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
                 expected="an optimizer by `optim`",
             )
     muon, narrow = top.flag("use_muon"), top.flag("pure_bf16")
-    left_out = list(_quantised(top))
+    left_out = list(_without(top))
+    tune = factory_tuning(top, left_out)
     samples = top.count("per_device_train_batch_size", 8)
     # LLaMA-Factory recomputes every block unless it is told not to.
     recompute = not top.flag("disable_gradient_checkpointing")
@@ -106,7 +100,15 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
         notes: list[str] = []
         stated = {**found.stated, **optimizer_of("muon", "use_muon, which is", notes)}
         found = with_fields(found, stated=stated, unread=[*notes, *found.unread])
+    if tune != FULL:
+        return _tuned(found, tune)
     return _without_copy(found) if narrow else found
+
+
+def _tuned(found: Configuration, tune: str) -> Configuration:
+    """Returns a configuration of adapters, which are trained in float32, or in 16 bits with a copy:
+    either takes as much."""
+    return with_fields(found, stated={"tune": tune, **found.stated})
 
 
 def _without_copy(found: Configuration) -> Configuration:
@@ -114,17 +116,7 @@ def _without_copy(found: Configuration) -> Configuration:
     return with_fields(found, stated={"state": CAPTURED, **found.stated})
 
 
-def _whole_model(top: Section, key: str, whole: tuple[str, ...]) -> None:
-    """Raises `BadInput` unless all parameters are trained."""
-    value = top.word(key, whole[0])
-    if value not in whole:
-        raise BadInput(f"got {value[:40]!r}", field=key, expected=_OWN_PARAMETERS)
-
-
-def _quantised(top: Section) -> Iterator[str]:
-    for key in ("load_in_4bit", "load_in_8bit", "quantization_bit"):
-        if top.given(key) not in (None, False, "false"):
-            raise BadInput("is not priced", field=key, expected=_OWN_PARAMETERS)
+def _without(top: Section) -> Iterator[str]:
     for key in ("activation_offloading", "layer_offloading"):
         if top.given(key) not in (None, False, "false"):
             yield f"{key}: priced without it"
@@ -152,7 +144,7 @@ def _configuration(
     if top.has(optimizer):
         name = top.word(optimizer, "")
         stated.update(optimizer_of(name, optimizer, notes))
-    trainer, parallelism = _sharded(top, gpus, left_out, notes)
+    trainer, parallelism = _sharded(top, gpus, left_out, notes, stated)
     return Configuration(
         trainer=trainer,
         parallelism=replace(
@@ -228,9 +220,9 @@ def _context(top: Section) -> int:
 
 
 def _sharded(
-    top: Section, gpus: int, left_out: list[str], notes: list[str]
+    top: Section, gpus: int, left_out: list[str], notes: list[str], stated: dict[str, str]
 ) -> tuple[str, Parallelism]:
-    """Returns the trainer underneath and how it shards the model."""
+    """Returns the trainer underneath and how it shards the model; adds what it states."""
     top.one("context_parallel_degree", "sequence_parallel_size")
     top.one("expert_parallel_size", "expert_parallel_degree")
     context = _context(top)
@@ -252,6 +244,7 @@ def _sharded(
         read = deepspeed.read({**plugin, **own}, of_samples)
         left_out += read.left_out
         notes += [f"deepspeed.{line}" for line in read.unread]
+        stated.update({name: read.stated[name] for name in ("offload",) if name in read.stated})
         return deepspeed.NAME, replace(read.parallelism, context=context, context_form="ring")
     fsdp = top.section("fsdp_config")
     words = top.given("fsdp")

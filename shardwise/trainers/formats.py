@@ -43,6 +43,10 @@ TRAINERS = {
 }
 
 
+_BESIDE_ADAPTERS = ("accelerate", "deepspeed")
+"""Trainers whose files leave what is trained to the script that they are for."""
+
+
 def write_for(plan: Plan | Pipeline, trainer: str) -> Written:
     """Returns a plan or a pipeline as the configuration of a trainer, one of `TRAINERS`.
 
@@ -54,6 +58,18 @@ def write_for(plan: Plan | Pipeline, trainer: str) -> Written:
             f"unknown trainer {trainer[:40]!r}{did_you_mean(near(trainer, TRAINERS))}",
             field="to",
             expected=", ".join(TRAINERS),
+        )
+    if deepspeed.offloads_states(plan) and trainer != deepspeed.NAME:
+        raise BadInput(
+            f"the plan has states on the host, which a file of {trainer} does not say",
+            field="to",
+            expected=deepspeed.NAME,
+        )
+    if plan.tune and trainer not in _BESIDE_ADAPTERS:
+        raise BadInput(
+            f"the plan tunes with {plan.tune}, which a file of {trainer} does not say",
+            field="to",
+            expected=" or ".join(_BESIDE_ADAPTERS) + ", whose files say only how it is sharded",
         )
     if isinstance(plan, Pipeline):
         # Some writers look at a plan's splits before its job.

@@ -20,6 +20,7 @@ from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
@@ -35,7 +36,7 @@ from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.price import check_configuration
 from shardwise.trainers.spaces import space_of
-from shardwise.trainers.stated import as_configured, changed_in_words
+from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 
 SCHEDULES = {
     "megatron": ("1f1b", INTERLEAVED),
@@ -81,11 +82,13 @@ def price_pipeline(
     graph's.
     """
     asked, progress = options or Options(), progress or quiet
+    configuration = on_hardware(configuration, hardware, piped=True)
     options = assumed(as_configured(asked, configuration.stated, given), hardware)
     devices = one_kind(gpus, hardware)
     check_options(options)
     check_pipelines(options)
     check_configuration(graph, configuration, file)
+    graph = tuned(graph, options.tune)
     scattered = configuration.trainer in SCATTERING
     model = UniformModel(graph, hardware, devices, scattered=scattered)
     each = _stages_per_rank(model, configuration, file)

@@ -32,6 +32,7 @@ from shardwise.documents.plan import Neighbour
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.peers.practitioners import Practised
 from shardwise.peers.replayed import replayer_of_whole
@@ -73,6 +74,7 @@ def plan_for(
     asked, progress = options or Options(), progress or quiet
     space = space_of(trainer)
     options = assumed(with_stated(asked, space.implies, given), hardware)
+    graph = tuned(graph, options.tune)
     devices = check_question(gpus, hardware, trainer, objective, options)
     if order not in (None, PROGRAM):
         raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)

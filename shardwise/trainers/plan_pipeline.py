@@ -18,6 +18,7 @@ from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
@@ -64,6 +65,7 @@ def pipeline_for(
     named = _named(trainer, schedules or SCHEDULES[trainer])
     devices, space = one_kind(gpus, hardware), space_of(trainer)
     options = assumed(with_stated(asked_options, space.implies, given), hardware)
+    graph = tuned(graph, options.tune)
     check_options(options)
     check_pipelines(options)
     started = monotonic()

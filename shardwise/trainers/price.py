@@ -17,6 +17,7 @@ from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
+from shardwise.graph.tuning import tuned
 from shardwise.hardware import Bundle, Hardware
 from shardwise.peers.methods import STAGE
 from shardwise.peers.practices import Practices
@@ -30,7 +31,7 @@ from shardwise.trainers.job import canonical
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import check_options, one_kind, planned_trainer
 from shardwise.trainers.spaces import ANY, priced_space
-from shardwise.trainers.stated import as_configured, changed_in_words
+from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
 GIVEN = "given"
@@ -56,6 +57,7 @@ def price(
     be split by its degrees, and for options that such strategies do not have.
     """
     options, progress = assumed(options, hardware), progress or quiet
+    graph = tuned(graph, options.tune)
     devices, given = one_kind(gpus, hardware), canonical(parallelism)
     check_options(options)
     space = priced_space(trainer)
@@ -121,6 +123,7 @@ def price_configuration(
             "own machine, without --server",
         )
     check_configuration(graph, configuration, file)
+    configuration = on_hardware(configuration, hardware)
     asked = options or Options()
     options = as_configured(asked, configuration.stated, given)
     priced = price(

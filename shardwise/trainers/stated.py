@@ -10,6 +10,8 @@ from shardwise.cost.options import Options
 from shardwise.cost.software import EAGER
 from shardwise.cost.step_settings import EIGHT_BITS, FUSED, StepSettings
 from shardwise.errors import BadInput
+from shardwise.hardware import Hardware
+from shardwise.trainers.configuration import Configuration
 
 _STEP = tuple(item.name for item in fields(StepSettings))
 _KNOWN: Mapping[str, tuple[str, ...]] = {
@@ -69,6 +71,19 @@ def as_configured(options: Options, stated: Mapping[str, str], given: Collection
     """Returns options with what a trainer's file states, as `with_stated`: a file that does not say
     that it compiles is of an eager program."""
     return with_stated(options, {"framework": EAGER, **stated}, given)
+
+
+def on_hardware(
+    configuration: Configuration, hardware: Hardware, *, piped: bool = False
+) -> Configuration:
+    """Returns a configuration whose states are on the GPU where those on the host are not priced:
+    of pipelines, and where a profile does not say what memory its hosts have."""
+    if "offload" not in configuration.stated or (hardware.host_memory is not None and not piped):
+        return configuration
+    why = "of pipelines" if piped else f"{hardware.name} does not say what memory its hosts have"
+    stated = {name: value for name, value in configuration.stated.items() if name != "offload"}
+    left_out = [*configuration.left_out, f"offloading of states: priced on the GPU; {why}"]
+    return replace(configuration, stated=stated, left_out=left_out)
 
 
 def changed_in_words(before: Options, after: Options, stated: Mapping[str, str]) -> list[str]:

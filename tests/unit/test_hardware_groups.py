@@ -38,17 +38,17 @@ from shardwise.hardware.kinds import same_kind
 from shardwise.hardware.verdict import verdict
 
 IDS = {
-    "b200-8": "9784f20ef03dce10c6cf48917e4f299777fbb290496857c1a4ba9681d9640020",
-    "dgx-a100-40gb": "433a81322c7497e343f9746d50ff581c67dbfb82279e4120854aebb97790bdf7",
-    "dgx-a100-80gb": "efcab9ede1bce196322703a80a9be5fdeeaecb07d6e60a66ab48e367c6d3cbdb",
-    "dgx-h100": "0b9bc6eb7e769056edd602a57cb11cb1deab3f241ceba30a177ac90eaa45681c",
+    "b200-8": "ad27af057a5a69780c5ca2cde42cc0320f00cbbc29e3718dc5be1648c37072de",
+    "dgx-a100-40gb": "8494e3531a4bf5583d7c6fed4119d09aa4837d9eb1ca93dfb63b38912d0c80f7",
+    "dgx-a100-80gb": "0d0b971c4a439745db4033e79917fd0c68a19b46fa3fe3257584ecd346e45d67",
+    "dgx-h100": "ce485be9a6fd29150f97fb3a8ff22347486ce1ae209b96e40e97fe483255b4b7",
     "dgx-v100-16gb": "ef1aa92dbd8275177de214f2e48a92daf137c349535c4e34e97d3152fc952e31",
     "dgx1-v100-32gb": "75a7cd29eeaf275fdfc4cffbcf58f6c496cc118efa805a193440b13f483df003",
     "dgx2-v100-32gb": "5dc141d4201e4ff437e2040274b8e7737ed2825c98d47ff79966a50a1d7c44f5",
-    "gb200-nvl72": "3b2648de8afea27e907bf95ad6302a93cd32aa7e8819545f4c88101694d3d477",
+    "gb200-nvl72": "5602e5b9bc040e3b7b041c558d4a766c692c12be3a2aaf8f3d175da53290cfd1",
     "grand-teton-h100-96gb": "864920b97072b11b3f53e6556de9373eef3283b32b3a7448135fa1632b80f440",
-    "h100-superpod": "2ff8df5b43d9a9546ade196cbc6f084d74d2ea8da3b8c09b01f52f5df21bb06e",
-    "h200-8": "f8156bfc0657b87a8c1d877ae15f5dcaa9440b226bc991a3131ec5e7ce2c24cc",
+    "h100-superpod": "9472307b5088328bcfe44615cceac809d2c6a214138b1075d1af0b90f80f1ee2",
+    "h200-8": "1043a59dae9f0655278e9b08fe78c723c9bd85553a084bd64ef4e0c03c55887f",
     "l4": "a35d102be148c8bfc697c59621ffb9646a8140caba6b4524742c407eaf8b663c",
     "mi300x-8": "ca7a4a95affa853d7b26c14ed0dd03febf181837cea7b4b4a518f0feaa359cd6",
     "p2.8xlarge": "1b874a32ecf19f7e19eb429a76c63b465be229d4812395c7c007e8fab6d7f517",
@@ -266,7 +266,7 @@ def test_one_group_is_a_profile_of_its_own() -> None:
 def test_one_group_has_its_own_sources() -> None:
     sources = load_hardware("h100-8+a100-8").of_group("a100").sources
     plain = load_hardware("dgx-a100-80gb").sources
-    apart = {"collectives"}
+    apart = {"collectives", "host_memory"}
     assert {f: s for f, s in sources.items() if f not in apart} == {
         f: s for f, s in plain.items() if f not in apart
     }

@@ -60,7 +60,7 @@ FEW = Options(micro_batches=(1,), zero=(0,), simplest="never")
     ],
 )
 def test_a_program_in_words(options: Options, text: str) -> None:
-    assert program_text(options) == text
+    assert program_text(options, mlp()) == text
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,16 @@ class GatheredParameter:
         if placement.present:
             placement.mesh.group(placement.sharding)  # created on all ranks in the same order
         self._shard = torch.empty(placement.shard, dtype=placement.dtype, device=device)
-        self.parameter = torch.nn.Parameter(self._shard[: len(placement.own)])
+        own = self._shard[: len(placement.own)]
+        self.parameter = torch.nn.Parameter(own, requires_grad=placement.carries_gradient)
         # What the graph differentiates: a shape without memory.
         self.leaf = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
         self.leaf.untyped_storage().resize_(0)
-        self.leaf.requires_grad_()
+        self.leaf.requires_grad_(placement.carries_gradient)
         # The leaf must not keep its owner alive: the shard would wait for the garbage collector.
         me = weakref.ref(self)
-        self.leaf.register_post_accumulate_grad_hook(lambda _: gatherer.done(me()))
+        if placement.carries_gradient:
+            self.leaf.register_post_accumulate_grad_hook(lambda _: gatherer.done(me()))
         self.steps = 0
         """Optimizer steps that may have written the shard."""
 

@@ -25,7 +25,8 @@ class ParameterSpec:
 
     `shape` is global; `dtype` is a torch dtype or its name; `layout` is that of the forward pass.
     `gradient` is the layout in which local autograd leaves its gradient (PARTIAL along axes that
-    hold terms of a sum), None if it gets no gradient. `zero` is the ZeRO stage, over `zero_axes`
+    hold terms of a sum), None if it has none; one that is `frozen` has the layout but gets no
+    gradient. `zero` is the ZeRO stage, over `zero_axes`
     (mesh axis numbers). A `buffer` is a tensor of the module that is not a parameter. `mesh` is
     that of the ranks that have it, by default the store's; `weights` are those of all blocks for
     what they own, None for equal shards.
@@ -39,6 +40,7 @@ class ParameterSpec:
     zero: int = 0
     zero_axes: tuple[int, ...] = ()
     buffer: bool = False
+    frozen: bool = False
     mesh: RankMesh | None = None
     weights: tuple[int, ...] | None = None
 
@@ -46,9 +48,9 @@ class ParameterSpec:
 class Placement:
     """Where a spec puts a parameter on this rank of the mesh.
 
-    `repeated`: the axes along which gradients are summed; `sharding`: those that ZeRO shards over,
-    of these and of the axes along which all ranks compute the same gradient; `beyond`: the others
-    of `repeated`. Axes of one device are in none of them. `shares` are the
+    `repeated`: the axes along which gradients are summed, or would be; `sharding`: those that ZeRO
+    shards over, of these and of the axes along which all ranks compute the same gradient;
+    `beyond`: the others of `repeated`. Axes of one device are in none of them. `shares` are the
     elements that each rank along the repeated axes owns, where weights say so, else None. A rank
     that is not `present` has no elements.
     """
@@ -69,7 +71,9 @@ class Placement:
             a for a, state in enumerate(gradient) if state == PARTIAL and mesh.sizes[a] > 1
         )
         self.shares = self._shares()
-        zero = spec.zero_axes if spec.zero else ()
+        # Stages 1 and 2 share out gradients and states, which a frozen one does not have.
+        sharded = spec.zero == 3 if spec.frozen else spec.zero > 0
+        zero = spec.zero_axes if sharded else ()
         if self.shares is not None and zero:
             zero = self.repeated
         self.sharding = tuple(
@@ -127,7 +131,7 @@ class Placement:
     @property
     def carries_gradient(self) -> bool:
         """Whether autograd gives it a gradient."""
-        return self.spec.gradient is not None
+        return self.spec.gradient is not None and not self.spec.frozen
 
     @property
     def counts_here(self) -> bool:

@@ -50,6 +50,7 @@ class StagedStrategy:
     schedule: PlannedSchedule | UnsetType = field(default=UNSET)
     kernels: str | UnsetType = field(default=UNSET)
     assumed: bool | UnsetType = field(default=UNSET)
+    tune: str | UnsetType = field(default=UNSET)
 
 
 def strategy_of(document: Pipeline) -> StagedStrategy:
@@ -62,6 +63,7 @@ def strategy_of(document: Pipeline) -> StagedStrategy:
         document.micro_batches,
         [replace(g, operators=[_original(op) for op in g.operators]) for g in document.groups],
         document.edges,
+        tune=document.tune,
     )
 
 

@@ -27,7 +27,7 @@ from shardwise.cost.mixed.assemble import (
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import EVEN
-from shardwise.errors import SolverError
+from shardwise.errors import BadInput, SolverError
 from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.replay.owner_costs import OwnerCosts
@@ -152,6 +152,12 @@ class MixedDraft:
         links_of: Callable[[Blocks], JointLinks] = JointLinks,
     ) -> MixedDraft:
         """Returns the draft with `micro_batches` in a step; raises as `mixed_costed`."""
+        if options.step.offloads_states:
+            raise BadInput(
+                "states of devices of several kinds are not offloaded",
+                field="offload",
+                expected="none, or devices of one kind",
+            )
         variant = subject.variant(options, micro_batches)
         blocks = Blocks.of(hardware, bundle)
         groups = mixed_costed(variant, blocks, options, progress, micro_batches, links_of)

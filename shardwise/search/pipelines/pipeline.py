@@ -291,6 +291,8 @@ def _tied_s(
     }
     seconds = [0.0] * (len(bounds) - 1)
     for parameter in tied:
+        if not problem.context.patterns.carries_gradient(parameter.copies[0]):
+            continue
         stages = {stage_of[name] for name in parameter.copies if name in stage_of}
         if len({rank_of[stage] for stage in stages}) > 1:
             for stage in stages:

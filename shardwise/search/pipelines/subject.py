@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardwise.graph import Graph, graph_id
+from shardwise.graph import Graph, content_id
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.search.search import Subject
 from shardwise.sharding.coarsen import coarsen
@@ -42,7 +42,7 @@ class StagedSubject:
         coarsened = coarsen(
             untied, lambda op: registry.analyse(op, untied.tensors), within=blocks.of
         )
-        return cls(Subject(untied, graph_id(graph), coarsened, Patterns(coarsened)), tied)
+        return cls(Subject(untied, content_id(graph), coarsened, Patterns(coarsened)), tied)
 
 
 def _untied(graph: Graph, blocks: Blocks) -> tuple[Graph, tuple[Tied, ...]]:
@@ -71,7 +71,7 @@ def _untied(graph: Graph, blocks: Blocks) -> tuple[Graph, tuple[Tied, ...]]:
         replace(op, inputs=tuple(renamed.get((op.name, name), name) for name in op.inputs))
         for op in graph.operators
     )
-    return Graph(graph.name, tensors, operators), tuple(tied)
+    return replace(graph, tensors=tensors, operators=operators), tuple(tied)
 
 
 def _gaps(operators: Sequence[Operator], blocks: Blocks) -> dict[str, int | None]:

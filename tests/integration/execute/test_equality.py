@@ -29,7 +29,18 @@ ON_EIGHT = ("GPT-2", "Llama", "BERT", "ResNet", "LSTM", "DLRM", "MLP")
 
 CASES = [(4, family) for family in TOYS] + [(8, family) for family in ON_EIGHT]
 
-ALWAYS = ("GPT-2", "Mixtral", "gpt-oss", "Mamba-2", "T5", "ResNet", "LSTM", "DLRM")
+ALWAYS = (
+    "GPT-2",
+    "Llama with adapters",
+    "GPT-2, half frozen",
+    "Mixtral",
+    "gpt-oss",
+    "Mamba-2",
+    "T5",
+    "ResNet",
+    "LSTM",
+    "DLRM",
+)
 """Families that `make test` runs, on four ranks: one of each kind of layers, of tied
 weights and of weights behind a transpose."""
 

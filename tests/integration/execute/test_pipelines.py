@@ -507,3 +507,13 @@ def test_a_lost_rank_ends_all_others_by_name(
         assert f"rank {lost} (stage {lost * stages // 4})" in named, text
         if lost == 3 and rank == 0:
             assert named == f"RankLost: rank 3 (stage {3 * stages // 4})", text
+
+
+def test_stages_that_train_nothing_or_adapters_alone_compute_what_one_device_computes() -> None:
+    """The first stage of half a frozen model has no backward."""
+    families = ("GPT-2, half frozen", "Llama with adapters")
+    lines = swept(*families, "--cases", "2:2:1:2,2:2:0:1:zb-h1:1", "--steps", "2")
+    assert {line["family"] for line in lines} == set(families)
+    for line in lines:
+        assert "failed" not in line, line
+        assert max(line[kind] for kind in ("loss", "gradient", "parameter")) <= TOLERANCE, line

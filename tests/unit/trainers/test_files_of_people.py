@@ -288,8 +288,7 @@ def test_samples_have_had_two_names(tmp_path: Path) -> None:
         (MICS, 64, {}, ["zero_optimization.zero_quantized_weights"]),
         (SGD, 8, {"gradients": "float32", "optimizer": "sgd"}, []),
         (FSDP, 2, {}, ["fsdp_config.fsdp_offload_params"]),
-        (PLUGIN, 2, {}, ["deepspeed_config.offload_optimizer_device",
-                         "deepspeed_config.offload_param_device"]),
+        (PLUGIN, 2, {"offload": "states"}, ["deepspeed_config.offload_param_device"]),
         (MEGATRON_LM, 8, {"framework": "megatron-core", "gradients": "float32"}, []),
         (MAXTEXT + "quantization: fp8\nweight_dtype: bfloat16\n", 64,
          {"framework": "compiled", "optimizer": "adam", "state": "captured",
@@ -354,10 +353,17 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (NEMO.replace("context_parallel_size: 1", "context_parallel_size: 3"), 16,
          "model.context_parallel_size: 2 GPUs do not divide by 3"),
         (NEMO, 8, "trainer.devices"),
-        (AXOLOTL + "adapter: qlora\n", 8, "adapter.*LoRA"),
+        (AXOLOTL + "adapter: llama-adapter\n", 8, "adapter: got .llama-adapter.* other adapters"),
+        (AXOLOTL + "adapter: qlora\nlora_r: 8\n", 8, "lora_target_modules: not given"),
+        (AXOLOTL + "adapter: lora\nlora_target_linear: true\n", 8, "lora_r: not given"),
+        (AXOLOTL + "adapter: lora\nlora_r: 0\nlora_target_linear: true\n", 8, "lora_r"),
+        (AXOLOTL + "adapter: lora\nlora_r: 8\nlora_target_modules: '(a|b)$'\n", 8,
+         "lora_target_modules: got"),
+        (AXOLOTL + "load_in_4bit: true\n", 8, "load_in_4bit: weights in few bits"),
         (AXOLOTL.replace("fsdp_config", "deepspeed: ds/zero3.json\nfsdp_config"), 8,
          "deepspeed: names another file"),
-        (FACTORY.replace("full", "lora"), 8, "finetuning_type.*LoRA"),
+        (FACTORY.replace("full", "freeze"), 8, "finetuning_type: got 'freeze'.*frozen parts"),
+        (FACTORY.replace("full", "lora") + "quantization_bit: 3\n", 8, "quantization_bit: got 3"),
         (FACTORY.replace("sft", "dpo"), 8, "stage: got 'dpo' .*a second model"),
         (AXOLOTL + "rl: kto\n", 8, "rl: got 'kto' .*a second model"),
         (FACTORY + "sequence_parallel_size: 2\n", 8, "sequence_parallel_size: got 2"),
@@ -395,3 +401,40 @@ def test_what_is_not_priced_is_refused_by_name(
 ) -> None:
     with pytest.raises(BadInput, match=match):
         read(text, gpus, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "tune", "left_out"),
+    [
+        (
+            AXOLOTL + "adapter: lora\nlora_r: 32\nlora_target_linear: true\n",
+            "lora:32:all-linear",
+            [],
+        ),
+        (
+            AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_dropout: 0.05\n"
+            "lora_target_modules: [q_proj, v_proj]\n",
+            "qlora:8:q_proj,v_proj",
+            ["lora_dropout: priced without it"],
+        ),
+        (
+            AXOLOTL + "adapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_target_linear: true\n",
+            "lora-8bit:8:all-linear",
+            [],
+        ),
+        (FACTORY.replace("finetuning_type: full\n", ""), "lora:8:all-linear", []),
+        (
+            FACTORY.replace("full", "lora")
+            + "lora_target: q_proj,v_proj\nlora_rank: 16\nquantization_bit: 4\n",
+            "qlora:16:q_proj,v_proj",
+            [],
+        ),
+    ],
+)
+def test_files_of_adapters_are_priced(
+    text: str, tune: str, left_out: list[str], tmp_path: Path
+) -> None:
+    found = read(text, 1, tmp_path)
+    assert found.stated["tune"] == tune
+    assert [line for line in found.left_out if line.startswith("lora")] == left_out
+    assert not any(word in line for word in ("lora", "quantization") for line in found.unread)

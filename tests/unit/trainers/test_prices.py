@@ -4,6 +4,7 @@ own."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -203,7 +204,11 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
         "train_batch_size": 64,
         "train_micro_batch_size_per_gpu": 8,
         "optimizer": {"type": "SGD"},
-        "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}},
+        "zero_optimization": {
+            "stage": 1,
+            "offload_optimizer": {"device": "cpu"},
+            "offload_param": {"device": "cpu"},
+        },
     }
     where = ["--hardware", "dgx-h100", "--gpus", "8", "--micro-batches", "1"]
 
@@ -216,14 +221,15 @@ def test_what_a_file_states_counts_unless_it_is_given(tmp_path: Path) -> None:
         return documents.read(json.loads(result.stdout), Pricing), " ".join(shown.stdout.split())
 
     stated, shown = run()
-    assert stated.stated == ["optimizer sgd"] and "From the file: optimizer sgd." in shown
+    assert stated.stated == ["optimizer sgd", "offload states"]
+    assert "From the file: optimizer sgd, offload states." in shown
     assert isinstance(stated.left_out, list) and len(stated.left_out) == 1
     assert stated.left_out[0] in stated.unread
-    assert "Not priced: zero_optimization.offload_optimizer" in shown
+    assert "Not priced: zero_optimization.offload_param" in shown
     assert "fits as priced, which the file's own configuration need not." in " ".join(shown.split())
     given, _ = run("--optimizer", "adam")
-    assert given.stated is UNSET
-    assert given.plan.predicted.peak_bytes > stated.plan.predicted.peak_bytes
+    assert given.stated == ["offload states"]
+    assert given.plan.predicted.replayed_time_s > stated.plan.predicted.replayed_time_s
     said["optimizer"] = {"type": "AdamW"}
     assert run()[0].plan.predicted == given.plan.predicted
 
@@ -256,3 +262,15 @@ def test_under_fsdp_no_table_of_positions_is_whole(name: str) -> None:
     wanted = sum(t.elements * 16 for t in trained) / 8
     held = sum(group.parameter_bytes for group in priced.plan.groups)
     assert wanted <= held <= 1.001 * wanted
+
+
+def test_states_stay_on_devices_whose_hosts_are_not_known() -> None:
+    given = Configuration("deepspeed", GIVEN, 64, None, stated={"offload": "states"})
+    unknown = replace(MACHINE, host_memory=None)
+    on_gpu, off = (
+        price_configuration(BLOCK, machine, GPUS, given, OPTIONS, file="ds.json")
+        for machine in (unknown, MACHINE)
+    )
+    assert on_gpu.left_out is not UNSET and "does not say what memory" in on_gpu.left_out[0]
+    assert off.left_out is UNSET and off.stated == ["offload states"]
+    assert off.plan.predicted.peak_bytes < on_gpu.plan.predicted.peak_bytes

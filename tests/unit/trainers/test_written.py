@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from harness.trainer_plans import plan_of, tiny_plan
 from shardwise.cli.main import cli
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer
+from shardwise.documents.plan import Execution
 from shardwise.errors import BadInput
 from shardwise.outfiles import write_json
 from shardwise.trainers.formats import TRAINERS, write_for
@@ -213,3 +214,25 @@ def test_the_command_takes_one_of_format_and_to(tmp_path: Path) -> None:
     for arguments in ((), ("--to", "megatron", "--format", "sbatch")):
         code, _, err = run(str(plan), *arguments)
         assert code == 2 and "--format and --to" in err
+
+
+def test_states_on_the_host_are_written_for_deepspeed_alone(tmp_path: Path) -> None:
+    plan = plan_of(Parallelism(shards=8, zero=2))
+    execution = Execution("cuda", "fused", 512, "float32", "captured", "shards", "states")
+    plan = replace(plan, execution=execution)
+    file = tmp_path / "ds.json"
+    file.write_text(write_for(plan, "deepspeed").text)
+    assert read_configuration(file, 8).stated["offload"] == "states"
+    for trainer in TRAINERS.keys() - {"deepspeed"}:
+        with pytest.raises(BadInput, match="states on the host"):
+            write_for(plan, trainer)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_adapters_are_written_where_a_file_says_only_how_a_model_is_sharded(trainer: str) -> None:
+    plan = replace(plan_of(Parallelism(shards=8, zero=3)), tune="lora:8:all-linear")
+    if trainer in ("accelerate", "deepspeed"):
+        assert write_for(plan, trainer).text
+        return
+    with pytest.raises(BadInput, match="tunes with lora:8:all-linear"):
+        write_for(plan, trainer)
