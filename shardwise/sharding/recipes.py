@@ -43,9 +43,10 @@ class Recipe:
     read to be rounded: once more where the scale has to be known first, and once for each way where
     kernels write one. `multiple` is what both sizes of a weight have to be multiples of.
     `weight_block_x` is the block of w for dx where that is another. `once` says that weights are
-    rounded once in a step, and the copies kept, not in every pass; `keeps_rounded` that x is kept for dw as it was rounded, not in 16 bits. `scales` is NOW or
-    BEFORE, `powers` that scales are powers of two; `two_levels` that scales of blocks have 8 bits
-    themselves, with one more scale for the tensor.
+    rounded once in a step, and the copies kept, not in every pass; `keeps_rounded` that x is kept
+    for dw as it was rounded, not in 16 bits. `scales` is NOW or BEFORE, `powers` that scales are
+    powers of two; `two_levels` that scales of blocks have 8 bits themselves, with one more scale
+    for the tensor.
     """
 
     name: str
