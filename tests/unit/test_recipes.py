@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
-from harness.graph_builder import GraphBuilder
+from harness.graph_builder import GraphBuilder, mlp
 from harness.strategies import problem_of
-from shardwise.advise import Options, quote
+from shardwise.advise import Options, plan, quote
+from shardwise.advise.explain import explain
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
@@ -300,3 +302,28 @@ def test_a_quote_leaves_out_gpus_without_units() -> None:
     assert answer.offers and not {row.gpu_kind for row in answer.offers} & {"A100", "V100"}
     left = {row.instance_type: row.reason for row in answer.not_offered}
     assert left["p4de.24xlarge"] == "A100-SXM4-80GB has no units for fp8:tensorwise"
+
+
+def test_answers_say_what_is_modelled_and_what_rounding_takes() -> None:
+    options = Options(
+        precision="fp8", framework="megatron-core", kernels="eager", recompute="never",
+        micro_batches=(1,), zero=(0,),
+    )  # fmt: skip
+    made = plan(layers(), HOPPER, 1, options=options)
+    (note,) = (line for line in made.warnings if "linear layers in" in line)
+    assert note.startswith("3 linear layers in fp8:tensorwise as TransformerEngine has it")
+    assert "kernels are modelled" in note
+    passes = {
+        op.name: op.rounding_s
+        for group in made.groups
+        for op in group.operators
+        if op.rounding_s is not UNSET
+    }
+    once, again = rounding(X, 2, 2), rounding(Y, 2, 2)
+    assert passes.keys() == {"zero", "one", "two"}
+    assert passes["one"] == pytest.approx(once + again)
+    assert passes["two"] == pytest.approx(again)
+    (line,) = (line for line in explain(made).text if line.startswith("Rounding"))
+    assert f"for 3 linear layers (fp8): {sum(passes.values()):.4g} s" in line
+    nothing = plan(mlp(8, 24, 40), BLACKWELL, 1, options=replace(options, precision="nvfp4"))
+    assert any("no linear layer suits nvfp4" in line for line in nothing.warnings)
