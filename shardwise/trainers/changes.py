@@ -43,13 +43,21 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
             f"{_word(recomputation_text(other))} recomputation instead of "
             f"{recomputation_text(given)}"
         ),
-        TENSOR: f"tp {other.tensor} instead of {given.tensor}",
+        TENSOR: (
+            f"tp {other.tensor}{' with sequence parallelism' * _begins_sequence(given, other)} "
+            f"instead of {given.tensor}"
+        ),
         EXPERT: f"ep {other.expert} instead of {given.expert}",
         SEQUENCE: f"{'with' if other.sequence else 'without'} sequence parallelism",
         ZERO: f"{_stage(other.zero)} instead of {_stage(given.zero)}",
         EXTENT: f"shards over {other.shards} devices instead of {given.shards}",
     }
     return ", ".join(words[field] for field in changes(given, other))
+
+
+def _begins_sequence(given: Parallelism, other: Parallelism) -> bool:
+    """Returns whether sequence parallelism comes with tensor parallelism, not as its own change."""
+    return other.sequence and given.tensor == 1
 
 
 def _counted(count: int) -> str:
