@@ -22,7 +22,7 @@ from typing import Any
 from shardwise.cli.commands import OWN
 
 PRELOAD = [
-    "torch", "shardwise.execute.training", "shardwise.measure.rank",
+    "harness.fixed_day", "torch", "shardwise.execute.training", "shardwise.measure.rank",
     "shardwise.cli.main", "shardwise.advise", "service.store.schema", "service.store.keys",
     *sorted({f"shardwise.cli.{module}" for module, _ in OWN.values()}),
 ]  # fmt: skip

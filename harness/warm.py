@@ -48,8 +48,9 @@ PROGRAMS = (
 )  # fmt: skip
 
 PRELOAD = (
-    *PROGRAMS[1:], "service.host.commands", "service.host.serve", "service.questions.question",
-    "service.questions.upload", "shardwise.advise", "shardwise.capture.onnx.capture",
+    "harness.fixed_day", *PROGRAMS[1:], "service.host.commands", "service.host.serve",
+    "service.questions.question", "service.questions.upload", "shardwise.advise",
+    "shardwise.capture.onnx.capture",
     "worker.app", "worker.commands", "celery.apps.worker", "celery.concurrency.thread",
     "celery.worker.consumer.tasks", "celery.worker.strategy", "kombu.transport.redis",
     "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite",

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import settings
 from rooms import ROOMS, rooms_of
 
+import harness.fixed_day  # noqa: F401 - importing it sets the day
 from harness import tiers
 from harness.suite.record import ROOT, Record
 

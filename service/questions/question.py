@@ -59,6 +59,7 @@ from shardwise.hardware import (
     hardware_document,
     hardware_from_document,
 )
+from shardwise.hardware import offers as known_offers
 from shardwise.hardware.power import at_limit
 from shardwise.peers.comparison import check_one_kind
 from shardwise.pipeline.asked import FASTEST, check_asked
@@ -229,7 +230,7 @@ def quote_question(
         deadline_s=ask.deadline_s,
         budget_usd=ask.budget_usd,
         max_instances=ask.max_instances,
-        today=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        today=known_offers.current_day().isoformat(),
         **several,
         **more,
     )

@@ -28,6 +28,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
 from shardwise.hardware import Hardware, Offer
+from shardwise.hardware import offers as known_offers
 from shardwise.hardware.power import at_limit
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.search.pipelines.searched import check_of_kinds
@@ -73,7 +74,7 @@ def quote(
     options, progress = options or Options(), progress or quiet
     graph = tuned(graph, options.tune)
     subject = Subject.of(graph)
-    today = today or datetime.datetime.now(tz=datetime.UTC).date()
+    today = today or known_offers.current_day()
     terms = Terms(options, graph.batch_size, steps, deadline_s, today)
     check_kinds(combine, hardware, prices)
     asked = PipelinePoints.asked(graph, options, stages, schedules)

@@ -68,6 +68,11 @@ def table_text(path: str | Path) -> str:
         raise BadInput("not UTF-8", file=str(path), expected="a CSV file") from None
 
 
+def current_day() -> datetime.date:
+    """Returns the day of the clock, in UTC. Quotes ask for it by the module, where tests set it."""
+    return datetime.datetime.now(tz=datetime.UTC).date()
+
+
 def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
     """Returns whether the price is older than that, or has no date."""
     try:

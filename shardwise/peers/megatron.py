@@ -145,7 +145,9 @@ class MegatronSpace:
         """Returns per group the configurations that a factorisation allows.
 
         With `divided` groups with a matrix are split along tp wherever they can be, as programs
-        that are written for tensor parallelism have it, even where to repeat them takes less.
+        that are written for tensor parallelism have it, even where to repeat them takes less; with
+        sequence parallelism so is everything else that is computed for samples, which is split by
+        position where nothing else can be (Korthikanti et al. 2022 §4.2.2).
         """
         masks = [
             self._mask(group, grid, sequence=grid.sequence)
@@ -160,10 +162,11 @@ class MegatronSpace:
 
     def _divided(self, group: Group, mask: NDArray[np.bool_], grid: Grid) -> NDArray[np.bool_]:
         """Returns those of a group's configurations that split along tp; all where none does."""
-        if not any(member.semantics.category == "heavy" for member in group.members):
+        samples = self._names.samples[group.index]
+        heavy = any(member.semantics.category == "heavy" for member in group.members)
+        if not (heavy or (grid.sequence and samples)):
             return mask
         split = np.zeros_like(mask)
-        samples = self._names.samples[group.index]
         for v, variable in enumerate(group.variables):
             # Of as many devices as tp has samples or experts may be cut too.
             if variable != ROUTED and v not in samples:

@@ -46,7 +46,10 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
             f"{_word(recomputation_text(other))} recomputation instead of "
             f"{recomputation_text(given)}"
         ),
-        TENSOR: f"tp {other.tensor} instead of {given.tensor}",
+        TENSOR: (
+            f"tp {other.tensor}{' with sequence parallelism' * _begins_sequence(given, other)} "
+            f"instead of {given.tensor}"
+        ),
         EXPERT: f"ep {other.expert} instead of {given.expert}",
         CONTEXT: f"cp {_form(other) or 1} instead of {_form(given) or 1}",
         SEQUENCE: f"{'with' if other.sequence else 'without'} sequence parallelism",
@@ -58,6 +61,11 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
 
 def _form(one: Parallelism) -> str:
     return f"{one.context} ({one.context_form})" if one.context > 1 else ""
+
+
+def _begins_sequence(given: Parallelism, other: Parallelism) -> bool:
+    """Returns whether sequence parallelism comes with tensor parallelism, not as its own change."""
+    return other.sequence and given.tensor == 1
 
 
 def _counted(count: int) -> str:

@@ -7,8 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from harness import fixed_day
+from harness.commands import CODE, succeed
 from shardwise.errors import BadInput
-from shardwise.hardware import load_hardware, on_demand_usd_per_hour, read_offers, stale
+from shardwise.hardware import (
+    load_hardware,
+    offers,
+    on_demand_usd_per_hour,
+    read_offers,
+    stale,
+)
+
+
+def utc_day() -> datetime.date:
+    return datetime.datetime.now(tz=datetime.UTC).date()
+
 
 HEADER = (
     "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
@@ -60,6 +73,14 @@ def test_bad_rows_are_named(tmp_path: Path, text: str, where: str) -> None:
     path.write_text(text)
     with pytest.raises(BadInput, match=where):
         read_offers(path)
+
+
+def test_quotes_ask_for_the_day_of_the_clock_and_here_for_one_day() -> None:
+    before, found, after = utc_day(), fixed_day.clock_day(), utc_day()
+    assert before <= found <= after
+    assert offers.current_day() == fixed_day.DAY
+    asked = "from shardwise.hardware import offers; print(offers.current_day())"
+    assert succeed(CODE, asked).strip() == fixed_day.DAY.isoformat()
 
 
 def test_old_and_undated_prices_are_stale(tmp_path: Path) -> None:

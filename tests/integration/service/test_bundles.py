@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness import answers
+from harness.fixed_day import DAY
 from harness.service.service_harness import System
 from harness.service.steps import check, mlp, upload
 from shardwise import advise
@@ -86,6 +87,7 @@ def test_a_quote_over_a_profile(system: System, asked: dict[str, Any]) -> None:
     rows = {row["bundle"]: row for row in job["result"]["offers"]}
     assert rows["v100=2,1080ti=4,p100=2"]["usd_per_hour"] == pytest.approx(9.4)
     assert [part["gpus"] for part in rows["v100=2,1080ti=4"]["parts"]] == [2, 4]
+    assert {part["price_as_of"] for part in rows["v100=2,1080ti=4"]["parts"]} == {DAY.isoformat()}
 
 
 def test_the_client_gives_what_the_library_gives(system: System, asked: dict[str, Any]) -> None:

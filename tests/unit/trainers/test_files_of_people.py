@@ -11,12 +11,49 @@ from shardwise.errors import BadInput
 from shardwise.trainers.configuration import MOST_UNREAD, Configuration
 from shardwise.trainers.read import read_configuration
 
+TESTS = Path(__file__).parents[2]
+
 
 def read(text: str, gpus: int, tmp_path: Path) -> Configuration:
     file = tmp_path / "given"
     file.write_text(text)
     return read_configuration(file, gpus)
 
+
+REPORTED = {
+    "degrees of torchtitan under [training] and [experimental]": "FILES::test_what_a_file_says",
+    "pipelines and contexts of that layout": "FILES::test_what_is_not_priced_is_refused_by_name",
+    "NeMo taken for torchtitan": "FILES::test_what_a_file_says",
+    "accelerate's FSDP offloads": "FILES::test_what_changes_memory_is_stated_or_named",
+    "accelerate's DeepSpeed offloads": "FILES::test_what_changes_memory_is_stated_or_named",
+    "DeepSpeed's own names of fields": "FILES::test_what_a_file_says",
+    "MiCS and quantised weights": "FILES::test_what_changes_memory_is_stated_or_named",
+    "branches of a script that are not taken": "unit/trainers/test_shell.py::test_flags_of_scripts",
+    "variables with defaults": "unit/trainers/test_shell.py::test_flags_of_scripts",
+    "the last of repeated flags": "unit/trainers/test_shell.py::test_flags_of_scripts",
+    "old flags of recomputation": "unit/trainers/test_shell.py::test_flags_of_scripts",
+    "a script of another model":
+        "unit/trainers/test_prices.py::test_a_configuration_is_of_the_graphs_model",
+    "a script of FSDP taken for Megatron": "FILES::test_what_is_not_priced_is_refused_by_name",
+    "float32 gradients of Megatron": "RECIPES::test_a_megatron_file_is_told_what_production_takes",
+    "float32 gradients of nanotron": "FILES::test_what_changes_memory_is_stated_or_named",
+    "DeepSpeed's optimizers": "FILES::test_what_changes_memory_is_stated_or_named",
+    "accelerate's MEGATRON_LM": "FILES::test_what_a_file_says",
+    "Phi-3's slices of nothing": "MODELS::test_operators_without_elements_are_left_out",
+    "Kimi K2's type": "MODELS::test_a_type_of_its_own_is_read_by_its_architecture",
+    "experts of gpt-oss left whole": "RECIPES::test_gpt_oss_as_axolotl_trains_it",
+    "Gemma 4's text": "MODELS::test_layers_may_differ_in_their_fields",
+    "Llama 4 with images": "MODELS::test_what_else_to_capture_is_said",
+    "Megatron's host time": "RECIPES::test_a_megatron_file_is_told_what_production_takes",
+    "torchtitan's batch_size of 2025": "FILES::test_samples_have_had_two_names",
+}  # fmt: skip
+"""What was reported with files and models of people, and the test that would fail."""
+
+MODULES = {
+    "FILES": "unit/trainers/test_files_of_people.py",
+    "RECIPES": "unit/trainers/test_published_recipes.py",
+    "MODELS": "integration/models/test_capture_published.py",
+}
 
 TITAN_2024 = """
 [model]
@@ -229,6 +266,13 @@ def test_what_a_file_says(
     found = read(text, gpus, tmp_path)
     assert (found.trainer, found.parallelism) == (trainer, parallelism)
     assert (found.batch, found.sequence_length, found.stages) == (batch, length, stages)
+
+
+def test_what_was_reported_has_its_test() -> None:
+    for what, test in REPORTED.items():
+        module, _, name = test.partition("::")
+        text = (TESTS / MODULES.get(module, module)).read_text("utf-8")
+        assert f"def {name}" in text, what
 
 
 def test_samples_have_had_two_names(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from shardwise.capture import load_graph, shipped_graph
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.pricing import pricing_page
 from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.plan import Plan
 from shardwise.documents.pricing import Pricing
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph, write_graph
@@ -121,6 +122,22 @@ def test_tensor_parallelism_splits_every_product(tensor: int) -> None:
     for group in plan.groups:
         if any(op.kind == "aten.linear.default" for op in group.operators):
             assert None not in group.split.values()
+
+
+@pytest.mark.parametrize("framework", ["compiled", "megatron-core"])
+def test_sequence_parallelism_splits_what_lies_between_products(framework: str) -> None:
+    """Though norms in one kernel are so quick that repeating them takes less."""
+    graph, options = load_graph("gpt2"), Options(micro_batches=(1,), framework=framework)
+
+    def priced_with(sequence: bool) -> Plan:
+        given = Parallelism(replicas=4, tensor=2, sequence=sequence)
+        return price(graph, load_hardware("dgx-h100"), GPUS, given, options).plan
+
+    whole, parts = priced_with(False), priced_with(True)
+    norms = [g for g in parts.groups if any("layer_norm" in op.kind for op in g.operators)]
+    assert norms and not any(None in group.split.values() for group in norms)
+    assert any(None in group.split.values() for group in whole.groups)
+    assert parts.predicted.peak_bytes < whole.predicted.peak_bytes
 
 
 def test_what_has_no_effect_is_left_out() -> None:

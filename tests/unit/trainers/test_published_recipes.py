@@ -7,6 +7,7 @@ import pytest
 from shardwise.advise import Options
 from shardwise.capture import load_graph
 from shardwise.capture.capture import capture
+from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.pipelines import price_pipeline
@@ -81,4 +82,22 @@ def test_gpt_oss_as_axolotl_trains_it(gpus: int, told_gib: float, measured_gib: 
     peak_gib = told.plan.predicted.peak_bytes / 2**30
     assert peak_gib == pytest.approx(told_gib, rel=0.02)
     # Weights, gradients and states are six bytes a parameter.
-    assert 20.91e9 * 6 / gpus / 2**30 < peak_gib < measured_gib
+    assert 20.91e9 * 6 / gpus / 2**30 < peak_gib
+    # What is known of FSDP2 does not reach what was measured, were none of it told (limits.md).
+    buffers_gib = fsdp2_buffers_gib(graph)
+    assert buffers_gib == pytest.approx(9.4, rel=0.02)
+    assert peak_gib + buffers_gib < measured_gib
+
+
+def fsdp2_buffers_gib(graph: Graph) -> float:
+    """What PyTorch's fully_shard has in use beside shards, in GiB, in the graph's 16 bits.
+
+    The root's parameters, which stay gathered (`reshard_after_forward` is false for it by default);
+    the block that runs and the next, gathered ahead; in backward the gradients of a block, a copy
+    of them as the input of reduce_scatter, and those of the head, which the root holds to its end.
+    """
+    weights = {name: t.size_bytes for name, t in graph.tensors.items() if t.role == "parameter"}
+    block = sum(size for name, size in weights.items() if ".layers.0." in name)
+    root = sum(size for name, size in weights.items() if ".layers." not in name)
+    head = weights["lm_head.weight"]
+    return (root + 2 * block + 2 * block + head) / 2**30

@@ -66,6 +66,8 @@ def read(text: str, tmp_path: Path, gpus: int = 8) -> Configuration:
         ("if nvidia-smi | grep -q H100; then EXTRA='--fp8-format hybrid'; fi\n", "$EXTRA", BASE),
         ("", "--checkpoint-activations",
          Parallelism(replicas=8, micro_batches=8, recompute="full")),
+        ("", "--activations-checkpoint-method uniform",
+         Parallelism(replicas=8, micro_batches=8, recompute="full")),
     ],
 )  # fmt: skip
 def test_flags_of_scripts(tmp_path: Path, before: str, after: str, expected: Parallelism) -> None:

@@ -105,7 +105,12 @@ def test_a_strategy_in_words(parallelism: Parallelism, text: str) -> None:
         (FSDP, DDP, "no ZeRO instead of ZeRO-3"),
         (FSDP, HSDP, "shards over 4 devices instead of 8"),
         (DDP, HSDP, "ZeRO-3 instead of no ZeRO"),
-        (FSDP, Parallelism(tensor=8, sequence=True), "tp 8 instead of 1"),
+        (FSDP, Parallelism(tensor=8), "tp 8 instead of 1"),
+        (
+            FSDP,
+            Parallelism(tensor=8, sequence=True),
+            "tp 8 with sequence parallelism instead of 1",
+        ),
         (
             FSDP,
             Parallelism(shards=4, tensor=2, zero=2),
