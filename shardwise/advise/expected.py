@@ -17,11 +17,14 @@ from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
 
+from shardwise.cost.options import Options
 from shardwise.documents.common import Expected
 from shardwise.files import DATA
+from shardwise.graph.tuning import FULL
 from shardwise.hardware import Hardware
 from shardwise.search.chosen import Chosen
 from shardwise.search.mixed.search import MixedSearch
+from shardwise.sharding.recipes import RECIPES
 from shardwise.texts import counted
 
 TABLE = DATA / "expected.csv"
@@ -71,11 +74,22 @@ def factors() -> Mapping[tuple[str, bool, str], Factors]:
         }
 
 
+def comparable(options: Options) -> bool:
+    """Returns whether a step is like those that were compared: replayed, of all parameters in 16
+    bits or more, with nothing on the host."""
+    return (
+        options.replays
+        and options.tune == FULL
+        and options.precision not in RECIPES
+        and not options.step.offloads_states
+    )
+
+
 def expected_of(chosen: Chosen) -> Expected | UnsetType:
     """Returns the ranges of a strategy that was found; unset on devices of several kinds, and where
     times are added up."""
     search = chosen.search
-    if isinstance(search, MixedSearch) or not search.options.replays:
+    if isinstance(search, MixedSearch) or not comparable(search.options):
         return UNSET
     return expected(search.hardware, chosen.ranking_s, chosen.peak_bytes)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_members
 
 from shardwise import documents
 from shardwise.advise.certificates import NOTHING, not_searched
-from shardwise.advise.expected import expected
+from shardwise.advise.expected import comparable, expected
 from shardwise.advise.frontier import mesh_description, search_report
 from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
@@ -245,7 +245,7 @@ def _prediction(pipeline: Pipeline) -> PipelinePrediction:
         model_flops_utilisation=utilisation(computed=False),
         causal_flops_utilisation=utilisation(computed=True),
         expected=UNSET
-        if pipeline.kinds is not None
+        if pipeline.kinds is not None or not comparable(pipeline.search.options)
         else expected(
             pipeline.search.hardware,
             pipeline.step_s,

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from shardwise import documents, validation
 from shardwise.advise.certificates import certificate, gap
-from shardwise.advise.expected import expected_of
+from shardwise.advise.expected import comparable, expected_of
 from shardwise.advise.frontier import heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours, with_room
@@ -243,7 +243,7 @@ def _document(
         places,
     )
     graph, published = search.subject.graph, ""
-    if not isinstance(search, MixedSearch) and not graph.tuning:
+    if not isinstance(search, MixedSearch) and comparable(search.options):
         published = published_text(graph, search.hardware, search.mesh.gpus, chosen.ranking_s)
     return Plan(
         id=search.plan_id(point),

@@ -14,12 +14,15 @@ from shardwise.advise.expected import (
     TABLE,
     TAILS,
     TIME,
+    comparable,
     expected,
     expected_text,
     factors,
     peak_range,
     step_range,
 )
+from shardwise.cost.options import Options
+from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware import load_hardware
 from tools.expected_errors import Step, factors_of, held_out, shares, table
 
@@ -57,6 +60,19 @@ def test_a_range_is_around_the_prediction() -> None:
     assert found.peak_bytes == (round(100 * peak.low), round(100 * peak.high))
     assert step_range(found) == f" ({2 * time.low:.3g} s to {2 * time.high:.3g} s)"
     assert f"({time.steps} of {time.projects} projects)" in expected_text(found)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(overlap=False),
+        Options(precision="fp8"),
+        Options(tune="lora:8"),
+        Options(step=StepSettings(offload="states"), zero=(1,)),
+    ],
+)
+def test_only_steps_like_those_that_were_compared_have_a_range(options: Options) -> None:
+    assert comparable(Options(precision="bf16")) and not comparable(options)
 
 
 def test_nothing_is_said_where_too_little_is_known() -> None:
