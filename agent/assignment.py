@@ -54,7 +54,7 @@ def read_assignment(document: Any) -> Assignment:
     refused by name.
     """
     if not isinstance(document, dict):
-        raise BadInput("expected a JSON object", field="assignment")
+        raise BadInput("got something else", field="assignment", expected="a JSON object")
     nodes = _whole(document, "nodes", 1, 65536)
     node_rank = _whole(document, "node_rank", 0, nodes - 1)
     ranks = _whole(document, "ranks_per_node", 1, 4096)
@@ -83,7 +83,7 @@ def read_assignment(document: Any) -> Assignment:
 def _text(document: dict[str, Any], field: str) -> str:
     value = document.get(field)
     if not isinstance(value, str) or not value or "\0" in value or len(value) > 4096:
-        raise BadInput("missing or not a string", field=field)
+        raise BadInput("missing or not a string", field=field, expected="a string")
     return value
 
 
@@ -129,24 +129,30 @@ def _environment(value: Any) -> dict[str, str]:
     for name, text in value.items():
         variable_name(name, "environment")
         if not isinstance(text, str):
-            raise BadInput("not a string", field=f"environment.{name}")
+            raise BadInput("not a string", field=f"environment.{name}", expected="a string")
         if _encoded_size(text, f"environment.{name}") > LONGEST_ARGUMENT_BYTES:
-            raise BadInput("too long", field=f"environment.{name}")
+            raise BadInput(
+                "too long",
+                field=f"environment.{name}",
+                expected=f"at most {LONGEST_ARGUMENT_BYTES} bytes",
+            )
     return dict(value)
 
 
 def _encoded_size(text: str, field: str) -> int:
     if "\0" in text:
-        raise BadInput("contains a NUL character", field=field)
+        raise BadInput("contains a NUL character", field=field, expected="text without NUL")
     try:
         return len(text.encode("utf-8"))
     except UnicodeEncodeError:
-        raise BadInput("contains an unpaired surrogate", field=field) from None
+        raise BadInput(
+            "contains an unpaired surrogate", field=field, expected="text that UTF-8 can encode"
+        ) from None
 
 
 def _rendezvous(value: Any) -> Rendezvous:
     if not isinstance(value, dict):
-        raise BadInput("missing", field="rendezvous")
+        raise BadInput("missing", field="rendezvous", expected="an address HOST:PORT")
     return Rendezvous(
         safe_name(value.get("id"), "rendezvous.id"),
         _host(value.get("host")),

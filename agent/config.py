@@ -160,9 +160,13 @@ def load_config(path: str | os.PathLike[str] | None) -> Config:
     try:
         document = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise BadInput((error.strerror or str(error)).lower(), file=name) from None
+        raise BadInput(
+            (error.strerror or str(error)).lower(),
+            file=name,
+            expected="a file that the agent can read",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"not valid TOML: {error}", file=name) from None
+        raise BadInput(f"not valid TOML: {error}", file=name, expected="TOML") from None
     try:
         return _read(Fields(document))
     except BadInput as error:
@@ -291,4 +295,8 @@ def _arguments(table: Fields) -> re.Pattern[str] | None:
     try:
         return re.compile(wish)
     except re.error as error:
-        raise BadInput(f"not a regular expression: {error}", field=path) from None
+        raise BadInput(
+            f"not a regular expression: {error}",
+            field=path,
+            expected="a regular expression of Python",
+        ) from None

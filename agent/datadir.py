@@ -36,7 +36,12 @@ class DataDir:
             self._lock = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise BadInput(reason, field="data_dir", file=str(self.path)) from None
+            raise BadInput(
+                reason,
+                field="data_dir",
+                file=str(self.path),
+                expected="a folder that the agent can write to",
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -52,7 +52,9 @@ def stored_identity(path: Path) -> Identity | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise BadInput(f"cannot be read: {error}", file=str(path)) from None
+        raise BadInput(
+            f"cannot be read: {error}", file=str(path), expected="a file that the agent can read"
+        ) from None
     if mode & 0o077:
         raise BadInput("others may read it", file=str(path), expected="mode 600")
     if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
@@ -110,9 +112,11 @@ def read_token(file: str | None, given: str) -> str:
         token = Path(file).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise BadInput(reason.lower(), file=file, field="token_file") from None
+        raise BadInput(
+            reason.lower(), file=file, field="token_file", expected="a file that the agent can read"
+        ) from None
     if not token:
-        raise BadInput("empty", file=file, field="token_file")
+        raise BadInput("empty", file=file, field="token_file", expected="a token")
     return token
 
 
@@ -148,7 +152,12 @@ def _try_file(path: Path, inventory: dict[str, Any]) -> None:
         test.unlink()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise BadInput(reason, file=os.fspath(path.parent), field="data_dir") from None
+        raise BadInput(
+            reason,
+            file=os.fspath(path.parent),
+            field="data_dir",
+            expected="a folder that the agent can write to",
+        ) from None
 
 
 def _ask(service: Service, token: str, name: str, inventory: dict[str, Any]) -> dict[str, Any]:

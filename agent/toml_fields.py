@@ -83,8 +83,11 @@ class Fields:
         value = self.raw(name, default)
         size_bytes = parse_size(value, self.path(name))
         if not low <= size_bytes <= high:
-            problem = f"must be between {format_size(low)} and {format_size(high)}, got {value!r}"
-            raise BadInput(problem, field=self.path(name))
+            raise BadInput(
+                f"got {value!r}",
+                field=self.path(name),
+                expected=f"{format_size(low)} to {format_size(high)}",
+            )
         return size_bytes
 
     def nothing_else(self) -> None:

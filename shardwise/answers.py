@@ -399,7 +399,11 @@ def _options(options: Options | None, choices: Mapping[str, Any]) -> Options:
     if not choices:
         return options or Options()
     if options is not None:
-        raise BadInput("options and single choices exclude each other", field=next(iter(choices)))
+        raise BadInput(
+            "options and single choices exclude each other",
+            field=next(iter(choices)),
+            expected="either options, or single choices",
+        )
     unknown = choices.keys() - Options.__dataclass_fields__.keys()
     if unknown:
         known = ", ".join(sorted(Options.__dataclass_fields__))

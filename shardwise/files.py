@@ -73,13 +73,17 @@ def _decompress(data: bytes, limit: int, file: str) -> bytes:
             while not inflate.eof and total <= limit:
                 part = inflate.decompress(rest, min(_CHUNK_BYTES, limit + 1 - total))
                 if not part and not inflate.eof:
-                    raise BadInput("the gzip data ends early", file=file)
+                    raise BadInput(
+                        "the gzip data ends early", file=file, expected="a whole gzip file"
+                    )
                 parts.append(part)
                 total += len(part)
                 rest = inflate.unconsumed_tail
             rest = inflate.unused_data
     except zlib.error as error:
-        raise BadInput(f"broken gzip data: {error}", file=file) from None
+        raise BadInput(
+            f"broken gzip data: {error}", file=file, expected="a whole gzip file"
+        ) from None
     return b"".join(parts)
 
 
@@ -112,7 +116,7 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput(_reason(error), file=str(path)) from None
+        raise BadInput(_reason(error), file=str(path), expected="a file that can be read") from None
 
 
 def _write_atomically(target: Path, data: bytes) -> None:

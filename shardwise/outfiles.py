@@ -20,7 +20,9 @@ def check_output(path: str | None, field: str = "output") -> None:
     if path is None:
         return
     if not path or "\0" in path:
-        raise BadInput(f"{path!r} is not a file name", field=field)
+        raise BadInput(
+            f"{path!r} is not a file name", field=field, expected="the name of a file to write"
+        )
     target = Path(path)
     if target.is_dir():
         raise BadInput("is a directory", file=path, field=field, expected="a file name")
@@ -29,9 +31,16 @@ def check_output(path: str | None, field: str = "output") -> None:
         raise BadInput("not a regular file", file=path, field=field, expected="a file name")
     folder = target.parent
     if not folder.is_dir():
-        raise BadInput("no such folder", file=str(folder), field=field)
+        raise BadInput(
+            "no such folder", file=str(folder), field=field, expected="a folder that exists"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadInput("the folder cannot be written", file=str(folder), field=field)
+        raise BadInput(
+            "the folder cannot be written",
+            file=str(folder),
+            field=field,
+            expected="a folder that you may write to",
+        )
 
 
 @contextmanager

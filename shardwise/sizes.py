@@ -36,7 +36,7 @@ def parse_option(text: str, field: str) -> float:
     """
     size_bytes = _read(_OPTION, text, field)
     if size_bytes == 0:
-        raise BadInput(f"expected a size above 0, got {text[:40]!r}", field=field)
+        raise BadInput(f"got {text[:40]!r}", field=field, expected="a size above 0")
     return size_bytes
 
 
@@ -47,8 +47,9 @@ def parse_amount(text: str, field: str) -> float:
     try:
         return float(parse_size(text, field))
     except BadInput:
-        problem = f"expected a number, or a size such as 64MiB, got {text[:40]!r}"
-        raise BadInput(problem, field=field) from None
+        raise BadInput(
+            f"got {text[:40]!r}", field=field, expected="a number, or a size such as 64MiB"
+        ) from None
 
 
 def parse_rate(text: str, field: str) -> float:
@@ -86,4 +87,4 @@ def _read(grammar: re.Pattern[str], value: object, field: str) -> float:
         if size_bytes < float("inf"):
             return size_bytes
     shown = value[:40] if isinstance(value, str) else value
-    raise BadInput(f"expected a size such as 64MiB, got {shown!r}", field=field)
+    raise BadInput(f"got {shown!r}", field=field, expected="a size such as 64MiB")

@@ -85,7 +85,10 @@ def bind(
         else:
             positional.append(value)
     if unknown | set(values):
-        raise BadInput(f"{target} has no argument {sorted(unknown | set(values))}")
+        raise BadInput(
+            f"{target} has no argument {sorted(unknown | set(values))}",
+            expected=", ".join(argument.name for argument in target._schema.arguments),
+        )
     return positional, named
 
 

@@ -96,16 +96,21 @@ class _Reader:
         self._next()  # the document's end
         event = self._next()
         if not isinstance(event, yaml.StreamEndEvent):
-            raise BadInput(f"a second document{_where(event)}")
+            raise BadInput(f"a second document{_where(event)}", expected="one document")
         return value
 
     def _next(self) -> Any:
         try:
             return next(self._parsed)
         except self._yaml.YAMLError as error:
-            raise BadInput(f"not YAML{_at(getattr(error, 'problem_mark', None))}") from None
+            raise BadInput(
+                f"not YAML{_at(getattr(error, 'problem_mark', None))}",
+                expected="YAML 1.2 of mappings, lists and plain values",
+            ) from None
         except (ValueError, RecursionError, StopIteration):
-            raise BadInput("not YAML that can be read") from None
+            raise BadInput(
+                "not YAML that can be read", expected="YAML 1.2 of mappings, lists and plain values"
+            ) from None
 
     def _value(self, event: Any, depth: int) -> Any:
         yaml = self._yaml
@@ -141,7 +146,10 @@ class _Reader:
             if isinstance(key, str):
                 self._check_key(key, event)
             if key in members:
-                raise BadInput(f"the key {str(key)[:SHOWN]!r} occurs twice{_where(event)}")
+                raise BadInput(
+                    f"the key {str(key)[:SHOWN]!r} occurs twice{_where(event)}",
+                    expected="each key once",
+                )
             members[key] = self._value(self._next(), depth)
         return members
 

@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_mixed_quote.py",
         "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
         "unit/test_plan_order.py", "unit/test_ranges.py", "unit/test_published_steps.py",
-        "unit/test_remedies.py",
+        "unit/test_remedies.py", "unit/test_expected.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (
@@ -46,6 +46,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cli": (
         "end_to_end/test_cli.py", "property/test_question_codecs.py",
         "unit/test_advice_tables.py", "unit/test_fewer_tokens.py", "unit/test_imports.py",
+        "unit/test_error_texts.py",
         "unit/test_internal_errors.py", "unit/test_linear_fit.py", "unit/test_options.py",
         "unit/test_output.py", "unit/test_output_option.py", "unit/test_plan_page.py",
         "unit/test_policy*",

@@ -474,7 +474,12 @@ def _given(environment: Mapping[str, str], variable: str) -> str:
         return Path(path).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
-        raise BadInput(reason.lower(), file=path, field=variable + FROM_FILE) from None
+        raise BadInput(
+            reason.lower(),
+            file=path,
+            field=variable + FROM_FILE,
+            expected="a file that the service can read",
+        ) from None
 
 
 def _from_file(path: str) -> dict[str, Any]:
@@ -484,7 +489,7 @@ def _from_file(path: str) -> dict[str, Any]:
         reason = (error.strerror or str(error)).lower()
         raise BadInput(reason, file=path, expected="a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"not TOML: {error}", file=path) from None
+        raise BadInput(f"not TOML: {error}", file=path, expected="TOML") from None
     known = {item.name for item in fields(Settings)}
     for name in document:
         if name not in known:

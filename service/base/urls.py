@@ -15,7 +15,11 @@ def require_database_url(url: str) -> None:
     if url:
         scheme = _require(url, "database_url", DATABASES, "postgresql://… or sqlite:///…")
         if scheme == "sqlite" and urlsplit(url).netloc:
-            raise BadInput("a SQLite URL has three slashes", field="database_url")
+            raise BadInput(
+                "a SQLite URL has three slashes",
+                field="database_url",
+                expected="sqlite:///PATH, or sqlite:////PATH from the root",
+            )
 
 
 def require_redis_url(url: str) -> None:

@@ -81,7 +81,12 @@ def _of_folder(path: Path, make: bool) -> str:
         return path.read_text("ascii").strip() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
-        raise BadInput(reason.lower(), file=str(path), field="webhook_key") from None
+        raise BadInput(
+            reason.lower(),
+            file=str(path),
+            field="webhook_key",
+            expected="a file that the service can read",
+        ) from None
 
 
 def _write_once(path: Path, text: str) -> None:

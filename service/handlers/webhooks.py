@@ -118,7 +118,7 @@ def _require_some_of(given: Sequence[str], known: tuple[str, ...], field: str) -
         if name not in known:
             raise BadInput(f"{name[:40]!r}", field=field, expected=f"some of {', '.join(known)}")
     if len(set(given)) < len(given):
-        raise BadInput("a name is repeated", field=field)
+        raise BadInput("a name is repeated", field=field, expected="each name once")
 
 
 def _require_reachable(context: RequestContext, url: ReceiverUrl) -> None:
@@ -126,7 +126,11 @@ def _require_reachable(context: RequestContext, url: ReceiverUrl) -> None:
         lookup = _LOOKUPS.start(url.host, url.port, context.tenant)
         permitted(url, lookup.result(LOOKUP_S), reach_of(context.settings))
     except LookupTimeout:
-        raise BadInput("its name cannot be looked up in time", field="url") from None
+        raise BadInput(
+            "its name cannot be looked up in time",
+            field="url",
+            expected="a host whose name the service can look up",
+        ) from None
     except (LookupFailed, NotReachable) as error:
         raise BadInput(str(error), field="url", expected="a public https URL") from None
 

@@ -110,13 +110,28 @@ def _batches(
             rows = []
         if "end" in line:
             if line["end"] != counts:
-                raise BadInput("rows are missing", file=str(path), field="end")
+                raise BadInput(
+                    "rows are missing",
+                    file=str(path),
+                    field="end",
+                    expected="a backup that was written to its end",
+                )
             if next(lines, None) is not None:
-                raise BadInput("goes on after its end", file=str(path), field="end")
+                raise BadInput(
+                    "goes on after its end",
+                    file=str(path),
+                    field="end",
+                    expected="nothing behind the line of its end",
+                )
             return
         name = line.get("table", "")
         if name not in counts:
-            raise BadInput(f"unknown table {name!r}", file=str(path), field="table")
+            raise BadInput(
+                f"unknown table {name!r}",
+                file=str(path),
+                field="table",
+                expected="a table of this release's schema",
+            )
         rows.append({column: unpacked(value) for column, value in line["row"].items()})
     raise BadInput("ends too early", file=str(path), field="end", expected="the last line's counts")
 
@@ -132,4 +147,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError):
         raise BadInput("not a whole backup", file=str(path), expected=SCHEMA) from None
     except OSError as error:
-        raise BadInput((error.strerror or str(error)).lower(), file=str(path)) from None
+        raise BadInput(
+            (error.strerror or str(error)).lower(),
+            file=str(path),
+            expected="a file that can be read",
+        ) from None

@@ -156,14 +156,20 @@ def bind(host: str, port: int) -> socket.socket:
         listening.bind(address)
         listening.listen(2048)
     except socket.gaierror:
-        raise BadInput(f"unknown address {host!r}", field="host") from None
+        raise BadInput(
+            f"unknown address {host!r}", field="host", expected="a name or an address of this host"
+        ) from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise BadInput(
                 f"port {port} of {host} is taken", field="port", expected="another; 0 takes any"
             ) from None
         reason = (error.strerror or str(error)).lower()
-        raise BadInput(f"cannot listen on {host}:{port}: {reason}", field="host") from None
+        raise BadInput(
+            f"cannot listen on {host}:{port}: {reason}",
+            field="host",
+            expected="an address and a port that are free and allowed",
+        ) from None
     return listening
 
 

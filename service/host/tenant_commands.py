@@ -105,7 +105,11 @@ def delete(tenant: str, confirmed: str | None, as_json: bool, **flags: Any) -> N
     with opened(**flags) as database, database.write() as session:
         row = find_tenant(session, tenant)
         if tenant == LOCAL_TENANT:
-            raise BadInput(f"{tenant} is the tenant of services without keys", field="tenant")
+            raise BadInput(
+                f"{tenant} is the tenant of services without keys",
+                field="tenant",
+                expected="another name",
+            )
         others = select(func.count()).where(Key.tenant_id != tenant, Key.agent_id.is_(None))
         if not session.scalar(others):
             raise BadInput(

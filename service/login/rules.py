@@ -68,9 +68,11 @@ def read_rules(file: str) -> Rules:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise BadInput(reason, file=file, field="oidc_rules_file") from None
+        raise BadInput(
+            reason, file=file, field="oidc_rules_file", expected="a file that the service can read"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"not TOML: {error}", file=file) from None
+        raise BadInput(f"not TOML: {error}", file=file, expected="TOML") from None
     for name in document.keys() - {"rule"}:
         raise BadInput("unknown", file=file, field=name[:80], expected="[[rule]]")
     rules = document.get("rule", [])

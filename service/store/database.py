@@ -131,7 +131,11 @@ class Database:
         self.sqlite = parsed.get_backend_name() == "sqlite"
         if self.sqlite:
             if parsed.database in (None, "", ":memory:"):
-                raise BadInput("a SQLite database needs a file", field="database_url")
+                raise BadInput(
+                    "a SQLite database needs a file",
+                    field="database_url",
+                    expected="sqlite:///PATH",
+                )
             Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
             if ballast_bytes:
                 self.ballast = Ballast(Path(str(parsed.database)), ballast_bytes)

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from shardwise.advise.certificates import gap
+from shardwise.advise.expected import expected_of
 from shardwise.advise.frontier import confidence_of, heading
 from shardwise.advise.summary import Summaries
 from shardwise.cost.options import Progress, go_on
@@ -75,6 +76,7 @@ def feasible_point(chosen: Chosen, searches: Sequence[Search], gpus: int, nodes:
         micro_batches=search.micro_batches,
         gap=gap(searches, chosen),
         label=Summaries([search]).label(search, chosen.point),
+        expected=expected_of(chosen),
     )
 
 

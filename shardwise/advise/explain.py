@@ -15,6 +15,7 @@ from typing import Protocol
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
+from shardwise.advise.expected import expected_text
 from shardwise.advise.summary import HOST
 from shardwise.cost.shares import shares_text
 from shardwise.documents.common import Step, not_searched_text
@@ -368,6 +369,9 @@ def _first_words(predicted: Prediction) -> list[str]:
     if predicted.bound_by:
         rates.append(f"bound by {bound_text(predicted)}")
         text = ", ".join(rates)
+        words.append(f"{text[0].upper()}{text[1:]}.")
+    if predicted.expected is not UNSET:
+        text = expected_text(predicted.expected)
         words.append(f"{text[0].upper()}{text[1:]}.")
     if predicted.to_go_faster:
         words.append(predicted.to_go_faster)

@@ -15,12 +15,12 @@ from shardwise.advise.communication_basis import (
     communication_basis,
     joint_communication_basis,
 )
+from shardwise.advise.expected import uncompared_note
 from shardwise.advise.mixed import bundle_of, place_peaks
 from shardwise.advise.named_rows import Differences, named_rows
 from shardwise.advise.outline import outlines
 from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.advise.precision_note import float32_note
-from shardwise.advise.published import uncompared_note
 from shardwise.advise.summary import Summaries, fields
 from shardwise.advise.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet

@@ -14,6 +14,7 @@ from msgspec.structs import replace as with_members
 
 from shardwise import documents
 from shardwise.advise.certificates import NOTHING, not_searched
+from shardwise.advise.expected import expected
 from shardwise.advise.frontier import mesh_description, search_report
 from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
 from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
@@ -243,6 +244,14 @@ def _prediction(pipeline: Pipeline) -> PipelinePrediction:
         tokens_per_s=of_tokens / pipeline.step_s if of_tokens else None,
         model_flops_utilisation=utilisation(computed=False),
         causal_flops_utilisation=utilisation(computed=True),
+        expected=UNSET
+        if pipeline.kinds is not None
+        else expected(
+            pipeline.search.hardware,
+            pipeline.step_s,
+            float(pipeline.peak_bytes[pipeline.peak_stage]),
+            pipeline=True,
+        ),
     )
 
 

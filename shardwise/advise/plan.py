@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 
 from shardwise import documents, validation
 from shardwise.advise.certificates import certificate, gap
+from shardwise.advise.expected import expected_of
 from shardwise.advise.frontier import heading, search_report
 from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours, with_room
@@ -297,6 +298,7 @@ def _prediction(searches: Sequence[Search], chosen: Chosen, faster: Chosen | Non
         host_s=float(search.replayed.host_s[point]),
         mixtures=mixtures,
         faster=UNSET if faster is None else _faster(summaries, chosen, faster),
+        expected=expected_of(chosen),
         **fields(summaries.of(chosen), advice=True),
     )
 

@@ -7,7 +7,6 @@ The table is shardwise/data/published.csv, made of the runs that predictions are
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import log
@@ -24,11 +23,6 @@ SAME_PARAMETERS = 0.03
 """Relative: models whose parameters differ by less are of one architecture and size."""
 MOST_SEQ, MOST_GPUS = 2.0, 8.0
 """Factors between two steps that are near: of the sequence length, and of the number of GPUs."""
-
-
-DATA_SHEETS_ALONE = "0.9 to 1.8"
-"""How many times as long as predicted published steps on V100 took, the only GPU among them whose
-profiles have no measured kernels (docs/accuracy.md)."""
 
 
 @dataclass(frozen=True)
@@ -58,31 +52,6 @@ def published_steps() -> tuple[PublishedStep, ...]:
             float(row["tokens_per_s_per_gpu"]),
         )
         for row in rows
-    )
-
-
-def uncompared_note(profiles: Iterable[Hardware]) -> str | None:
-    """Returns a sentence on the GPUs of which no published step was compared; None where each has
-    one, or was measured where it stands.
-
-    `profiles` have one kind of device each.
-    """
-    compared = {step.gpu for step in published_steps()}
-    open_ones = [
-        profile.devices[0]
-        for profile in profiles
-        if not (profile.operators or profile.measurement)
-        and profile.devices[0].kind not in compared
-    ]
-    if not open_ones:
-        return None
-    kinds = ", ".join(dict.fromkeys(device.kind for device in open_ones))
-    text = f"no published step on {kinds} has been compared"
-    if all(device.has_kernels for device in open_ones):
-        return text
-    return (
-        f"{text}; with data sheets alone, as here, published steps (on V100) took "
-        f"{DATA_SHEETS_ALONE} times as long as predicted"
     )
 
 

@@ -92,6 +92,7 @@ def row_of(
         else total_s <= terms.deadline_s,
         bundle=point.bundle,
         pipeline=point.pipeline,
+        expected=point.expected if point.pipeline is UNSET else UNSET,
     )
 
 

@@ -119,7 +119,7 @@ def _of_flag(error: BadInput) -> BadInput:
         return error
     option = field.removeprefix(OPTIONS)
     flag = FLAGS.get(option, option.removeprefix("step.").replace("_", "-"))
-    return BadInput(str(error).removeprefix(f"{field}: "), field=flag)
+    return BadInput(error.problem, file=error.file, field=flag, expected=error.expected)
 
 
 def _key(path: str | None) -> str | None:

@@ -106,7 +106,11 @@ def _of_an_app(name: str) -> click.Command | None:
     except ModuleNotFoundError as error:
         raise not_installed(name, error) from None
     if not isinstance(command, click.Command):
-        raise BadInput(f"{point.value} is not a command", field=name)
+        raise BadInput(
+            f"{point.value} is not a command",
+            field=name,
+            expected="MODULE:COMMAND, where that is a click command",
+        )
     return command
 
 

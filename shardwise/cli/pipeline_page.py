@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from shardwise.advise.expected import peak_range, step_range
 from shardwise.advise.explain import utilisation_text
 from shardwise.cli.output import note, say, table
 from shardwise.documents import Pipeline, PipelineExplanation
@@ -35,11 +36,12 @@ def pipeline_page(pipeline: Pipeline) -> None:
     if predicted.tokens_per_s:
         rates.insert(0, f"{predicted.tokens_per_s:,.0f} tokens/s")
     say(
-        f"step       {seconds(predicted.step_s)}; GPUs idle {predicted.idle:.1%} of it; "
-        + "; ".join(rates)
+        f"step       {seconds(predicted.step_s)}{step_range(predicted.expected)}; "
+        f"GPUs idle {predicted.idle:.1%} of it; " + "; ".join(rates)
     )
     say(
-        f"memory     peak {gib(predicted.peak_bytes)} GiB per GPU, in stage "
+        f"memory     peak {gib(predicted.peak_bytes)} GiB{peak_range(predicted.expected)} per GPU, "
+        "in stage "
         f"{predicted.peak_stage}, of {gib(pipeline.peak_limit_bytes)} GiB that a step may use"
     )
     if not searched:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from shardwise.advise.expected import expected_text, peak_range, step_range
 from shardwise.advise.explain import bound_text, rate_texts, strategy_text, utilisation_text
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
@@ -54,6 +55,7 @@ def plan_page(plan: Plan, why: Explanation, asked: Asked) -> None:
         ("program", plan.program or ""),
         ("trainer", "" if plan.trainer is UNSET else trainer_text(plan.trainer)),
         ("step", _step(plan)),
+        ("expected", expected_text(plan.predicted.expected)),
         ("published", plan.published or ""),
         ("memory", _memory(plan)),
         ("bound by", _bound(plan)),
@@ -102,7 +104,8 @@ def _heading(plan: Plan) -> str:
 def _step(plan: Plan) -> str:
     predicted = plan.predicted
     waiting = seconds(predicted.exposed_communication_s)
-    parts = [f"{seconds(predicted.replayed_time_s)}, {waiting} of it waiting for communication"]
+    step = f"{seconds(predicted.replayed_time_s)}{step_range(predicted.expected)}"
+    parts = [f"{step}, {waiting} of it waiting for communication"]
     parts += rate_texts(predicted)
     if predicted.model_flops_utilisation:
         parts.append(utilisation_text(predicted))
@@ -118,7 +121,8 @@ def _memory(plan: Plan) -> str:
     limit, device = plan.memory_limit_bytes, plan.device_memory_bytes
     left = max(limit - plan.predicted.peak_bytes, 0.0)
     return (
-        f"peak {gib(plan.predicted.peak_bytes)} GiB per GPU of {gib(limit)} GiB that a step may "
+        f"peak {gib(plan.predicted.peak_bytes)} GiB{peak_range(plan.predicted.expected)} per GPU "
+        f"of {gib(limit)} GiB that a step may "
         f"use ({gib(left)} GiB left; the GPU has {gib(device)} GiB)"
     )
 

@@ -78,7 +78,11 @@ def upload_of_graph(
         content = json.dumps(source, allow_nan=False).encode()
     if not onnx:
         if name or batch or seq or sizes:
-            raise BadInput("is for ONNX files", field="name, batch, seq, sizes")
+            raise BadInput(
+                "is for ONNX files",
+                field="name, batch, seq, sizes",
+                expected="none of them with a graph file",
+            )
         return _packed("/v1/graphs", content)
     query = {"name": name or "upload.onnx", **{k: str(v) for k, v in (sizes or {}).items()}}
     query |= {k: str(v) for k, v in (("batch", batch), ("seq", seq)) if v is not None}

@@ -49,15 +49,27 @@ def verify_webhook(
         at = int(stamp)
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except KeyError as error:
-        raise BadInput("missing", field=str(error.args[0])) from None
+        raise BadInput(
+            "missing",
+            field=str(error.args[0]),
+            expected="the headers webhook-id, webhook-timestamp and webhook-signature",
+        ) from None
     except binascii.Error:
         raise BadInput("not a secret", field="secret", expected="whsec_…") from None
     except ValueError:
-        raise BadInput("not a number", field="webhook-timestamp") from None
+        raise BadInput(
+            "not a number", field="webhook-timestamp", expected="seconds since 1970"
+        ) from None
     signed = f"{message_id}.{stamp}.".encode() + body
     right = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
     if not any(hmac.compare_digest(right.encode(), one.encode()) for one in signatures):
-        raise BadInput("wrong", field="webhook-signature")
+        raise BadInput(
+            "wrong", field="webhook-signature", expected="a signature by the secret of this webhook"
+        )
     if abs((time() if now is None else now) - at) > tolerance_s:
-        raise BadInput("too old, or from the future", field="webhook-timestamp")
+        raise BadInput(
+            "too old, or from the future",
+            field="webhook-timestamp",
+            expected="a message of the last minutes, and clocks that agree",
+        )
     return message_id

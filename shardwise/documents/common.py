@@ -46,6 +46,21 @@ class Provenance(msgspec.Struct, frozen=True):
     memory: str
 
 
+class Expected(msgspec.Struct, frozen=True):
+    """Where a step and its peak are expected, lowest and highest: four of five published steps on
+    such GPUs (`gpu`) were within these ranges of their predictions (docs/accuracy.md).
+
+    `steps` is how many were compared, of `projects`. `peak_bytes` is there where enough of them
+    have memory.
+    """
+
+    step_s: tuple[float, float]
+    steps: int
+    projects: int
+    gpu: str
+    peak_bytes: tuple[int, int] | UnsetType = UNSET
+
+
 class Certificate(msgspec.Struct, frozen=True):
     """How far from the true frontier of the searched space the answer is at most.
 

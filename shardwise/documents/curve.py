@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardwise.documents.common import ComputeShares, OperatorName, PlacePeak, Provenance
+from shardwise.documents.common import ComputeShares, Expected, OperatorName, PlacePeak, Provenance
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.validation import whole_numbers
 
@@ -43,7 +43,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
 
     `label` says the strategy in one line. `speedup` is how many times as fast the fastest step is
     as on the curve's `speedup_from` GPUs, and `efficiency` that over the ratio of the numbers of
-    GPUs: 1 where it scales linearly.
+    GPUs: 1 where it scales linearly. `expected` is as in a plan's prediction.
     """
 
     gpus: int
@@ -71,6 +71,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     label: str | UnsetType = UNSET
     speedup: float | UnsetType = UNSET
     efficiency: float | UnsetType = UNSET
+    expected: Expected | UnsetType = UNSET
 
 
 class MissingPoint(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import (
     Certificate,
+    Expected,
     MeshDescription,
     OperatorName,
     Provenance,
@@ -26,7 +27,7 @@ class PipelinePrediction(msgspec.Struct, frozen=True):
     `idle` is the share of the step in which a device has nothing to do, in the mean: the bubble,
     and what unequal stages add to it. `peak_bytes` is the largest peak, reached in stage
     `peak_stage`; on several kinds of devices that which is most of its limit. `tokens_per_s` is
-    null where samples are not sequences of tokens.
+    null where samples are not sequences of tokens. `expected` is as in a plan's prediction.
     """
 
     step_s: float
@@ -37,6 +38,7 @@ class PipelinePrediction(msgspec.Struct, frozen=True):
     tokens_per_s: float | None
     model_flops_utilisation: float
     causal_flops_utilisation: float | UnsetType = UNSET
+    expected: Expected | UnsetType = UNSET
 
 
 class PlannedStage(msgspec.Struct, frozen=True):

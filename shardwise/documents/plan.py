@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from shardwise.documents.common import (
     Certificate,
     ComputeShares,
+    Expected,
     Layout,
     MeshDescription,
     OperatorName,
@@ -48,6 +49,8 @@ class Prediction(msgspec.Struct, frozen=True):
     proof. `label` is the strategy in the words of parallel training (docs/strategies.md), and
     `mixtures` what it consists of, the largest part first. `faster` is there where a faster
     strategy was found, within the tolerance of the search, that makes more different choices.
+    `expected` says how far published steps on such GPUs were from their predictions, where enough
+    were compared.
     `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
     time that ranks; recomputation does not count. Causal attention counts whole in it, and as its
     kernels compute it in `causal_flops_utilisation`. `tokens_per_s` is null where samples are not
@@ -77,6 +80,7 @@ class Prediction(msgspec.Struct, frozen=True):
     host_s: float | UnsetType = UNSET
     mixtures: list[Mixture] | UnsetType = UNSET
     faster: Faster | UnsetType = UNSET
+    expected: Expected | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardwise.documents.common import ComputeShares
+from shardwise.documents.common import ComputeShares, Expected
 from shardwise.documents.curve import DoesNotFit
 from shardwise.documents.pipeline_point import PipelinePoint
 
@@ -37,7 +37,8 @@ class OfferRow(msgspec.Struct, frozen=True):
     Of several kinds together `parts` says what of each, `bundle` how many devices of which group,
     `combined` how they were taken for one cluster; prices and counts are sums. With `pipeline`, the
     fastest that was asked for, times, peak and `plan_id` are its own, and `compute_shares` are
-    null: it is faster than every strategy without one, or none of these fits.
+    null: it is faster than every strategy without one, or none of these fits. `expected` is as in a
+    plan's prediction, of strategies without a pipeline.
     """
 
     provider: str
@@ -66,6 +67,7 @@ class OfferRow(msgspec.Struct, frozen=True):
     parts: list[OfferPart] | UnsetType = UNSET
     combined: str | UnsetType = UNSET
     pipeline: PipelinePoint | UnsetType = UNSET
+    expected: Expected | UnsetType = UNSET
 
 
 class NotOffered(msgspec.Struct, frozen=True):

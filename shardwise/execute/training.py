@@ -253,7 +253,11 @@ def _loss(returned: Any) -> Any:
     if scalars:
         return scalars[0].reshape(())
     if not floats:
-        raise BadInput("the model returns no number to minimise", field="graph")
+        raise BadInput(
+            "the model returns no number to minimise",
+            field="graph",
+            expected="a model whose forward returns its loss, or an output with a loss",
+        )
     return sum(t.float().sum() for t in floats)
 
 

@@ -234,7 +234,11 @@ def _build(document: _GraphDocument) -> Graph:
 def _check_text(text: str, field: str) -> None:
     """Raises `BadInput` for half a surrogate pair, which Python's JSON reader accepts."""
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise BadInput(f"{text!r} is not Unicode text", field=field)
+        raise BadInput(
+            f"{text!r} is not Unicode text",
+            field=field,
+            expected="text without unpaired surrogates",
+        )
 
 
 def _check_attribute(value: object, field: str, depth: int) -> None:
@@ -243,7 +247,7 @@ def _check_attribute(value: object, field: str, depth: int) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise BadInput(f"expected a string as key, got {key!r}", field=field)
+                raise BadInput(f"the key {key!r}", field=field, expected="strings as keys")
             _check_text(key, field)
             _check_attribute(item, f"{field}.{key}", depth + 1)
     elif isinstance(value, list | tuple):
@@ -256,7 +260,11 @@ def _check_attribute(value: object, field: str, depth: int) -> None:
             f"{value} is not a finite number", field=field, expected='a number, or "inf" as text'
         )
     elif value is not None and not isinstance(value, int | float | bool):
-        raise BadInput(f"a {type(value).__name__} is not a JSON value", field=field)
+        raise BadInput(
+            f"a {type(value).__name__} is not a JSON value",
+            field=field,
+            expected="a string, number, boolean, null, list or object",
+        )
 
 
 def _placed(error: BadInput, file: str | None) -> BadInput:

@@ -85,6 +85,7 @@ def _check_tensor(tensor: Tensor, field: str) -> None:
         raise BadInput(
             f"{tensor.batch_dim} is not a dimension of a tensor with {len(tensor.shape)}",
             field=f"{field}.batch_dim",
+            expected=f"0 to {len(tensor.shape) - 1}, or null",
         )
 
 
@@ -96,7 +97,11 @@ def _check_operators(graph: Graph) -> None:
         field = f"operators[{position}]"
         if not op.name or not op.kind:
             part = "kind" if op.name else "name"
-            raise BadInput(f"an operator without a {part}", field=f"{field}.{part}")
+            raise BadInput(
+                f"an operator without a {part}",
+                field=f"{field}.{part}",
+                expected=f"a {part} that is not empty",
+            )
         if op.name in seen:
             raise BadInput(
                 f"two operators are called {op.name!r}",
@@ -105,7 +110,11 @@ def _check_operators(graph: Graph) -> None:
             )
         seen.add(op.name)
         if not op.outputs:
-            raise BadInput(f"{op.name!r} has no outputs", field=f"{field}.outputs")
+            raise BadInput(
+                f"{op.name!r} has no outputs",
+                field=f"{field}.outputs",
+                expected="at least one output",
+            )
         for part, names in (("inputs", op.inputs), ("outputs", op.outputs)):
             for place, name in enumerate(names):
                 if name not in graph.tensors:
@@ -130,13 +139,17 @@ def _check_production(graph: Graph) -> None:
                 )
             if name in made_by:
                 raise BadInput(
-                    f"{name!r} is made by {made_by[name]!r} and by {op.name!r}", field=field
+                    f"{name!r} is made by {made_by[name]!r} and by {op.name!r}",
+                    field=field,
+                    expected="one operator for each tensor",
                 )
             made_by[name] = op.name
     for position, tensor in enumerate(graph.tensors.values()):
         if tensor.role in _MADE_ROLES and tensor.name not in made_by:
             raise BadInput(
-                f"no operator makes the {tensor.role} {tensor.name!r}", field=f"tensors[{position}]"
+                f"no operator makes the {tensor.role} {tensor.name!r}",
+                field=f"tensors[{position}]",
+                expected="an operator that makes it, or the role input, parameter or buffer",
             )
 
 

@@ -33,6 +33,10 @@ OF_DEVICE = (
 """Sources that are about the device, besides those that begin with `devices.`."""
 
 ASSUMED = ("compute_efficiency", "memory_efficiency", "kernel_latency_s", "host")
+OF_BEST_PRODUCTS = 0.55 / (794.5 / 989.4)
+"""Of what the fastest products of a GPU reach, those of training reach as much as on H100: 0.55 of
+its peak (dgx-h100), where 794.5 of 989.4 TFLOPS is the most that any size was measured to reach
+(Bekman, Machine Learning Engineering, maximum achievable matmul FLOPS)."""
 WITHOUT_NVLINK = "assumed, as in l4: without NVLink collectives reach about half of PCIe"
 NO_HOST = "left out: the maker's software compiles a graph, so that the host does not launch it"
 
@@ -101,10 +105,19 @@ def _device(gpu: Gpu, like: Hardware, count: int) -> Device:
         memory_bytes=gpu.memory_bytes,
         peak_flops_per_s=dict(gpu.peak_flops_per_s),
         memory_bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
-        compute_efficiency=usual.compute_efficiency,
+        compute_efficiency=_compute_efficiency(gpu) or usual.compute_efficiency,
         memory_efficiency=usual.memory_efficiency,
         kernel_latency_s=usual.kernel_latency_s,
     )
+
+
+def _compute_efficiency(gpu: Gpu) -> float | None:
+    """Returns the share of the peak of 16 bits that products of training reach, where the most that
+    products reach was measured."""
+    if gpu.best_products_flops_per_s is None:
+        return None
+    reached = gpu.best_products_flops_per_s / gpu.peak_flops_per_s["bfloat16"]
+    return round(OF_BEST_PRODUCTS * reached, 3)
 
 
 def _levels(gpu: Gpu, pattern: Hardware, count: int) -> tuple[Level, ...]:
@@ -143,6 +156,8 @@ def _device_sources(gpu: Gpu, donor: Hardware) -> dict[str, str]:
     }
     if not gpu.host:
         sources["host"] = NO_HOST
+    if gpu.best_products_flops_per_s is not None:
+        sources["compute_efficiency"] = gpu.sources["products"]
     return sources | {
         "devices.peak_flops_per_s": gpu.sources["peak"],
         "devices.memory": gpu.sources["memory"],

@@ -53,7 +53,9 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Exactly one of `device` and `like` is given. With `like` there are `kind`, `per_node`,
     `memory_bytes`, `memory_bandwidth_bytes_per_s`, `peak_flops_per_s` (dense, by dtype), and
-    `sources` for `peak`, `memory` and those links that are not as in `links`.
+    `sources` for `peak`, `memory` and those links that are not as in `links`. With
+    `best_products_flops_per_s`, the most that 16-bit products of any size were measured to reach,
+    `sources` has `products`.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     domain: int | None = None
     network_gbit_per_s: float | None = None
     power: Power | None = None
+    best_products_flops_per_s: float | None = None
     host: bool = True
     data_sheet: bool = True
     sources: dict[str, str] = {}

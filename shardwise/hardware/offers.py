@@ -49,7 +49,11 @@ class Offer:
     def profile(self) -> Hardware:
         """Returns the hardware profile with this instance's GPU count and network."""
         if self.hardware is None:
-            raise BadInput(f"no hardware profile for {self.gpu_kind}", field="offers")
+            raise BadInput(
+                f"no hardware profile for {self.gpu_kind}",
+                field="offers",
+                expected="instances whose GPUs have a profile",
+            )
         hardware = offered_profile(self.hardware, self.gpus_per_instance)
         if self.network_gbps is not None:
             hardware = hardware.with_network(self.network_gbps * 1e9 / 8)

@@ -98,12 +98,18 @@ def find_world(
 
 def _checked(world: World, is_even: bool = True) -> World:
     if not 0 <= world.rank < world.size:
-        raise BadInput(f"rank {world.rank} of {world.size}", field="RANK")
+        raise BadInput(
+            f"rank {world.rank} of {world.size}",
+            field="RANK",
+            expected="a number below the number of ranks",
+        )
     if is_even:
         check_even(world)
     elif not 0 <= world.local_rank < world.ranks_per_node <= world.size:
         raise BadInput(
-            f"rank {world.local_rank} of {world.ranks_per_node} on its node", field="LOCAL_RANK"
+            f"rank {world.local_rank} of {world.ranks_per_node} on its node",
+            field="LOCAL_RANK",
+            expected="a number below the number of ranks on a node",
         )
     return world
 

@@ -50,8 +50,8 @@ def check(schedule: Schedule) -> None:
                 raise BadInput(f"{action} is of no micro-batch", field=field, expected=expected)
             owner = schedule.placement.rank_of(action.stage)
             if owner != rank:
-                problem = f"{action} is on rank {rank}, its stage on rank {owner}"
-                raise BadInput(problem, field=field)
+                expected = f"rank {owner}, which has its stage"
+                raise BadInput(f"{action} is on rank {rank}", field=field, expected=expected)
             done[action.work] += 1
     for stage in range(schedule.stages):
         for micro_batch in range(schedule.micro_batches):

@@ -114,4 +114,8 @@ def bubble_s(
             return (ranks - 1) * forward_s / 2
         case "interleaved" | "zb-h1" | "zbv" | "dualpipev":
             return None
-    raise BadInput(f"no schedule is called {name!r}", field="schedule")
+    raise BadInput(
+        f"no schedule is called {name!r}",
+        field="schedule",
+        expected="a schedule of docs/pipelines.md",
+    )

@@ -29,8 +29,7 @@ class Placement:
     def __post_init__(self) -> None:
         for field in ("ranks", "stages_per_rank"):
             if getattr(self, field) < 1:
-                problem = f"must be at least 1, got {getattr(self, field)}"
-                raise BadInput(problem, field=field)
+                raise BadInput(f"got {getattr(self, field)}", field=field, expected="at least 1")
 
     @property
     def stages(self) -> int:

@@ -126,7 +126,7 @@ def allows(name: str, *, ranks: int, micro_batches: int, stages_per_rank: int) -
 def _check_sizes(name: str, rule: Rule, placement: Placement, micro_batches: int) -> None:
     ranks, chunks = placement.ranks, placement.stages_per_rank
     if micro_batches < 1:
-        raise BadInput(f"must be at least 1, got {micro_batches}", field="micro_batches")
+        raise BadInput(f"got {micro_batches}", field="micro_batches", expected="at least 1")
     if 3 * placement.stages * micro_batches > MAX_ACTIONS:
         raise BadInput(
             f"{placement.stages} stages of {micro_batches} micro-batches are too many",

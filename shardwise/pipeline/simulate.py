@@ -152,6 +152,7 @@ def _run(schedule: Schedule, times: Sequence[StageTimes], hops_s: Sequence[float
             raise BadInput(
                 f"rank {rank} waits with {action} for {wanted}, which never ends",
                 field=f"ranks[{rank}][{len(done)}]",
+                expected="an order in which every action waits for earlier ones only",
             )
     return spans
 

@@ -77,7 +77,11 @@ def verify_command(
     """Run real operators whole and in shares; without KINDS all that are described."""
     given = [_example(tensors, attributes)] if tensors else []
     if given and len(kinds) != 1:
-        raise BadInput("--tensor needs one operator", field="KINDS")
+        raise BadInput(
+            "--tensor needs one operator",
+            field="KINDS",
+            expected="one kind of operator with --tensor",
+        )
     results: list[dict[str, Any]] = []
     wrong = 0
     for kind in kinds or [d.kind for d in registry.descriptions() if examples_of(d)]:

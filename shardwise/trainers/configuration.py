@@ -80,7 +80,7 @@ class Section:
         if value is None:
             value = {}
         if not isinstance(value, Mapping):
-            raise BadInput(f"expected a mapping, got {type(value).__name__}", field=path or None)
+            raise BadInput(f"got {type(value).__name__}", field=path or None, expected="a mapping")
         self._value = value
         self._path = path
         self._read: set[str] = set()
@@ -212,7 +212,9 @@ def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> 
 def divided(whole: int, part: int, what: str, path: str) -> int:
     """Returns whole / part. Raises `BadInput` with `what` if that is not a whole number."""
     if part < 1 or whole % part:
-        raise BadInput(f"{whole} {what} do not divide by {part}", field=path)
+        raise BadInput(
+            f"{whole} {what} do not divide by {part}", field=path, expected=f"a multiple of {part}"
+        )
     return whole // part
 
 
@@ -226,7 +228,9 @@ def misspelt(key: str, known: Collection[str]) -> str | None:
 def _check_spelling(key: str, path: str, known: Collection[str]) -> None:
     meant = misspelt(key, known)
     if meant is not None:
-        raise BadInput(f"unknown key: did you mean {meant}?", field=path[:100])
+        raise BadInput(
+            f"unknown key: did you mean {meant}?", field=path[:100], expected="a key of the trainer"
+        )
 
 
 def _leaves(value: Any, path: str) -> Iterator[str]:

@@ -168,7 +168,9 @@ def _samples(top: Section, gpus: int) -> int:
     samples = each * gpus
     if samples != int(samples):
         raise BadInput(
-            f"{each} on {gpus} GPUs are no whole number of samples", field="per_device_batch_size"
+            f"{each} on {gpus} GPUs are no whole number of samples",
+            field="per_device_batch_size",
+            expected="a product with the GPUs that is a whole number",
         )
     return int(samples)
 

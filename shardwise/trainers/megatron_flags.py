@@ -166,7 +166,11 @@ def check_spelling(flags: MegatronFlags, read: Collection[str]) -> None:
         near = misspelt(name, read)
         # Flags that differ by "no-" or in one word only are Megatron's own.
         if near is not None and name.count("-") == near.count("-"):
-            raise BadInput(f"unknown flag: did you mean --{near}?", field=flags.path(name))
+            raise BadInput(
+                f"unknown flag: did you mean --{near}?",
+                field=flags.path(name),
+                expected=f"--{near}, or a flag of Megatron-LM",
+            )
 
 
 def _split(words: Sequence[str]) -> list[str]:

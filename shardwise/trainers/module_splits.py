@@ -97,7 +97,11 @@ def _tensor_axes(plan: Plan, degree: int) -> list[int]:
     for first in range(len(axes), -1, -1):
         if prod(axis.size for axis in axes[first:]) == degree:
             return list(range(first, len(axes)))
-    raise BadInput(f"no innermost axes of the mesh have {degree} devices", field="mesh.axes")
+    raise BadInput(
+        f"no innermost axes of the mesh have {degree} devices",
+        field="mesh.axes",
+        expected="a degree that the product of innermost axes has",
+    )
 
 
 def _modules(plan: Plan, axes: Sequence[int]) -> list[Module]:
@@ -121,7 +125,11 @@ def _of_operator(op: PlannedOperator, axes: Sequence[int]) -> Iterator[Module]:
     path = op.name.rpartition(".")[0]
     for name in (path, *parameters):
         if not _PATH.fullmatch(name):
-            raise BadInput(f"{name[:60]!r} is not a module path", field="groups.operators")
+            raise BadInput(
+                f"{name[:60]!r} is not a module path",
+                field="groups.operators",
+                expected="names of modules, joined by dots",
+            )
     made = _split(next(iter(op.outputs.values()), []), axes, op.name)
     kinds: dict[str, Kind] = {LINEAR: "linear", EMBEDDING: "embedding"}
     kind = kinds.get(op.kind, "other")

@@ -127,7 +127,10 @@ def _asked(arguments: Sequence[str]) -> Mapping[str, Any]:
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_LONGEST_S)
     except subprocess.TimeoutExpired:
-        raise BadInput(f"torchtitan took more than {_LONGEST_S:g} s to read it") from None
+        raise BadInput(
+            f"torchtitan took more than {_LONGEST_S:g} s to read it",
+            expected="a registry that torchtitan reads sooner",
+        ) from None
     if answer.returncode or len(answer.stdout) > _MOST_BYTES:
         lines = answer.stderr.decode("utf-8", "replace").strip().splitlines() or [""]
         raise BadInput(

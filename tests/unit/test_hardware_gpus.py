@@ -146,10 +146,22 @@ def test_no_figure_of_a_row_is_one_of_a_built_in_device(gpu: Gpu) -> None:
 def test_what_is_assumed_is_said_to_be(gpu: Gpu) -> None:
     made, like = new_profile(gpu.name), part(gpu.like or "")
     device = made.devices[0]
-    assert device.compute_efficiency == like.devices[0].compute_efficiency
+    best = gpu.best_products_flops_per_s
+    if best is None:
+        assert device.compute_efficiency == like.devices[0].compute_efficiency
+    else:
+        # Training is as far from the best products as on H100.
+        h100 = load_hardware("dgx-h100").devices[0]
+        share = h100.compute_efficiency * h100.peak("bfloat16") / 794.5e12
+        reached = device.compute_efficiency * device.peak("bfloat16") / best
+        assert reached == pytest.approx(share, abs=2e-3)
+        assert f"{best / 1e12:,g} TFLOPS" in made.sources["compute_efficiency"]
     assert not device.has_kernels and not made.collectives and device.sustained_clock == 1.0
     for figure in ("compute_efficiency", "memory_efficiency", "kernel_latency_s"):
-        assert made.sources[figure].startswith(f"as in {gpu.like}: assumed")
+        if (figure, best) == ("compute_efficiency", None):
+            assert made.sources[figure] == f"as in {gpu.like}: {like.sources[figure]}"
+        elif figure != "compute_efficiency":
+            assert made.sources[figure].startswith(f"as in {gpu.like}: assumed")
 
 
 def test_a_smaller_node_has_the_links_of_its_devices() -> None:

@@ -39,7 +39,7 @@ def test_settings(text: str | int, size_bytes: int) -> None:
     ],
 )
 def test_malformed_sizes_in_settings_are_refused(text: object) -> None:
-    with pytest.raises(BadInput, match="field: expected a size such as 64MiB, got "):
+    with pytest.raises(BadInput, match=r"field: got .* \(expected a size such as 64MiB\)"):
         parse_size(text, "field")
 
 
@@ -59,12 +59,12 @@ def test_options(text: str, size_bytes: float) -> None:
     "text", ["", "much", "8G", "8iB", "-1GB", "1.GB", "1e-3GB", "inf", "1e999", "5\u212aB"]
 )
 def test_malformed_sizes_in_options_are_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="memory: expected a size such as 64MiB, got "):
+    with pytest.raises(BadInput, match=r"memory: got .* \(expected a size such as 64MiB\)"):
         parse_option(text, "memory")
 
 
 def test_an_option_of_nothing_is_refused() -> None:
-    with pytest.raises(BadInput, match="expected a size above 0, got '0MiB'"):
+    with pytest.raises(BadInput, match=r"got '0MiB' \(expected a size above 0\)"):
         parse_option("0MiB", "memory")
 
 
@@ -76,7 +76,9 @@ def test_amounts(text: str, amount: float) -> None:
 
 
 def test_malformed_amounts_are_refused() -> None:
-    with pytest.raises(BadInput, match="value: expected a number, or a size such as 64MiB, got"):
+    with pytest.raises(
+        BadInput, match=r"value: got .* \(expected a number, or a size such as 64MiB\)"
+    ):
         parse_amount("many", "value")
 
 

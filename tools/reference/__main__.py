@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.published import page as published
+from benchmarks.published.reading import read_published
+from benchmarks.published.stored import read_stored, results
 from tools.reference import agent_settings, command_line, http, metrics, python, settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -13,6 +16,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": command_line.page,
     "http.md": lambda: http.page(http.openapi()),
     "metrics.md": lambda: metrics.page(metrics.readers()),
+    "published-steps.md": lambda: published.rows(results(read_published(), read_stored())),
     "python.md": python.page,
     "settings.md": settings.page,
 }

@@ -135,7 +135,12 @@ def _names(
         if there:
             chosen[name] = there[0]
         elif strict and name in holdings.parameters:
-            raise BadInput("is not in the checkpoint", file=path, field=name)
+            raise BadInput(
+                "is not in the checkpoint",
+                file=path,
+                field=name,
+                expected="a checkpoint of this model",
+            )
     return chosen
 
 

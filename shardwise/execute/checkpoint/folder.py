@@ -110,7 +110,11 @@ def contents(folder: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise BadInput("is not readable as JSON", file=str(file)) from error
+        raise BadInput(
+            "is not readable as JSON",
+            file=str(file),
+            expected="a checkpoint that was written to its end",
+        ) from error
     if not isinstance(document, dict) or document.get("schema") != "shardwise.checkpoint/1":
         raise BadInput(
             "is not a shardwise checkpoint",

@@ -96,7 +96,11 @@ class Holdings:
         for name, known in self.parameters.items():
             if known is parameter:
                 return name
-        raise BadInput("has a parameter that is not the model's", field="optimizer")
+        raise BadInput(
+            "has a parameter that is not the model's",
+            field="optimizer",
+            expected="an optimizer of the model's parameters",
+        )
 
     def state_part(self, name: str, key: str, value: torch.Tensor) -> list[Part]:
         """Returns what an optimizer keeps of a parameter, as boxes."""

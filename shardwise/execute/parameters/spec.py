@@ -153,7 +153,11 @@ class Placement:
 def _dtype(spec: ParameterSpec) -> torch.dtype:
     dtype = getattr(torch, spec.dtype, None) if isinstance(spec.dtype, str) else spec.dtype
     if not isinstance(dtype, torch.dtype):
-        raise BadInput(f"{spec.dtype!r} is not a dtype of torch", field=spec.name)
+        raise BadInput(
+            f"{spec.dtype!r} is not a dtype of torch",
+            field=spec.name,
+            expected="a floating-point dtype of torch",
+        )
     return dtype
 
 

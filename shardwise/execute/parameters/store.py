@@ -214,7 +214,11 @@ class ParameterStore:
         """
         missing = [name for name in self._stored if name not in full]
         if missing:
-            raise BadInput("is missing among the given tensors", field=missing[0])
+            raise BadInput(
+                "is missing among the given tensors",
+                field=missing[0],
+                expected="every parameter and buffer of the model",
+            )
         for name, stored in self._stored.items():
             stored.load(stored.placement.cut(full[name].detach()))
 

@@ -111,7 +111,9 @@ class Package:
         try:
             text = read_bounded(path, "what the package knows of a GPU").decode()
         except UnicodeDecodeError as error:
-            raise BadInput(f"not text in UTF-8: {error.reason}", file=path) from None
+            raise BadInput(
+                f"not text in UTF-8: {error.reason}", file=path, expected="text in UTF-8"
+            ) from None
         document = read_yaml(text, file=path)
         gpu = document.get("gpu") if isinstance(document, dict) else None
         found = []

@@ -64,7 +64,12 @@ def parse_linear(text: bytes, file: str) -> LinearModels:
         where = f"links[{number}]"
         _check(link, file, where)
         if link.source == link.target:
-            raise BadInput(f"from {link.source} to itself", file=file, field=where)
+            raise BadInput(
+                f"from {link.source} to itself",
+                file=file,
+                field=where,
+                expected="a link between two devices",
+            )
         same = _node(link.source, file, where) == _node(link.target, file, where)
         (inside if same else between).append((link.seconds_per_byte, link.seconds))
     tables = [_table(c, file, f"collectives[{n}]") for n, c in enumerate(models.collectives)]

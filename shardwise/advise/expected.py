@@ -1,0 +1,163 @@
+"""How far published steps were from their predictions, as ranges around a prediction.
+
+Of every GPU that published steps were measured on, shardwise/data/expected.csv has by what factors
+these took longer, and needed more memory, than predicted (docs/accuracy.md): with a pipeline and
+without one, the lowest and the highest factor but for the share in `TAILS` at either end, where the
+steps of every project weigh the same. The tails are such that of the steps of a project that is
+left out about four fifths lie within the factors of all others; tools/expected_errors.py makes the
+table and prints these shares.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from shardwise.documents.common import Expected
+from shardwise.files import DATA
+from shardwise.hardware import Hardware
+from shardwise.search.chosen import Chosen
+from shardwise.search.mixed.search import MixedSearch
+from shardwise.texts import counted
+
+TABLE = DATA / "expected.csv"
+COLUMNS = ("gpu", "pipeline", "figure", "steps", "projects", "low", "high")
+TIME, PEAK = "time", "peak"
+TAILS: Mapping[str, float] = {TIME: 0.06, PEAK: 0.05}
+LEAST_STEPS, LEAST_PROJECTS = 8, 3
+"""Of fewer there is no range."""
+
+
+class Factors(NamedTuple):
+    """The factors of a GPU: measured over predicted. Of how many steps, by how many projects.
+
+    Of `few` they are the least and the most.
+    """
+
+    steps: int
+    projects: int
+    low: float
+    high: float
+
+    @property
+    def few(self) -> bool:
+        """Whether a range would mean little."""
+        return self.steps < LEAST_STEPS or self.projects < LEAST_PROJECTS
+
+
+DATA_SHEETS_ALONE = "0.9 to 1.8"
+"""How many times as long as predicted published steps on V100 and MI300X took, the GPUs among them
+whose profiles have no measured kernels (docs/accuracy.md)."""
+
+
+def gpu_of(kind: str) -> str:
+    """Returns the name of a GPU without its form and memory: `H100` of `H100-SXM5-80GB`."""
+    return kind.split("-")[0]
+
+
+@cache
+def factors() -> Mapping[tuple[str, bool, str], Factors]:
+    """Returns the table: by GPU, whether with a pipeline, and figure (`TIME`, `PEAK`)."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return {
+            (row["gpu"], row["pipeline"] == "yes", row["figure"]): Factors(
+                int(row["steps"]), int(row["projects"]), float(row["low"]), float(row["high"])
+            )
+            for row in csv.DictReader(file)
+        }
+
+
+def expected_of(chosen: Chosen) -> Expected | UnsetType:
+    """Returns the ranges of a strategy that was found; unset on devices of several kinds, and where
+    times are added up."""
+    search = chosen.search
+    if isinstance(search, MixedSearch) or not search.options.replays:
+        return UNSET
+    return expected(search.hardware, chosen.ranking_s, chosen.peak_bytes)
+
+
+def expected(
+    hardware: Hardware, step_s: float, peak_bytes: float, *, pipeline: bool = False
+) -> Expected | UnsetType:
+    """Returns the ranges of a step of `step_s` seconds and a peak of `peak_bytes` on a profile's
+    devices; unset where these were measured themselves, or where too few steps were published."""
+    if hardware.operators or hardware.measurement or not step_s:
+        return UNSET
+    gpu = gpu_of(hardware.devices[0].kind)
+    time = factors().get((gpu, pipeline, TIME))
+    if time is None or time.few:
+        return UNSET
+    peak = factors().get((gpu, pipeline, PEAK))
+    return Expected(
+        step_s=(step_s * time.low, step_s * time.high),
+        peak_bytes=UNSET
+        if peak is None or peak.few
+        else (round(peak_bytes * peak.low), round(peak_bytes * peak.high)),
+        steps=time.steps,
+        projects=time.projects,
+        gpu=gpu,
+    )
+
+
+def uncompared_note(profiles: Iterable[Hardware]) -> str | None:
+    """Returns a sentence on the GPUs of which no published step, or too few, were compared; None
+    where there are enough, or they were measured where they stand.
+
+    `profiles` have one kind of device each.
+    """
+    open_ones, few = [], {}
+    for profile in profiles:
+        device = profile.devices[0]
+        known = factors().get((gpu_of(device.kind), False, TIME))
+        if profile.operators or profile.measurement or (known is not None and not known.few):
+            continue
+        if known is None:
+            open_ones.append(device)
+        else:
+            few[gpu_of(device.kind)] = known
+    texts = []
+    if open_ones:
+        kinds = ", ".join(dict.fromkeys(device.kind for device in open_ones))
+        texts.append(f"no published step on {kinds} has been compared")
+        if not all(device.has_kernels for device in open_ones):
+            texts.append(
+                "with data sheets alone, as here, published steps (on V100 and MI300X) took "
+                f"{DATA_SHEETS_ALONE} times as long as predicted"
+            )
+    for gpu, of in few.items():
+        took = f"{of.low:.2g}" if of.low == of.high else f"{of.low:.2g} to {of.high:.2g}"
+        texts.append(
+            f"{counted(of.steps, 'published step')} on {gpu}, and no other compared, took {took} "
+            "times as long as predicted"
+        )
+    return "; ".join(texts) or None
+
+
+def step_range(of: Expected | UnsetType) -> str:
+    """Returns ` (868 ms to 1.27 s)`, to stand behind a step; nothing where none is known."""
+    if of is UNSET:
+        return ""
+    low, high = (f"{s:.3g} s" if s >= 1 else f"{s * 1e3:.3g} ms" for s in of.step_s)
+    return f" ({low} to {high})"
+
+
+def peak_range(of: Expected | UnsetType) -> str:
+    """Returns ` (61.2 to 71.4)`, to stand behind a peak in GiB; nothing where none is known."""
+    if of is UNSET or of.peak_bytes is UNSET:
+        return ""
+    low, high = of.peak_bytes
+    return f" ({low / 2**30:.3g} to {high / 2**30:.3g})"
+
+
+def expected_text(of: Expected | UnsetType) -> str:
+    """Returns in a sentence what the ranges are; nothing where none is known."""
+    if of is UNSET:
+        return ""
+    return (
+        f"four of five published steps on {of.gpu} lie in such ranges of their predictions "
+        f"({of.steps:,} of {of.projects} projects)"
+    )
