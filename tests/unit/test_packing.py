@@ -10,6 +10,7 @@ import pytest
 from harness.graph_builder import GraphBuilder
 from shardwise.advise import Options
 from shardwise.cost.configurations import group_work
+from shardwise.cost.exchanges import communication
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.reschedule import Rescheduler, Reschedulers
 from shardwise.cost.space import SearchMesh
@@ -131,7 +132,7 @@ def test_a_window_with_neighbours_rows_is_copied_and_kept(hardware: Hardware) ->
     assert window[cut] == pytest.approx(local[cut] * 18 / 16)
     # Each share of taps reads other rows of all the data, with zeros around them.
     assert (window[tapped] == local[tapped]).all()
-    times = {packing: w.communication().forward_s[:, position] for packing, w in work.items()}
+    times = {packing: communication(w).forward_s[:, position] for packing, w in work.items()}
     more = times[True] - times[False]
     assert more[tapped] == pytest.approx(hardware.copy_times(2.0 * local[tapped]))
     assert (more[cut] >= hardware.copy_times(2.0 * local[cut]) * (1 - 1e-9)).all()

@@ -12,6 +12,7 @@ from harness.graph_builder import GraphBuilder, mlp
 from harness.strategies import problem_of
 from shardwise.advise import Options, plan, quote
 from shardwise.advise.explain import explain
+from shardwise.cost.exchanges import communication
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
@@ -277,7 +278,7 @@ def test_ranks_that_split_a_layer_exchange_its_largest_number() -> None:
         pattern, costs = problem.patterns[number], problem.costs[number]
         work = GroupWork(problem.context, pattern, costs.assignment, costs.proportion)
         member = next(m for m, x in enumerate(pattern.members) if x.operator.name == "zero")
-        passes = work.communication()
+        passes = communication(work)
         splits = work.assignment[:, 0]
         names = [group.variables for group in problem.coarsened.groups][number]
         found[recipe] = {
