@@ -22,9 +22,9 @@ from shardwise.cost.merging import ACCUMULATED, fraction_of_work
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.products import Product, operands
-from shardwise.cost.reading import halos, looked_up, taps
+from shardwise.cost.reading import halos, looked_up, shapes_of_shards, taps
 from shardwise.cost.reschedule import Rescheduling
-from shardwise.graph.graph import DTYPE_BYTES, Tensor
+from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.operator_tables import Direction
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
@@ -33,7 +33,6 @@ from shardwise.sharding.layout import (
     Floats,
     Layouts,
     local_elements,
-    local_extents,
     shard_of,
 )
 from shardwise.sharding.operator_layouts import (
@@ -268,7 +267,7 @@ class GroupWork:
         names = (*op.inputs, *op.outputs)
         ports = (*self.inputs[position], *self.outputs[position])
         columns = [
-            _local_shapes(self.tensors[name], layouts[0], self.sizes)
+            shapes_of_shards(self.tensors[name], layouts[0], self.sizes)
             for name, layouts in zip(names, ports, strict=True)
         ]
         return np.concatenate(columns, axis=1).astype(np.int64)
@@ -496,13 +495,3 @@ class GroupWork:
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.output_layouts and name not in self.pattern.entries
         )
-
-
-def _local_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
-    """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
-    dimension."""
-    extents = local_extents(tensor.extents, layouts, sizes)
-    if tensor.spread is None:
-        return extents
-    extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
-    return extents[:, :-1]

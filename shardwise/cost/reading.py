@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.graph.graph import Tensor
 from shardwise.sharding.coarsen import Member
+from shardwise.sharding.layout import Floats, Layouts, local_extents
 
 
 def halos(member: Member, port: int) -> list[tuple[int, int, int]]:
@@ -35,3 +40,13 @@ def looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
         and len(shape) == 2
         and (name == member.operator.inputs[0])
     )
+
+
+def shapes_of_shards(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Floats) -> Floats:
+    """Returns the shape of a tensor's largest shard under each layout; sent rows lie in the first
+    dimension."""
+    extents = local_extents(tensor.extents, layouts, sizes)
+    if tensor.spread is None:
+        return extents
+    extents[:, 0] = np.ceil(extents[:, 0] * extents[:, -1])
+    return extents[:, :-1]

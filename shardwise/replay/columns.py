@@ -7,10 +7,9 @@ A column is computed when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, update_wrapper
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,55 +19,13 @@ from shardwise.cost.group_work import GroupWork
 from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.terms import GroupTerms
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.replay.asked_columns import Asked, TableStructure, column
 from shardwise.replay.footprint import Dims, Size
 from shardwise.sharding.layout import Floats, Layouts, encode, part_of
 from shardwise.sharding.operator_layouts import LayoutRows
 from shardwise.sharding.pattern import GroupPattern
 
 FORWARD, BACKWARD = 0, 1
-
-Asked = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
-"""A column that a step program needs: method of `GroupTable`, arguments, keyword arguments."""
-
-
-@dataclass(frozen=True)
-class TableStructure:
-    """What a step program took from a table besides values.
-
-    `columns` are those it asked for, with their numbers, in this order; `facts` what else decided
-    what was written.
-    """
-
-    columns: Mapping[Asked, int]
-    facts: Mapping[tuple[str, Any], Any]
-
-
-P = ParamSpec("P")
-
-
-def column(
-    method: Callable[Concatenate[GroupTable, P], int],
-) -> Callable[Concatenate[GroupTable, P], int]:
-    """Makes a method that numbers a column remember what was asked for, in order."""
-
-    name = method.__name__
-
-    def numbered(self: GroupTable, /, *args: P.args, **kwargs: P.kwargs) -> int:
-        asked = (name, args, tuple(kwargs.items()) if kwargs else ())
-        known = self.asked.get(asked)
-        if known is not None:
-            return known
-        outermost, self.inside = not self.inside, True
-        try:
-            number = method(self, *args, **kwargs)
-        finally:
-            self.inside = not outermost
-        if outermost:
-            self.asked[asked] = number
-        return number
-
-    update_wrapper(numbered, method)
-    return numbered
 
 
 class GroupTable:

@@ -18,7 +18,8 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
 from shardwise.graph.order import OperatorOrder
 from shardwise.replay import program as step_programs
-from shardwise.replay.columns import GroupTable, TableStructure
+from shardwise.replay.asked_columns import TableStructure
+from shardwise.replay.columns import GroupTable
 from shardwise.replay.program import Pass, Repeat, StepProgram, step_program
 from shardwise.replay.structure import numbered_tables, problem_structure, table_numbers
 from shardwise.replay.tape import Cell, Gather, Tape
