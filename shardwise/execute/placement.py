@@ -136,8 +136,8 @@ class Placement:
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
         everything = [self._placed(op, entries.get(op.name)) for op in graph.operators]
-        # Stages have meshes of their own, whose shares would differ in their order.
-        self.pieces, self.positions = (0, {}) if only is not None else self._zigzag(everything)
+        # Of all operators, also where only some run here: stages have like meshes.
+        self.pieces, self.positions = self._zigzag(everything)
         everything = [self._in_order(placed) for placed in everything]
         self._everything = everything
         self.operators = everything if only is None else _needed(everything, only)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import plan
+from shardwise.advise import frontier, plan
 from shardwise.cost.legality import splits_twice
 from shardwise.cost.merging import fraction_of_work
 from shardwise.cost.options import Options
@@ -271,3 +271,9 @@ def test_comparisons_have_rows_of_what_divides_positions() -> None:
     assert steps["ulysses"] < steps["ring-attention"] < steps["context-parallel"]
     many = compare(_graph(8, 512), load_hardware("dgx-h100"), GPUS, options)
     assert "ulysses" not in {method.method for method in many.methods}
+
+
+def test_frontiers_name_what_divides_positions() -> None:
+    answer = frontier(_graph(), load_hardware("dgx-h100"), GPUS, Options(micro_batches=(1,)))
+    labels = {named.label for named in answer.named}
+    assert {"Ulysses 4 × FSDP 4", "ring CP 4 × FSDP 4", "CP 4 × FSDP 4"} <= labels

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.execute.keeper import SharedRanks  # noqa: E402
+from harness.execute.pipelines import Pipelines  # noqa: E402
 from harness.execute.remembered import parallelize  # noqa: E402
 from harness.execute.strategies import Strategies  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -146,3 +147,33 @@ def test_a_ring_goes_with_zero_recomputation_and_micro_batches(
     assert plan["micro_batches"] == 2
     for off, worst, zigzag in four(_errors, 16, True, plan):
         assert off < 1e-11 and worst < 1e-9 and zigzag
+
+
+def _errors_of_pipeline(rank: int, pipeline: dict[str, Any]) -> tuple[float, float, bool]:
+    """The errors of loss and gradients of this rank's stages, and whether sequences lie in zigzag
+    order."""
+    module, batch = a_module(), a_batch(16)
+    wanted = module(*batch)
+    wanted.backward()
+    model = parallelize(copy.deepcopy(module), batch, pipeline)
+    loss = model(*batch)
+    loss.backward()
+    worst = 0.0
+    for name, parameter in model.named_parameters():
+        whole = model.store.whole(name, parameter.grad)
+        of_one = module.get_parameter(name).grad
+        worst = max(worst, float((whole - of_one).abs().max() / of_one.abs().max()))
+    orders = any(o.name.startswith("order ") for p in model._programs for o in p.instructions)
+    return abs(float(loss.detach() - wanted.detach())), worst, orders
+
+
+def test_stages_of_a_pipeline_lie_in_zigzag_order_too(four: SharedRanks) -> None:
+    graph = capture_module(Model(a_module(), a_batch(16)), "net").graph
+    random = Pipelines(graph)
+    drawn = (random.pipeline(4, 2, seed, micro_batches=2) for seed in range(60))
+    both = [p for p in drawn if all({*of} & {"ring", "query"} for of in _split(p))][:2]
+    assert both
+    for pipeline in both:
+        found = four(_errors_of_pipeline, pipeline)
+        assert all(off < 1e-11 and worst < 1e-9 for off, worst, _ in found)
+        assert any(zigzag for _, _, zigzag in found)
