@@ -356,7 +356,7 @@ def _neighbour_text(
     name = neighbour.name
     if name == MORE_ROOM:
         name = f"{(peak_bytes - neighbour.peak_bytes) / 2**30:.1f} GiB more room"
-    if not name.startswith("tp "):
+    if not name.startswith(("tp ", "cp ", "ep ")):
         name = f"{name[0].upper()}{name[1:]}"
     peak = f"{neighbour.peak_bytes / 2**30:.1f}"
     if not neighbour.fits:
