@@ -103,9 +103,12 @@ def _heading(plan: Plan) -> str:
 
 def _step(plan: Plan) -> str:
     predicted = plan.predicted
-    waiting = seconds(predicted.exposed_communication_s)
+    exposed_s = predicted.exposed_communication_s
+    # Without communication the difference of two sums is left.
+    waits = exposed_s > 1e-9 * predicted.replayed_time_s
+    waiting = f"{seconds(exposed_s)} of it" if waits else "none of it"
     step = f"{seconds(predicted.replayed_time_s)}{step_range(predicted.expected)}"
-    parts = [f"{step}, {waiting} of it waiting for communication"]
+    parts = [f"{step}, {waiting} waiting for communication"]
     parts += rate_texts(predicted)
     if predicted.model_flops_utilisation:
         parts.append(utilisation_text(predicted))
