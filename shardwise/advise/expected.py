@@ -107,10 +107,10 @@ def expected(
         return UNSET
     peak = factors().get((gpu, pipeline, PEAK))
     return Expected(
-        step_s=(step_s * time.low, step_s * time.high),
+        step_s=[step_s * time.low, step_s * time.high],
         peak_bytes=UNSET
         if peak is None or peak.few
-        else (round(peak_bytes * peak.low), round(peak_bytes * peak.high)),
+        else [round(peak_bytes * peak.low), round(peak_bytes * peak.high)],
         steps=time.steps,
         projects=time.projects,
         gpu=gpu,

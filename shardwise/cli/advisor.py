@@ -119,7 +119,10 @@ def _of_flag(error: BadInput) -> BadInput:
         return error
     option = field.removeprefix(OPTIONS)
     flag = FLAGS.get(option, option.removeprefix("step.").replace("_", "-"))
-    return BadInput(error.problem, file=error.file, field=flag, expected=error.expected)
+    # A service's message has the field and what was expected in its text already.
+    problem = error.problem.removeprefix(f"{field}: ")
+    problem = problem.removesuffix(f" (expected {error.expected})")
+    return BadInput(problem, field=flag, expected=error.expected)
 
 
 def _key(path: str | None) -> str | None:

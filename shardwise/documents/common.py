@@ -54,11 +54,11 @@ class Expected(msgspec.Struct, frozen=True):
     have memory.
     """
 
-    step_s: tuple[float, float]
+    step_s: list[float]
     steps: int
     projects: int
     gpu: str
-    peak_bytes: tuple[int, int] | UnsetType = UNSET
+    peak_bytes: list[int] | UnsetType = UNSET
 
 
 class Certificate(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from shardwise.peers import compare
 from shardwise.peers.data_parallel import data_parallel_rows
 from shardwise.peers.evaluate import evaluate, steps_of
 from shardwise.peers.megatron import megatron
-from shardwise.peers.methods import METHODS
+from shardwise.peers.methods import IN_CONTEXT, METHODS
 from shardwise.peers.practitioners import (
     Practice,
     best_of_counts,
@@ -39,6 +39,9 @@ from shardwise.replay.replay import Replayer
 
 COUNTS = (1, 2, 4)
 RECOMPUTATIONS = ("", "selective recompute", "full recompute")
+
+WITHOUT_CONTEXT = set(METHODS) - set(IN_CONTEXT)
+"""Context parallelism is for fewer samples than devices, which no question here has."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +82,7 @@ def test_every_strategy_has_a_name_of_its_own(problem: SearchProblem) -> None:
     for one in made:
         for other in made:
             assert one is other or one.key != other.key or one.content != other.content
-    assert {one.method for one in made} == set(METHODS)
+    assert {one.method for one in made} == WITHOUT_CONTEXT
 
 
 def test_each_method_is_there_with_each_recomputation(
@@ -167,12 +170,12 @@ def test_megatron_splits_as_its_least_sum_does(
 @pytest.mark.parametrize(
     ("options", "methods", "recomputations"),
     [
-        (Options(recompute="never"), set(METHODS), {""}),
-        (Options(recompute="always"), set(METHODS), {"full recompute"}),
+        (Options(recompute="never"), WITHOUT_CONTEXT, {""}),
+        (Options(recompute="always"), WITHOUT_CONTEXT, {"full recompute"}),
         (Options(zero=(0,)), {"data-parallel", "megatron"}, set(RECOMPUTATIONS)),
         (
             Options(zero=(2, 3), recompute="never"),
-            set(METHODS) - {"data-parallel"},
+            WITHOUT_CONTEXT - {"data-parallel"},
             {""},
         ),
     ],
@@ -196,9 +199,8 @@ def test_what_the_options_forbid_is_left_out(
 def test_a_micro_batch_needs_a_sample_for_every_share() -> None:
     """Eight samples in four micro-batches: two for each, which data parallelism on four lacks."""
     graph, machine = residual_block(batch=8), hardware(2)
-    assert {one.method for one in practitioners(problem_of(graph, machine, 4, Options()))} == set(
-        METHODS
-    )
+    made = practitioners(problem_of(graph, machine, 4, Options()))
+    assert {one.method for one in made} == WITHOUT_CONTEXT
     few = practitioners(problem_of(graph, machine, 4, Options(), 4))
     assert {one.label.partition("·zero")[0] for one in few} <= {
         f"dp{dp}·tp{tp}{again}"

@@ -56,8 +56,8 @@ def test_a_range_is_around_the_prediction() -> None:
     found = expected(H100, 2.0, 100.0)
     assert found is not UNSET and found.gpu == "H100"
     time, peak = factors()["H100", False, TIME], factors()["H100", False, PEAK]
-    assert found.step_s == (2.0 * time.low, 2.0 * time.high)
-    assert found.peak_bytes == (round(100 * peak.low), round(100 * peak.high))
+    assert found.step_s == [2.0 * time.low, 2.0 * time.high]
+    assert found.peak_bytes == [round(100 * peak.low), round(100 * peak.high)]
     assert step_range(found) == f" ({2 * time.low:.3g} s to {2 * time.high:.3g} s)"
     assert f"({time.steps} of {time.projects} projects)" in expected_text(found)
 

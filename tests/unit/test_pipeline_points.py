@@ -34,7 +34,7 @@ from shardwise.search.pipelines.search import PipelineSearch
 L4 = load_hardware("l4")
 TWO_NODES = load_hardware("l4*2")
 OPTIONS = Options(micro_batches=(8,))
-CHAIN, LONGER = layers(10, 64, 2048), layers(16, 64, 2048)
+CHAIN, LONGER = layers(10, 64, 2048), layers(20, 64, 2048)
 REPLICATED = Options(
     micro_batches=(8,),
     zero=(0,),

@@ -25,7 +25,9 @@ CODE = (
 TEXTS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", ".importlinter")
 BUILT = {
     f"docs/reference/{name}.md"
-    for name in ("agent-settings", "cli", "http", "metrics", "python", "settings")
+    for name in (
+        *("agent-settings", "cli", "http", "metrics", "published-steps", "python", "settings"),
+    )
 }
 """What `make reference` writes; tests/unit/service/test_reference_pages.py holds the list."""
 

@@ -158,8 +158,6 @@ def _type(schema: Mapping[str, Any]) -> str:
         return "one of " + ", ".join(f"`{value}`" for value in schema["enum"])
     kind = schema.get("type", "")
     if kind == "array":
-        if "prefixItems" in schema:
-            return f"[{', '.join(map(_type, schema['prefixItems']))}]"
         return f"list of {_type(schema['items'])}" if "items" in schema else "list"
     if kind == "object":
         return _object(schema)
