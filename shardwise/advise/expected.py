@@ -155,8 +155,7 @@ def step_range(of: Expected | UnsetType) -> str:
     """Returns ` (868 ms to 1.27 s)`, to stand behind a step; nothing where none is known."""
     if of is UNSET:
         return ""
-    low, high = (f"{s:.3g} s" if s >= 1 else f"{s * 1e3:.3g} ms" for s in of.step_s)
-    return f" ({low} to {high})"
+    return f" ({_span(of)})"
 
 
 def peak_range(of: Expected | UnsetType) -> str:
@@ -165,6 +164,16 @@ def peak_range(of: Expected | UnsetType) -> str:
         return ""
     low, high = of.peak_bytes
     return f" ({low / 2**30:.3g} to {high / 2**30:.3g})"
+
+
+def _span(of: Expected) -> str:
+    return " to ".join(f"{s:.3g} s" if s >= 1 else f"{s * 1e3:.3g} ms" for s in of.step_s)
+
+
+def expected_sentence(of: Expected) -> str:
+    """Returns both ranges and what they are, for a text of sentences."""
+    peak = "" if of.peak_bytes is UNSET else f" and a peak of {peak_range(of)[2:-1]} GiB"
+    return f"Expected are {_span(of)} a step{peak}: {expected_text(of)}."
 
 
 def expected_text(of: Expected | UnsetType) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from shardwise.advise.expected import expected_text
+from shardwise.advise.expected import expected_sentence
 from shardwise.advise.summary import HOST
 from shardwise.cost.shares import shares_text
 from shardwise.documents.common import Step, not_searched_text
@@ -385,8 +385,7 @@ def _first_words(predicted: Prediction) -> list[str]:
         text = ", ".join(rates)
         words.append(f"{text[0].upper()}{text[1:]}.")
     if predicted.expected is not UNSET:
-        text = expected_text(predicted.expected)
-        words.append(f"{text[0].upper()}{text[1:]}.")
+        words.append(expected_sentence(predicted.expected))
     if predicted.to_go_faster:
         words.append(predicted.to_go_faster)
     return words

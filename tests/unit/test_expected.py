@@ -16,6 +16,7 @@ from shardwise.advise.expected import (
     TIME,
     comparable,
     expected,
+    expected_sentence,
     expected_text,
     factors,
     peak_range,
@@ -60,6 +61,9 @@ def test_a_range_is_around_the_prediction() -> None:
     assert found.peak_bytes == [round(100 * peak.low), round(100 * peak.high)]
     assert step_range(found) == f" ({2 * time.low:.3g} s to {2 * time.high:.3g} s)"
     assert f"({time.steps} of {time.projects} projects)" in expected_text(found)
+    sentence = expected_sentence(found)
+    assert sentence.startswith(f"Expected are {2 * time.low:.3g} s to {2 * time.high:.3g} s a step")
+    assert sentence.endswith(f"{expected_text(found)}.")
 
 
 @pytest.mark.parametrize(
