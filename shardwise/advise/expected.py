@@ -160,19 +160,20 @@ def step_range(of: Expected | UnsetType) -> str:
 
 def peak_range(of: Expected | UnsetType) -> str:
     """Returns ` (61.2 to 71.4)`, to stand behind a peak in GiB; nothing where none is known."""
-    if of is UNSET or of.peak_bytes is UNSET:
-        return ""
-    low, high = of.peak_bytes
-    return f" ({low / 2**30:.3g} to {high / 2**30:.3g})"
+    return "" if of is UNSET or of.peak_bytes is UNSET else f" ({_gib(of.peak_bytes)})"
 
 
 def _span(of: Expected) -> str:
     return " to ".join(f"{s:.3g} s" if s >= 1 else f"{s * 1e3:.3g} ms" for s in of.step_s)
 
 
+def _gib(sizes: Iterable[int]) -> str:
+    return " to ".join(f"{size / 2**30:.3g}" for size in sizes)
+
+
 def expected_sentence(of: Expected) -> str:
     """Returns both ranges and what they are, for a text of sentences."""
-    peak = "" if of.peak_bytes is UNSET else f" and a peak of {peak_range(of)[2:-1]} GiB"
+    peak = "" if of.peak_bytes is UNSET else f" and a peak of {_gib(of.peak_bytes)} GiB"
     return f"Expected are {_span(of)} a step{peak}: {expected_text(of)}."
 
 

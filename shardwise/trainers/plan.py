@@ -12,7 +12,7 @@ space too, so what it proves of all strategies that fit bounds the trainer's as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from time import monotonic
 
@@ -27,7 +27,7 @@ from shardwise.advise.remedies import answered
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Plan
-from shardwise.documents.parallelism import PlannedTrainer, text_of
+from shardwise.documents.parallelism import Parallelism, PlannedTrainer, text_of
 from shardwise.documents.plan import Neighbour
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -123,7 +123,7 @@ def fastest_of(
     for context in (False, True):
         known += strategies(
             replayables,
-            lambda one: (one.context > 1) is context and space.allows(one),  # noqa: B023
+            _with_context(space, context),
             progress,
             layers=space.layers,
         ).values()
@@ -133,6 +133,11 @@ def fastest_of(
     best = fitting(known, trainer, searches[0])
     own, chosen = searches_of(replayables, known, best, monotonic() - started)
     return best, known, own, chosen
+
+
+def _with_context(space: TrainerSpace, context: bool) -> Callable[[Parallelism], bool]:
+    """Returns whether a strategy is the space's, and has context parallelism or has none."""
+    return lambda one: (one.context > 1) is context and space.allows(one)
 
 
 def _divides_positions(best: Chosen | None) -> bool:

@@ -23,12 +23,8 @@ CODE = (
     "harness",
 )
 TEXTS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", ".importlinter")
-BUILT = {
-    f"docs/reference/{name}.md"
-    for name in (
-        *("agent-settings", "cli", "http", "metrics", "published-steps", "python", "settings"),
-    )
-}
+REFERENCE = ("agent-settings", "cli", "http", "metrics", "published-steps", "python", "settings")
+BUILT = {f"docs/reference/{name}.md" for name in REFERENCE}
 """What `make reference` writes; tests/unit/service/test_reference_pages.py holds the list."""
 
 ELSEWHERE = {

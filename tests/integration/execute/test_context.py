@@ -91,6 +91,16 @@ def a_plan(
     return Strategies(graph, pins=pins).plan(4, seed, **options)
 
 
+def _worst_gradient(model: Any, module: Any) -> float:
+    """The largest relative error of this rank's gradients against those of one device."""
+    worst = 0.0
+    for name, parameter in model.named_parameters():
+        whole = model.store.whole(name, parameter.grad)
+        wanted = module.get_parameter(name).grad
+        worst = max(worst, float((whole - wanted).abs().max() / wanted.abs().max()))
+    return worst
+
+
 def _errors(
     rank: int, length: int, causal: bool, plan: dict[str, Any]
 ) -> tuple[float, float, bool]:
@@ -102,11 +112,7 @@ def _errors(
     model.zero_grad()
     computed = model(*batch)
     computed.backward()
-    worst = 0.0
-    for name, parameter in model.named_parameters():
-        whole = model.store.whole(name, parameter.grad)
-        wanted = module.get_parameter(name).grad
-        worst = max(worst, float((whole - wanted).abs().max() / wanted.abs().max()))
+    worst = _worst_gradient(model, module)
     off = abs(float(computed.detach() - loss.detach()))
     orders = any(one.name.startswith("order ") for one in model._programs[0].instructions)
     return off, worst, orders
@@ -158,11 +164,7 @@ def _errors_of_pipeline(rank: int, pipeline: dict[str, Any]) -> tuple[float, flo
     model = parallelize(copy.deepcopy(module), batch, pipeline)
     loss = model(*batch)
     loss.backward()
-    worst = 0.0
-    for name, parameter in model.named_parameters():
-        whole = model.store.whole(name, parameter.grad)
-        of_one = module.get_parameter(name).grad
-        worst = max(worst, float((whole - of_one).abs().max() / of_one.abs().max()))
+    worst = _worst_gradient(model, module)
     orders = any(o.name.startswith("order ") for p in model._programs for o in p.instructions)
     return abs(float(loss.detach() - wanted.detach())), worst, orders
 
