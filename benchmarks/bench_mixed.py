@@ -37,7 +37,7 @@ from shardwise.advise import Options  # noqa: E402
 from shardwise.capture import shipped_graph  # noqa: E402
 from shardwise.documents.comparison import ranked  # noqa: E402
 from shardwise.graph import read_graph  # noqa: E402
-from shardwise.hardware import Bundle, load_hardware  # noqa: E402
+from shardwise.hardware import Devices, load_hardware  # noqa: E402
 from shardwise.peers import compare  # noqa: E402
 from shardwise.search.chosen import fastest  # noqa: E402
 from shardwise.search.replayed import search_replayed  # noqa: E402
@@ -139,7 +139,7 @@ def _model(name: str) -> MixedCase:
     else:
         graph = read_graph(shipped_graph(name))
     hardware = load_hardware("heterog-8")
-    bundle = Bundle.of(hardware, {"v100": 2, "1080ti": 4, "p100": 2})
+    bundle = Devices.of(hardware, {"v100": 2, "1080ti": 4, "p100": 2})
     return MixedCase(graph, hardware, bundle, Options(micro_batches=(1,)))
 
 

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parent))
 from paper.heterog_models import OPTIMIZER, ROWS, heterog_graph
 
 from shardwise.cost.options import Options, quiet
-from shardwise.hardware import Bundle, load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.replay.scheduling import KINDS, scheduled
 from shardwise.search.mixed.incumbents import incumbents
 from shardwise.search.mixed.search import MixedDraft, MixedSearch, limits_of
@@ -54,7 +54,7 @@ def _row(model: str, batch: int, gpus: int) -> dict[str, Any]:
     )
     subject, bundle = (
         Subject.of(heterog_graph(model, batch)),
-        Bundle.parse(CLUSTERS[gpus], hardware),
+        Devices.parse(CLUSTERS[gpus], hardware),
     )
     search = MixedDraft.of(subject, hardware, bundle, options, quiet, 1).joined(quiet)
     choices = _fastest(search)

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.cost.options import Options, quiet
 from shardwise.graph import read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.search.pipelines.certified import least_within
 from shardwise.search.pipelines.search import PipelineSearch
 
@@ -23,7 +23,7 @@ def main() -> None:
     options = Options(micro_batches=tuple(case["micro_batches"]))
     graph, hardware = read_graph(case["path"]), load_hardware(case["hardware"])
     begun = _cpu_s()
-    search = PipelineSearch(graph, hardware, case["gpus"], options, quiet)
+    search = PipelineSearch(graph, hardware, Devices.alike(case["gpus"]), options, quiet)
     pipelines, searched = search.frontier_with_questions(case["stages"])
     found = _cpu_s()
     peaks = np.array([float(pipeline.peak_bytes.max()) for pipeline in pipelines])

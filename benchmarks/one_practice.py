@@ -19,7 +19,7 @@ import numpy as np
 from shardwise.cost.options import Options
 from shardwise.errors import ShardwiseError
 from shardwise.graph import read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.peers.practitioners import best_of_counts
 from shardwise.search.chosen import Chosen, fastest, time_gap
 from shardwise.search.fitting import search_fitting
@@ -35,7 +35,7 @@ def main() -> None:
     subject, hardware = Subject.of(read_graph(case["path"])), load_hardware(case["hardware"])
     started, before = time.perf_counter(), _cpu_s()
     options = Options(time_limit_s=case["time_limit_s"])
-    searches = search_fitting(subject, hardware, case["gpus"], options)
+    searches = search_fitting(subject, hardware, Devices.alike(case["gpus"]), options)
     figures: dict[str, Any] = {"wall_s": time.perf_counter() - started, "cpu_s": _cpu_s() - before}
     best = fastest(searches)
     if best is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise.cost.options import Options
 from shardwise.graph import read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.search.chosen import fastest, time_gap
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Subject
@@ -34,7 +34,7 @@ def main() -> None:
             started, before = time.perf_counter(), _cpu_s()
             subject = Subject.of(graph)
             searches = search_fitting(
-                subject, hardware, case["gpus"], replace(options, overlap=overlap)
+                subject, hardware, Devices.alike(case["gpus"]), replace(options, overlap=overlap)
             )
             walls.append(time.perf_counter() - started)
             processor.append(_cpu_s() - before)

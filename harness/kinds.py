@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware, hardware_from_document
+from shardwise.hardware import Devices, Hardware, hardware_from_document
 from shardwise.search.mixed.search import MixedDraft, MixedSearch
 from shardwise.search.search import Subject
 
@@ -69,9 +69,9 @@ def profile(
     )
 
 
-def everything(hardware: Hardware) -> Bundle:
+def everything(hardware: Hardware) -> Devices:
     """Returns all devices of a profile."""
-    return Bundle.of(hardware, {group.name: group.gpus for group in hardware.groups})
+    return Devices.of(hardware, {group.name: group.gpus for group in hardware.groups})
 
 
 def mixed_search(

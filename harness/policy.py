@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.graph_builder import GraphBuilder
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.policy.architecture import STANDARD, initial, shapes
 from shardwise.policy.clusters import random_cluster
 from shardwise.policy.task import Task
@@ -53,7 +53,7 @@ def untrained(seed: int = 0) -> Policy:
     return Policy(STANDARD, initial(STANDARD, seed), described())
 
 
-def cluster(seed: int = 4) -> tuple[Hardware, Bundle]:
+def cluster(seed: int = 4) -> tuple[Hardware, Devices]:
     return random_cluster(np.random.default_rng((seed,)))
 
 

@@ -28,10 +28,11 @@ from shardwise.peers import compare as compare_systems
 from shardwise.pictures.bars import plan_picture, quote_picture
 from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, NO_STAGES, check_asked
+from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
+from shardwise.solve import solve
 from shardwise.trainers.curve import curve_for
-from shardwise.trainers.plan import check_point, plan_for
-from shardwise.trainers.spaces import ANY
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -246,8 +247,8 @@ def curve(
     ask: Callable[..., documents.Curve]
     ask = partial(advise.curve, stages=stages, schedules=schedules)
     if space != ANY:
-        if stages is None or set(stages) != set(NO_STAGES):
-            check_asked(objective=FASTEST[0], space=space)
+        question = Question.of(Options(), "curve", space=space, stages=stages, schedules=schedules)
+        check(question)
         ask = partial(curve_for, trainer=space, given=choices)
     answer = ask(
         _graph(graph),
@@ -273,36 +274,35 @@ def plan(
     point: str | None = None,
     order: str | None = None,
     space: str = ANY,
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] | None = None,
     progress: Progress | None = None,
     **choices: Any,
-) -> Plan:
+) -> Plan | documents.Pipeline:
     """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
     Arguments are those of `frontier`; `order` is that of execution: `program`, `rank` or `auto`
     (docs/replay.md). With the name of a trainer as `space` it is the fastest that the trainer can
-    run (docs/trainers.md). Raises as `shardwise.advise.plan` does, for a trainer as
-    `shardwise.trainers.plan.plan_for` does, and `Infeasible` when nothing fits.
+    run (docs/trainers.md). With numbers of pipeline `stages`, None for all that are possible, it is
+    a pipeline, or the plan without one where that is as good (docs/pipelines.md). Raises as
+    `shardwise.solve.solve`: `Infeasible` when nothing fits, `BadInput` for what docs/refusals.md
+    lists.
     """
-    made = _options(options, choices)
-    of, on = _graph(graph), _hardware(hardware)
-    if space != ANY:
-        check_point(point)
-        answer = plan_for(
-            of, on, gpus, space,
-            objective=objective, order=order, options=made, given=choices, progress=progress,
-        )  # fmt: skip
-        return _with_views(answer, Plan)
-    answer = advise.plan(
-        of,
-        on,
+    answer = solve(
+        _graph(graph),
+        _hardware(hardware),
         gpus,
         objective=objective,
         point=point,
         order=order,
-        options=made,
+        space=space,
+        stages=stages,
+        schedules=schedules,
+        options=_options(options, choices),
+        given=choices,
         progress=progress,
     )
-    return _with_views(answer, Plan)
+    return answer if isinstance(answer, documents.Pipeline) else _with_views(answer, Plan)
 
 
 def quote(

@@ -19,7 +19,7 @@ from shardwise.advise.count_limit import TooLong
 from shardwise.advise.curve import part_within, place_text
 from shardwise.advise.curve_points import point_progress
 from shardwise.cost.options import Progress, go_on
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 from shardwise.errors import SolverError
 from shardwise.graph import Graph
 
@@ -30,7 +30,7 @@ Say = Callable[[BinaryIO, dict[str, Any]], None]
 class Turn:
     """A point that the parent asks for: how many of the curve are known, and of how many."""
 
-    place: Devices
+    place: Gpus
     done: int
     of: int
 

@@ -26,7 +26,7 @@ from service.store.curve_points import (
 from service.store.database import Database
 from service.store.leases import Claim
 from shardwise.advise.curve import place_text
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 from worker.solving import (
     Answered,
     Child,
@@ -74,8 +74,8 @@ class CurveChild:
         self._ids = point_ids(claim.question)
         self._start = start
         self._child: Child | None = None
-        self._tried: set[Devices] = set()
-        self._place: Devices | None = None
+        self._tried: set[Gpus] = set()
+        self._place: Gpus | None = None
         self._said: PointKnown | PointUnknown | None = None
         self._failure = failure("worker-lost", NOTHING_KNOWN)
         self._look_at = 0.0

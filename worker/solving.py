@@ -14,7 +14,7 @@ from typing import Any
 
 from service.base.problems import failure
 from shardwise.child_process import piped
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 
 ERRORS_KEPT = 4000
 """Characters of the child's standard error that are kept for the log and the diagnosis."""
@@ -146,7 +146,7 @@ class Child:
         """Asks the child to stop; `Stopped` follows."""
         self._said.put(b"cancel\n")
 
-    def compute(self, place: Devices, done: int, of: int) -> None:
+    def compute(self, place: Gpus, done: int, of: int) -> None:
         """Names the next point of a curve, of `of`, of which `done` are known."""
         turn = {"place": place, "done": done, "of": of}
         self._said.put(json.dumps(turn).encode() + b"\n")

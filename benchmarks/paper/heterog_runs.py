@@ -36,7 +36,7 @@ from shardwise.cost.mixed.assemble import MixedProblem
 from shardwise.cost.mixed.sums import ServerSum
 from shardwise.cost.options import NEVER, ZERO_STAGES, Options, quiet
 from shardwise.cost.space import EVEN, NONE
-from shardwise.hardware import Bundle, Hardware, JointLinks, RingLinks, load_hardware
+from shardwise.hardware import Devices, Hardware, JointLinks, RingLinks, load_hardware
 from shardwise.peers.evaluate import Point
 from shardwise.peers.mixed.data_parallel import HOROVOD, baselines, by_peaks, horovod
 from shardwise.peers.mixed.space import Space
@@ -91,8 +91,8 @@ class Question:
         return f"{self.row.model}-{self.batch}" + (f"-seq{self.seq}" if self.seq else "")
 
     @cached_property
-    def bundle(self) -> Bundle:
-        return Bundle.parse(CLUSTERS[self.gpus], self.hardware)
+    def bundle(self) -> Devices:
+        return Devices.parse(CLUSTERS[self.gpus], self.hardware)
 
     @cached_property
     def subject(self) -> Subject:

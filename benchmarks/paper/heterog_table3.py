@@ -14,7 +14,7 @@ from paper.heterog_published import CHOICES, LARGE_CHOICES
 from paper.heterog_runs import CLUSTERS, Figures
 from paper.heterog_times import Line, large_lines, lines
 from paper.result import Claim, Result, Table
-from shardwise.hardware import Bundle, load_hardware
+from shardwise.hardware import Devices, load_hardware
 
 GPUS = 8
 HARDWARE = load_hardware(f"heterog-{GPUS}")
@@ -55,7 +55,7 @@ def _choices(line: Line) -> list[Figures]:
     name = line.group_alone
     if name is None:
         return list(line.ours.get("choices", []))
-    devices = dict(Bundle.parse(CLUSTERS[GPUS], HARDWARE).counts)[name]
+    devices = dict(Devices.parse(CLUSTERS[GPUS], HARDWARE).counts)[name]
     whole = {"operators": 1, "parameter_bytes": 1}
     if devices == DEVICES:
         return [{"who": f"{ALONE}{name}", "sum": "", **whole}]

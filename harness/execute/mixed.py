@@ -20,7 +20,7 @@ from shardwise.cost.mixed.assemble import MixedProblem, mixed_costed
 from shardwise.cost.options import Options, quiet
 from shardwise.cost.step_settings import StepSettings
 from shardwise.graph import Graph
-from shardwise.hardware import Blocks, Bundle, Hardware, hardware_from_document
+from shardwise.hardware import Blocks, Devices, Hardware, hardware_from_document
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.search.search import Subject
 
@@ -90,7 +90,7 @@ class MixedStrategies:
                 precision=self.precision,
                 step=StepSettings("cpu", "for-loop", 64),
             )
-            taken = Bundle.of(self._hardware, BUNDLES[bundle])
+            taken = Devices.of(self._hardware, BUNDLES[bundle])
             groups = mixed_costed(
                 self._subject.variant(options, micro_batches),
                 Blocks.of(self._hardware, taken),

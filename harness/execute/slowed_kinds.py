@@ -25,8 +25,8 @@ from shardwise.documents import Plan
 from shardwise.graph import Graph
 from shardwise.hardware import (
     Blocks,
-    Bundle,
     DeviceGroup,
+    Devices,
     GroupShape,
     Hardware,
     JointLinks,
@@ -159,9 +159,9 @@ class HostLinks(JointLinks):
         return max(float(per_byte), 0.0) * max(sent, came), max(float(fixed), 0.0)
 
 
-def bundle_of(hardware: Hardware, kinds: Kinds) -> Bundle:
+def bundle_of(hardware: Hardware, kinds: Kinds) -> Devices:
     """Returns all devices of a profile that `two_kinds` made."""
-    return Bundle.of(hardware, {FAST: kinds.world // 2, SLOW: kinds.world // 2})
+    return Devices.of(hardware, {FAST: kinds.world // 2, SLOW: kinds.world // 2})
 
 
 def data_parallel_plan(graph: Graph, hardware: Hardware, kinds: Kinds, origin: str) -> Plan:

@@ -9,7 +9,7 @@ from typing import Any
 from harness.graph_builder import ADD, GraphBuilder
 from shardwise.cost.options import Options
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware, hardware_from_document
+from shardwise.hardware import Devices, Hardware, hardware_from_document
 
 BATCHES = (8, 12, 16, 48, 64, 256, 1024)
 WIDTHS = (64, 256, 512, 1024, 2048)
@@ -23,7 +23,7 @@ class MixedCase:
 
     graph: Graph
     hardware: Hardware
-    bundle: Bundle
+    bundle: Devices
     options: Options
 
 
@@ -37,7 +37,7 @@ def mixed_case(seed: int) -> MixedCase:
         for group in hardware.groups
     }
     options = Options(micro_batches=random.choice(((1,), (1,), (1, 2))))
-    return MixedCase(graph, hardware, Bundle.of(hardware, counts), options)
+    return MixedCase(graph, hardware, Devices.of(hardware, counts), options)
 
 
 def _graph(random: Random, seed: int) -> Graph:

@@ -19,11 +19,11 @@ from service.store.database import Database
 from service.store.question_blobs import whole_question
 from service.store.tables import Job
 from shardwise import validation
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 
 log = logging.getLogger(__name__)
 
-Left = dict[Devices, str]
+Left = dict[Gpus, str]
 """The ids of the points of a curve that are not known yet."""
 
 

@@ -41,7 +41,7 @@ from shardwise.documents.questions import (
     StagesBeside,
 )
 from shardwise.errors import BadInput
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.validation import convert
 
 SCHEMA = "shardwise.watch/1"
@@ -135,7 +135,7 @@ def _counts(question: Question, hardware: Hardware) -> dict[str, Any]:
     bundles = question.document.get("bundles")
     if bundles is None:
         return {"max_gpus": question.document["max_gpus"]}
-    most = max(Bundle.parse(text, hardware).gpus for text in bundles)
+    most = max(Devices.parse(text, hardware).gpus for text in bundles)
     return {"max_gpus": most, "bundles": bundles}
 
 

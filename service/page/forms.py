@@ -23,9 +23,8 @@ from shardwise.documents.curve import counts_from
 from shardwise.errors import BadInput
 from shardwise.hardware import USUAL
 from shardwise.hardware.watts import parse_power
-from shardwise.pipeline.asked import AUTO, stages_from
+from shardwise.pipeline.asked import ANY, AUTO, stages_from
 from shardwise.sizes import parse_size
-from shardwise.trainers.spaces import ANY
 
 MAX_FIELDS = 200
 DECIMAL_DIGITS = 28

@@ -32,7 +32,7 @@ from shardwise.cost.options import AUTO, TOFU
 from shardwise.cost.space import assignments_of_group
 from shardwise.hardware import (
     Blocks,
-    Bundle,
+    Devices,
     Hardware,
     Mesh,
     hardware_from_document,
@@ -260,7 +260,7 @@ def _of_bundles(
         return seconds
     options = options_from_document({**question["options"], PINS: []}, threads=1)
     for text in texts:
-        counts = [count for _, count in Bundle.parse(text, hardware).counts]
+        counts = [count for _, count in Devices.parse(text, hardware).counts]
         kinds, gpus = len(counts), sum(counts)
         possible = [
             p for p in range(2, min(gpus, MOST_STAGES) + 1)
@@ -280,7 +280,7 @@ def _of_bundle(
 ) -> float:
     """Returns the seconds of the searches of a bundle: of all its groups, and of each alone."""
     options = options_from_document({**question["options"], PINS: []}, threads=1)
-    bundle = Bundle.parse(text, hardware)
+    bundle = Devices.parse(text, hardware)
     blocks = Blocks.of(hardware, bundle)
     variables = VARIABLES[graph.get(MOST_DIMS, 0) >= CONVOLUTION_DIMS]
     most = min(options.max_configurations, MOST_CONFIGURATIONS)

@@ -19,7 +19,7 @@ from shardwise.advise import Options
 from shardwise.advise.curve import CurveQuestion, curve_question
 from shardwise.advise.curve_assembly import assembled
 from shardwise.documents import Curve
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 from shardwise.graph import Graph
 from shardwise.hardware import hardware_from_document
 from shardwise.trainers.curve import trainer_question
@@ -28,7 +28,7 @@ MAX_GPUS, COUNTS, BUNDLES = "max_gpus", "counts", "bundles"
 _PLACES = (MAX_GPUS, COUNTS, BUNDLES)
 
 
-def places_member(places: Sequence[Devices], *, named: bool) -> dict[str, Any]:
+def places_member(places: Sequence[Gpus], *, named: bool) -> dict[str, Any]:
     """Returns the member of a question's document that says its counts or its bundles.
 
     Counts from 1 on without a gap are the largest one, however they were asked for.
@@ -40,7 +40,7 @@ def places_member(places: Sequence[Devices], *, named: bool) -> dict[str, Any]:
     return {COUNTS: list(places)}
 
 
-def places_of(document: Mapping[str, Any]) -> tuple[Devices, ...]:
+def places_of(document: Mapping[str, Any]) -> tuple[Gpus, ...]:
     """Returns the counts or the bundles of a curve's question, ascending."""
     if BUNDLES in document:
         return tuple(document[BUNDLES])
@@ -49,7 +49,7 @@ def places_of(document: Mapping[str, Any]) -> tuple[Devices, ...]:
     return tuple(range(1, document[MAX_GPUS] + 1))
 
 
-def only_places(document: Mapping[str, Any], places: Sequence[Devices]) -> dict[str, Any]:
+def only_places(document: Mapping[str, Any], places: Sequence[Gpus]) -> dict[str, Any]:
     """Returns the question of some counts or bundles of a question."""
     rest = {name: of for name, of in document.items() if name not in _PLACES}
     bundles = any(isinstance(place, str) for place in places)
@@ -67,7 +67,7 @@ def content_id(document: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def point_ids(document: Mapping[str, Any]) -> dict[Devices, str]:
+def point_ids(document: Mapping[str, Any]) -> dict[Gpus, str]:
     """Returns the id of each point of a curve's question, by its count or bundle, ascending.
 
     It is the same in every question that differs from this one in its counts only.
@@ -92,8 +92,8 @@ def curve_question_of(document: Mapping[str, Any], graph: Graph, options: Option
 
 def assembled_curve(
     document: Mapping[str, Any],
-    contents: Mapping[Devices, bytes],
-    missing: Mapping[Devices, str] | None = None,
+    contents: Mapping[Gpus, bytes],
+    missing: Mapping[Gpus, str] | None = None,
 ) -> Curve:
     """Returns the answer to a curve's question from the points that are known.
 

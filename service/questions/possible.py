@@ -16,7 +16,7 @@ from shardwise.cost.named_options import of_request
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput
-from shardwise.hardware import Blocks, Bundle, Mesh, TooFewDevices, hardware_from_document
+from shardwise.hardware import Blocks, Devices, Mesh, TooFewDevices, hardware_from_document
 from shardwise.sharding.micro_batches import require_divisor
 
 
@@ -44,7 +44,7 @@ def _axes(document: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     hardware = hardware_from_document(document["hardware"])
     gpus, most = document["gpus"], document["options"]["max_configurations"]
     if isinstance(gpus, str):
-        search_mesh = searched_mesh(Blocks.of(hardware, Bundle.parse(gpus, hardware)), most)
+        search_mesh = searched_mesh(Blocks.of(hardware, Devices.parse(gpus, hardware)), most)
     else:
         try:
             search_mesh = SearchMesh.build(Mesh.build(hardware, gpus), most)

@@ -11,40 +11,38 @@ import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from service.questions.comparisons import check_comparison, compared
+from service.questions.comparisons import compared
 from service.questions.curves import content_id, curve_question_of, places_member
 from service.questions.fair_order import PRIORITIES
 from service.questions.offers import offers_from_csv
 from service.questions.pipelines import (
+    StagedRequest,
     arguments_of,
-    check_staged,
     counts_of,
     is_staged,
-    pipelined,
     staged,
     staged_beside,
 )
 from service.questions.search_options import options_document, options_from_document
-from service.questions.trainers import check_pricing, check_space, planned, priced
+from service.questions.trainers import check_pricing, priced
 from shardwise import advise, documents, validation
 from shardwise.advise import Infeasible, Options
 from shardwise.advise.curve import check_stages_of_curve, compute_curve, places_of_curve
 from shardwise.advise.curve_assembly import gpus_of as gpus_in
 from shardwise.advise.profile_quote import require_prices
 from shardwise.advise.quote import check_kinds, require_steps
-from shardwise.cost.named_options import check_replayed, of_request, options_from_request
+from shardwise.cost.named_options import of_request, options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
     CompareRequest,
     CurveRequest,
-    Devices,
     FrontierRequest,
+    Gpus,
     PlanRequest,
     PricingRequest,
     QuoteRequest,
@@ -53,7 +51,7 @@ from shardwise.documents.jobs import JobKind
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import (
-    Bundle,
+    Devices,
     Hardware,
     devices_of,
     hardware_document,
@@ -61,10 +59,13 @@ from shardwise.hardware import (
 )
 from shardwise.hardware import offers as known_offers
 from shardwise.hardware.power import at_limit
-from shardwise.peers.comparison import check_one_kind
-from shardwise.pipeline.asked import FASTEST, check_asked
-from shardwise.trainers.curve import check_curve
-from shardwise.trainers.spaces import ANY
+from shardwise.pipeline.asked import ANY, FASTEST
+from shardwise.question.question import Question as Asked
+from shardwise.question.question import QuestionKind, staged_arguments
+from shardwise.question.refusals import check
+from shardwise.search.pipelines.searched import check_schedules
+from shardwise.solve import solve
+from shardwise.trainers.spaces import space_of
 
 KINDS = tuple(documents.QUESTIONS)
 _PLAN_ID = re.compile(r"^sha256:[0-9a-f]{64}$")
@@ -114,8 +115,9 @@ def frontier_question(
     """Raises BadInput with the field."""
     gpus = _devices(ask.gpus, hardware, limits)
     options = options_from_request(ask.options)
-    more = staged_beside(ask, options, limits.max_gpus, of_kinds=isinstance(gpus, str))
-    return _question("frontier", graph_id, hardware, options, ask.priority, gpus=gpus, **more)
+    _check(options, "frontier", ask, gpus)
+    more = staged_beside(ask, limits.max_gpus)
+    return _question("frontier", graph_id, hardware, options, ask.priority, gpus=gpus.asked, **more)
 
 
 def curve_question(
@@ -127,19 +129,19 @@ def curve_question(
 ) -> Question:
     """Raises BadInput with the field; `options` replace the request's."""
     chosen = options_from_request(ask.options) if options is None else options
-    more = staged_beside(ask, chosen, limits.max_gpus, of_kinds=bool(hardware.groups))
+    _check(chosen, "curve", ask, several_kinds=bool(hardware.groups), space=ask.space)
+    more = staged_beside(ask, limits.max_gpus)
     places = _places(ask, hardware, limits)
     if more:
-        check_asked(objective=FASTEST[0], space=ask.space)
         check_stages_of_curve(counts_of(more), max(map(gpus_in, places)))
     if ask.space != ANY:
-        check_replayed(partial(check_curve, ask.space, places), chosen)
+        space_of(ask.space)
         more["space"] = ask.space
     asked = places_member(places, named=bool(ask.counts))
     return _question("curve", graph_id, hardware, chosen, ask.priority, **asked, **more)
 
 
-def _places(ask: CurveRequest, hardware: Hardware, limits: Limits) -> Sequence[Devices]:
+def _places(ask: CurveRequest, hardware: Hardware, limits: Limits) -> Sequence[Gpus]:
     """Returns the counts or the bundles of a curve. Raises BadInput with the field."""
     if ask.max_gpus is not None and not hardware.groups:
         _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
@@ -153,25 +155,44 @@ def _places(ask: CurveRequest, hardware: Hardware, limits: Limits) -> Sequence[D
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
     """Raises BadInput with the field."""
     gpus = _devices(ask.gpus, hardware, limits)
-    if ask.objective not in advise.OBJECTIVES:
-        raise BadInput(
-            f"unknown objective {ask.objective!r}",
-            field="objective",
-            expected=", ".join(advise.OBJECTIVES),
-        )
     options = options_from_request(ask.options)
+    asked = {
+        "objective": ask.objective,
+        "point": ask.point,
+        "space": ask.space,
+        "order": ask.order,
+    }
+    _check(options, "plan", ask, gpus, **asked)
     picked: dict[str, Any] = {"objective": ask.objective}
-    check_staged(ask)
-    if ask.space != ANY:
-        check_space(ask, hardware, options)
-        picked["space"] = ask.space
-    elif is_staged(ask):
-        picked |= staged(ask, options, limits.max_gpus, of_kinds=isinstance(gpus, str))
-    elif ask.point is not None:
+    if ask.point is not None:
         if not _PLAN_ID.match(ask.point):
             raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
         picked = {"objective": "point", "point": ask.point}
-    return _question("plan", graph_id, hardware, options, ask.priority, gpus=gpus, **picked)
+    if ask.order is not None:
+        picked["order"] = ask.order
+    if ask.space != ANY:
+        space_of(ask.space)
+        picked["space"] = ask.space
+    if is_staged(ask):
+        picked |= staged(ask, limits.max_gpus)
+        if ask.space != ANY and not ask.schedules:
+            del picked["schedules"]  # all of the trainer's
+    return _question("plan", graph_id, hardware, options, ask.priority, gpus=gpus.asked, **picked)
+
+
+def _check(
+    options: Options,
+    kind: QuestionKind,
+    ask: StagedRequest,
+    devices: Devices | None = None,
+    **members: Any,
+) -> None:
+    """Raises `BadInput`, naming the member of the request, for what is in the table of refusals and
+    for schedules that are not searched."""
+    if ask.schedules:
+        check_schedules(ask.schedules)
+    staged_members = staged_arguments(ask.stages, ask.schedules)
+    check(Asked.of(options, kind, devices, **members, **staged_members), requested=True)
 
 
 def pricing_question(
@@ -184,7 +205,7 @@ def pricing_question(
     text, file = ask.configuration, ask.file
     return _question(
         "pricing", graph_id, hardware, options, ask.priority,
-        gpus=gpus, configuration=text, file=file,
+        gpus=gpus.asked, configuration=text, file=file,
     )  # fmt: skip
 
 
@@ -207,8 +228,8 @@ def quote_question(
     offers = offers_from_csv(ask.offers_csv)
     options = options_from_request(ask.options)
     several: dict[str, Any] = {"combine": ask.combine} if ask.combine > 1 else {}
-    kinds = hardware is not None or ask.combine > 1
-    more = staged_beside(ask, options, limits.max_gpus, of_kinds=kinds)
+    _check(options, "quote", ask, several_kinds=hardware is not None or ask.combine > 1)
+    more = staged_beside(ask, limits.max_gpus)
     if hardware is not None:
         require_prices(hardware, offers, ask.prices)
         several["prices"] = ask.prices
@@ -242,12 +263,11 @@ def compare_question(
     """Raises BadInput with the field."""
     gpus = _devices(ask.gpus, hardware, limits)
     options = options_from_request(ask.options)
-    check_comparison(gpus, hardware, options)
-    if more := staged_beside(ask, options, limits.max_gpus):
-        check_one_kind(gpus)
+    _check(options, "compare", ask, gpus)
+    more = staged_beside(ask, limits.max_gpus)
     return _question(
         "compare", graph_id, hardware, options, ask.priority,
-        gpus=gpus, proposals=ask.proposals, seed=ask.seed, **more,
+        gpus=gpus.asked, proposals=ask.proposals, seed=ask.seed, **more,
     )  # fmt: skip
 
 
@@ -276,7 +296,7 @@ def gpus_of(document: Mapping[str, Any]) -> int | None:
     number."""
     gpus = document.get("gpus")
     if isinstance(gpus, str):
-        return Bundle.parse(gpus, _hardware(document)).gpus
+        return Devices.parse(gpus, _hardware(document)).gpus
     return gpus
 
 
@@ -295,18 +315,20 @@ def _curve(
 def _plan(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Pipeline | documents.Plan:
-    if "space" in q:
-        return planned(q, graph, _hardware(q), options, progress)
-    if "stages" in q:
-        return pipelined(q, graph, _hardware(q), options, progress)
-    return advise.plan(
+    arguments = arguments_of(q)
+    if "space" in q and "schedules" not in q:
+        arguments.pop("schedules", None)  # all of the trainer's
+    return solve(
         graph,
         _hardware(q),
         q["gpus"],
-        objective="mini-time" if "point" in q else q["objective"],
+        objective=FASTEST[0] if "point" in q else q.get("objective", FASTEST[0]),
         point=q.get("point"),
+        order=q.get("order"),
+        space=q.get("space", ANY),
         options=options,
         progress=progress,
+        **arguments,
     )
 
 
@@ -395,19 +417,13 @@ def _check_power(hardware: Hardware | None, options: Options) -> None:
         raise of_request(error) from None
 
 
-def _devices(gpus: Devices, hardware: Hardware, limits: Limits) -> int | str:
-    """Returns how many devices are asked for: a number, or with groups of devices the text of the
-    bundle, the same for every spelling. Raises `BadInput`, which names the field.
-    """
-    if isinstance(gpus, int) and not hardware.groups:
-        _count(gpus, "gpus", limits.max_gpus)
-        return gpus
+def _devices(gpus: Gpus, hardware: Hardware, limits: Limits) -> Devices:
+    """Returns the devices that are asked for. Raises `BadInput`, which names the field."""
     if isinstance(gpus, str) and not hardware.groups and "=" not in gpus:
         raise BadInput(f"got the text {gpus[:40]!r}", field="gpus", expected="a number")
     devices = devices_of(gpus, hardware)
-    number = devices.gpus if isinstance(devices, Bundle) else devices
-    _count(number, "gpus", limits.max_gpus)
-    return str(devices) if isinstance(devices, Bundle) else devices
+    _count(devices.gpus, "gpus", limits.max_gpus)
+    return devices
 
 
 def _count(value: int, field: str, most: int) -> None:

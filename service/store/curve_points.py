@@ -20,7 +20,7 @@ from service.store.leases import Claim, is_leased
 from service.store.quotas import Room
 from service.store.tables import CurvePoint, Job
 from shardwise.advise.curve_assembly import computing_order
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 
 MOST_ATTEMPTS = 2
 MOST_LOST = 5
@@ -30,7 +30,7 @@ of 64 counts under a kill every 30 s some are hit twice."""
 GIVEN_UP_S = 3600.0
 """After this long a point that was left out may be begun again."""
 
-Ids = Mapping[Devices, str]
+Ids = Mapping[Gpus, str]
 """The ids of points by count or bundle."""
 
 
@@ -54,11 +54,11 @@ class Point:
 class Next:
     """The point that a job may compute now; without one, whether others are computing some."""
 
-    place: Devices | None
+    place: Gpus | None
     others: bool = False
 
 
-def points_of(session: Session, tenant: str, ids: Ids) -> dict[Devices, Point]:
+def points_of(session: Session, tenant: str, ids: Ids) -> dict[Gpus, Point]:
     """Returns what is stored of these points."""
     is_known = CurvePoint.content.is_not(None)
     rows = session.execute(
@@ -70,7 +70,7 @@ def points_of(session: Session, tenant: str, ids: Ids) -> dict[Devices, Point]:
     return {place: found[point_id] for place, point_id in ids.items() if point_id in found}
 
 
-def contents_of(session: Session, tenant: str, ids: Ids) -> dict[Devices, bytes]:
+def contents_of(session: Session, tenant: str, ids: Ids) -> dict[Gpus, bytes]:
     """Returns the curves of these points that are known, each of its point alone."""
     rows = session.execute(
         select(CurvePoint.point_id, CurvePoint.content).where(
@@ -83,7 +83,7 @@ def contents_of(session: Session, tenant: str, ids: Ids) -> dict[Devices, bytes]
     return {place: known[point_id] for place, point_id in ids.items() if point_id in known}
 
 
-def reasons_of(points: Mapping[Devices, Point]) -> dict[Devices, str]:
+def reasons_of(points: Mapping[Gpus, Point]) -> dict[Gpus, str]:
     """Returns why points are not known whose computation has ended."""
     lost = f"{MOST_LOST} workers ended while they computed it"
     return {
@@ -93,7 +93,7 @@ def reasons_of(points: Mapping[Devices, Point]) -> dict[Devices, str]:
     }
 
 
-def can_go_on(points: Mapping[Devices, Point], ids: Ids) -> bool:
+def can_go_on(points: Mapping[Gpus, Point], ids: Ids) -> bool:
     """Returns whether some point is not known that may still be computed."""
     left_out = _left_out(points)
     return any(
@@ -101,14 +101,14 @@ def can_go_on(points: Mapping[Devices, Point], ids: Ids) -> bool:
     )
 
 
-def _left_out(points: Mapping[Devices, Point]) -> set[Devices]:
+def _left_out(points: Mapping[Gpus, Point]) -> set[Gpus]:
     """Returns the points that are not begun again; of a curve without a known one none."""
     if not any(one.is_known for one in points.values()):
         return set()
     return {place for place, one in points.items() if one.is_worn}
 
 
-def begin_next(session: Session, claim: Claim, ids: Ids, tried: set[Devices]) -> Next:
+def begin_next(session: Session, claim: Claim, ids: Ids, tried: set[Gpus]) -> Next:
     """Begins the next point that is neither known nor being computed, for the holder of `claim`.
 
     `tried` are those that it has tried already. Points that were begun least often come first.

@@ -10,9 +10,10 @@ from shardwise.advise.curve import curve
 from shardwise.advise.explain import explain
 from shardwise.advise.frontier import frontier
 from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.advise.plan import OBJECTIVES, plan, read_plan
+from shardwise.advise.plan import plan, read_plan
 from shardwise.advise.quote import quote
 from shardwise.cost.options import Options
+from shardwise.pipeline.asked import OBJECTIVES
 from shardwise.search.search import Infeasible
 from shardwise.search.turning_point import turning_point
 

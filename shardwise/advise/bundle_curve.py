@@ -22,7 +22,7 @@ from shardwise.documents.curve import Curve, CurvePoint, DoesNotFit, fastest_s, 
 from shardwise.errors import SolverError
 from shardwise.hardware import (
     Blocks,
-    Bundle,
+    Devices,
     GroupPrice,
     Hardware,
     bundle_usd_per_hour,
@@ -45,7 +45,7 @@ def bundle_part(
     prices: Mapping[str, GroupPrice],
 ) -> Curve:
     """Returns the curve of one bundle, with the pipelines that are `asked` for, priced by group."""
-    bundle = Bundle.parse(text, hardware, "bundles")
+    bundle = Devices.parse(text, hardware, "bundles")
     point, search = bundle_point(subject, hardware, bundle, options, progress, asked)
     point = _priced(point, bundle, prices)
     ranges = []
@@ -57,7 +57,7 @@ def bundle_part(
 def bundle_point(
     subject: Subject,
     hardware: Hardware,
-    bundle: Bundle,
+    bundle: Devices,
     options: Options,
     progress: Progress = quiet,
     asked: PipelinePoints | None = None,
@@ -84,7 +84,7 @@ def bundle_point(
 
 
 def _of_strategies(
-    subject: Subject, hardware: Hardware, bundle: Bundle, options: Options, progress: Progress
+    subject: Subject, hardware: Hardware, bundle: Devices, options: Options, progress: Progress
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the same without pipelines."""
     nodes = Blocks.of(hardware, bundle).nodes
@@ -111,12 +111,12 @@ def _of_strategies(
     return point, searches[0]
 
 
-def _priced(point: CurvePoint, bundle: Bundle, prices: Mapping[str, GroupPrice]) -> CurvePoint:
+def _priced(point: CurvePoint, bundle: Devices, prices: Mapping[str, GroupPrice]) -> CurvePoint:
     usd_per_hour = bundle_usd_per_hour(bundle, prices)
     return point if usd_per_hour is None else replace(point, usd_per_hour=usd_per_hour)
 
 
-def limit_of(hardware: Hardware, bundle: Bundle, options: Options) -> float:
+def limit_of(hardware: Hardware, bundle: Devices, options: Options) -> float:
     """Returns what a device of a bundle may use that has the least memory, in bytes."""
     devices = [hardware.kind(hardware.group(name).kind) for name, _ in bundle.counts]
     return options.limit_for(min(device.memory_bytes for device in devices))

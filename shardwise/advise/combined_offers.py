@@ -34,7 +34,7 @@ from shardwise.documents.curve import CurvePoint, fits
 from shardwise.documents.quote import Combination, Combinations, OfferRow
 from shardwise.errors import NotFound
 from shardwise.hardware import (
-    Bundle,
+    Devices,
     Hardware,
     Nodes,
     Offer,
@@ -102,8 +102,8 @@ class _Together:
             [Nodes(group_name(offer.gpu_kind), offer.profile(), n) for offer, n in self.counts]
         )
 
-    def bundle(self) -> Bundle:
-        return Bundle(
+    def bundle(self) -> Devices:
+        return Devices(
             tuple(
                 (group_name(offer.gpu_kind), count * offer.gpus_per_instance)
                 for offer, count in self.counts

@@ -28,13 +28,13 @@ from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
 from shardwise.documents.curve import Curve, CurvePoint, fits, missing_texts
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
 from shardwise.hardware import (
     USUAL,
-    Bundle,
+    Devices,
     GroupPrice,
     Hardware,
     group_prices,
@@ -44,9 +44,10 @@ from shardwise.hardware import (
 )
 from shardwise.hardware.groups import groups_in_words
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
-from shardwise.search.pipelines.searched import check_of_kinds
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.texts import counted
 
@@ -71,7 +72,7 @@ def curve(
     progress: Progress | None = None,
     *,
     counts: Sequence[int] = (),
-    bundles: Sequence[str | Bundle] = (),
+    bundles: Sequence[str | Devices] = (),
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
     count_limit_s: float | None = None,
@@ -132,7 +133,7 @@ def curve_question(
     options: Options | None = None,
     *,
     counts: Sequence[int] = (),
-    bundles: Sequence[str | Bundle] = (),
+    bundles: Sequence[str | Devices] = (),
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> CurveQuestion:
@@ -140,10 +141,13 @@ def curve_question(
     options = assumed(options, hardware)
     graph = tuned(graph, options.tune)
     places = places_of_curve(hardware, max_gpus, counts, bundles)
+    several_kinds = bool(hardware.groups)
+    question = Question.of(
+        options, "curve", several_kinds=several_kinds, stages=stages, schedules=schedules
+    )
+    check(question)
     pipelines = PipelinePoints.asked(graph, options, stages, schedules)
     if pipelines is not None:
-        if hardware.groups:
-            check_of_kinds(schedules)
         check_stages_of_curve(stages, max(map(gpus_of, places)))
     return CurveQuestion(graph, hardware, options, places, bool(counts), pipelines, curve_point)
 
@@ -159,13 +163,13 @@ class CurveQuestion:
     graph: Graph
     hardware: Hardware
     options: Options
-    places: Sequence[Devices]
+    places: Sequence[Gpus]
     named: bool
     pipelines: PipelinePoints | None
     of_count: CountSearch
     space: str | UnsetType = UNSET
 
-    def part(self, place: Devices, progress: Progress = quiet) -> Curve:
+    def part(self, place: Gpus, progress: Progress = quiet) -> Curve:
         """Returns the curve of one count or bundle."""
         before_s = 0.0 if self.pipelines is None else self.pipelines.seconds
         if isinstance(place, str):
@@ -186,7 +190,7 @@ class CurveQuestion:
         return replace(part, search=replace(part.search, seconds=seconds))
 
     def assembled(
-        self, parts: Mapping[Devices, Curve], missing: Mapping[Devices, str] | None = None
+        self, parts: Mapping[Gpus, Curve], missing: Mapping[Gpus, str] | None = None
     ) -> Curve:
         """Returns the curve of the parts that are known."""
         return assembled(self.places, parts, missing, named=self.named)
@@ -219,7 +223,7 @@ def compute_curve(
 ) -> Curve:
     """Returns the curve of a question, as `curve` does."""
     parts = _known_parts(question, known)
-    missing: dict[Devices, str] = {}
+    missing: dict[Gpus, str] = {}
     waiting = [place for place in computing_order(question.places) if place not in parts]
     for place in waiting:
         done = len(parts) + len(missing)
@@ -240,7 +244,7 @@ def compute_curve(
 
 
 def part_within(
-    question: CurveQuestion, place: Devices, progress: Progress, limit_s: float | None
+    question: CurveQuestion, place: Gpus, progress: Progress, limit_s: float | None
 ) -> Curve:
     """Returns the curve of one count or bundle. Raises `TooLong` once it takes more seconds."""
     if limit_s is None:
@@ -249,16 +253,16 @@ def part_within(
         return question.part(place, limited)
 
 
-def place_text(place: Devices, done: int, of: int) -> str:
+def place_text(place: Gpus, done: int, of: int) -> str:
     """Returns what is being computed, in words."""
     what = counted(place, "GPU") if isinstance(place, int) else place
     return f"{what} ({done + 1} of {of})"
 
 
-def _known_parts(question: CurveQuestion, known: Iterable[Curve]) -> dict[Devices, Curve]:
+def _known_parts(question: CurveQuestion, known: Iterable[Curve]) -> dict[Gpus, Curve]:
     """Returns the parts of these curves that the question needs."""
     asked = set(question.places)
-    parts: dict[Devices, Curve] = {}
+    parts: dict[Gpus, Curve] = {}
     for number, of in enumerate(known):
         for name, own in (("graph", question.subject.id), ("hardware_id", question.hardware.id)):
             if getattr(of, name) not in (UNSET, own):
@@ -283,8 +287,8 @@ def places_of_curve(
     hardware: Hardware,
     max_gpus: int | None,
     counts: Sequence[int],
-    bundles: Sequence[str | Bundle],
-) -> Sequence[Devices]:
+    bundles: Sequence[str | Devices],
+) -> Sequence[Gpus]:
     """Returns what a curve has points for, ascending and each once: counts of like devices, or the
     texts of bundles.
 
@@ -354,7 +358,7 @@ def curve_point(
     """
     options = assumed(options, hardware)
     try:
-        searches = search_fitting(subject, hardware, gpus, options, progress)
+        searches = search_fitting(subject, hardware, Devices.alike(gpus), options, progress)
     except (Infeasible, NoSuchAxis) as reason:
         return infeasible_point(gpus, None, confidence(hardware, None), str(reason)), None
     mesh = searches[0].mesh
@@ -368,7 +372,7 @@ def curve_point(
         chosen = answer.chosen
         point = feasible_point(chosen, answer.searches, gpus, mesh.nodes)
     if asked is not None:
-        pipeline = asked.fastest(hardware, gpus, progress, cutoff_s)
+        pipeline = asked.fastest(hardware, Devices.alike(gpus), progress, cutoff_s)
         if pipeline is not None:
             point = replace(point, pipeline=pipeline)
         elif chosen is None:

@@ -22,13 +22,13 @@ from shardwise.documents.curve import (
     fastest_s,
     fits,
 )
-from shardwise.documents.questions import Devices
+from shardwise.documents.questions import Gpus
 
 NOT_COMPUTED = "not computed yet"
 """Why a count is missing of which nothing else is known."""
 
 
-def computing_order(places: Iterable[Devices]) -> list[Devices]:
+def computing_order(places: Iterable[Gpus]) -> list[Gpus]:
     """Returns counts in the order in which they are computed; bundles as they are.
 
     First the powers of two, then the counts between them, the multiples of large powers of two
@@ -47,9 +47,9 @@ def _turn(count: int) -> tuple[bool, int, int]:
 
 
 def assembled(
-    places: Sequence[Devices],
-    parts: Mapping[Devices, Curve],
-    missing: Mapping[Devices, str] | None = None,
+    places: Sequence[Gpus],
+    parts: Mapping[Gpus, Curve],
+    missing: Mapping[Gpus, str] | None = None,
     *,
     named: bool = False,
 ) -> Curve:
@@ -80,7 +80,7 @@ def assembled(
     return curve if over_bundles else _compared(curve)
 
 
-def parts_of(curve: Curve) -> Iterator[tuple[Devices, Curve]]:
+def parts_of(curve: Curve) -> Iterator[tuple[Gpus, Curve]]:
     """Yields the counts or bundles of a curve that are known, each with its part.
 
     The seconds of the whole search are those of the first one.
@@ -107,12 +107,12 @@ def parts_of(curve: Curve) -> Iterator[tuple[Devices, Curve]]:
         seconds = 0.0
 
 
-def place_of(point: CurvePoint) -> Devices:
+def place_of(point: CurvePoint) -> Gpus:
     """Returns the count or the bundle of a point."""
     return point.gpus if point.bundle is UNSET else point.bundle
 
 
-def gpus_of(place: Devices) -> int:
+def gpus_of(place: Gpus) -> int:
     """Returns the number of devices of a count, or of a bundle's text such as `v100=2,p100=1`."""
     if isinstance(place, int):
         return place
@@ -124,7 +124,7 @@ def is_incomplete(curve: Curve) -> bool:
     return bool(curve.missing)
 
 
-def _runs(places: Sequence[Devices], parts: Mapping[Devices, Curve]) -> Iterator[list[Curve]]:
+def _runs(places: Sequence[Gpus], parts: Mapping[Gpus, Curve]) -> Iterator[list[Curve]]:
     """Yields the parts without a missing one between them."""
     for known, some in groupby(places, key=lambda place: place in parts):
         if known:
@@ -143,7 +143,7 @@ def _is_of(run: DoesNotFit, point: CurvePoint) -> bool:
     return run.bundle == point.bundle and run.first <= point.gpus <= run.last
 
 
-def _missing(place: Devices, reason: str) -> MissingPoint:
+def _missing(place: Gpus, reason: str) -> MissingPoint:
     bundle = place if isinstance(place, str) else UNSET
     return MissingPoint(gpus_of(place), reason, bundle)
 

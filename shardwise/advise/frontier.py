@@ -40,10 +40,12 @@ from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
+from shardwise.hardware import Devices, Hardware, Mesh, devices_of
 from shardwise.hardware.power import power_note
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.policy.proposals import proposer
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.chosen import Chosen, axes, merge_frontiers
 from shardwise.search.fitting import search_frontier
 from shardwise.search.mixed.search import MixedSearch
@@ -56,7 +58,7 @@ from shardwise.sharding.precision import PRECISIONS
 def frontier(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     options: Options | None = None,
     progress: Progress | None = None,
     *,
@@ -76,6 +78,7 @@ def frontier(
     """
     devices = devices_of(gpus, hardware)
     options = assumed(options, hardware)
+    check(Question.of(options, "frontier", devices, stages=stages, schedules=schedules))
     graph = tuned(graph, options.tune)
     progress = progress or quiet
     asked = PipelinePoints.asked(graph, options, stages, schedules)
@@ -86,7 +89,7 @@ def frontier(
         devices,
         options,
         progress,
-        proposer(options, devices),
+        proposer(options),
     )
     document = frontier_document(searches, progress)
     if asked is None or pipelines is UNSET:
@@ -264,7 +267,7 @@ def confidence_of(search: Search, compute: Shares | None = None) -> str:
     return confidence(search.hardware, search.mesh, compute)
 
 
-def confidence_of_bundle(hardware: Hardware, bundle: Bundle) -> str:
+def confidence_of_bundle(hardware: Hardware, bundle: Devices) -> str:
     """Returns what times on a bundle are based on, where there is no answer."""
     communication = MEASURED if hardware.collectives else MODELLED
     profiles = [hardware.of_group(name) for name, _ in bundle.counts]

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.documents.plan import PlannedSchedule
 from shardwise.errors import BadInput
-from shardwise.hardware import Bundle
+from shardwise.hardware import Devices
 from shardwise.replay.scheduling import RANK, WITHIN_MEMORY, Kind, Scheduled, scheduled
 from shardwise.search.chosen import Chosen
 from shardwise.search.mixed.search import MixedSearch, limits_of
@@ -27,11 +27,11 @@ LEAST_GAIN = 1e-3
 """The share of the program's time that another order must save: below, it is not worth a list."""
 
 
-def asked_order(order: str | None, devices: int | Bundle) -> str:
+def asked_order(order: str | None, devices: Devices) -> str:
     """Returns the order that is asked for: unless named, the program's on devices of one kind, and
     the better one on several kinds. Raises `BadInput` for an unknown one."""
     if order is None:
-        return AUTO if isinstance(devices, Bundle) else PROGRAM
+        return AUTO if devices.of_groups else PROGRAM
     if order not in ORDERS:
         raise BadInput(f"unknown order {order!r}", field="order", expected=", ".join(ORDERS))
     return order

@@ -20,7 +20,7 @@ from shardwise.cost.program import assumed
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.pipeline.asked import NO_STAGES
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import PipelineSearch
@@ -46,9 +46,8 @@ class PipelinePoints:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises `BadInput` as `check_pipelines` and `check_schedules`, and for numbers of stages
-        that the graph does not allow on any devices."""
-        check_pipelines(self.options)
+        """Raises `BadInput` as `check_schedules`, and for numbers of stages that the graph does not
+        allow on any devices."""
         check_schedules(self.schedules)
         units = len(Units.of(self._staged.subject.patterns))
         for count in self.stages or ():
@@ -71,7 +70,7 @@ class PipelinePoints:
         return cls(graph, options, stages, schedules)
 
     def frontier(
-        self, hardware: Hardware, gpus: int | Bundle, progress: Progress
+        self, hardware: Hardware, gpus: Devices, progress: Progress
     ) -> list[PipelinePoint]:
         """Returns the pipelines that no other beats in peak and step, ascending in peak, each with
         what is proven of it.
@@ -92,7 +91,7 @@ class PipelinePoints:
     def fastest(
         self,
         hardware: Hardware,
-        gpus: int | Bundle,
+        gpus: Devices,
         progress: Progress,
         cutoff_s: float | None = None,
     ) -> PipelinePoint | None:
@@ -114,30 +113,10 @@ class PipelinePoints:
     def _staged(self) -> StagedSubject:
         return StagedSubject.of(self.graph)
 
-    def _search(self, hardware: Hardware, gpus: int | Bundle, progress: Progress) -> PipelineSearch:
+    def _search(self, hardware: Hardware, gpus: Devices, progress: Progress) -> PipelineSearch:
         options = assumed(self.options, hardware)
         return PipelineSearch(
             self.graph, hardware, gpus, options, progress, self.schedules, self._staged
-        )
-
-
-def check_pipelines(options: Options) -> None:
-    """Raises `BadInput` for what pipelines cannot be searched with."""
-    if not options.overlap:
-        raise BadInput(
-            "pipelines are searched by their replayed step",
-            field="objective",
-            expected="mini-time with --stages",
-        )
-    if options.step.offloads_states:
-        raise BadInput(
-            "states of stages are not offloaded", field="offload", expected="none with --stages"
-        )
-    if options.gradients_applied_at_once or options.policy is not None:
-        raise BadInput(
-            "pipelines take neither a policy nor gradients that are applied at once",
-            field="stages",
-            expected="1 with these",
         )
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 
+import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 from msgspec.structs import replace as with_members
@@ -17,9 +18,14 @@ from shardwise.advise.certificates import NOTHING, not_searched
 from shardwise.advise.expected import comparable, expected
 from shardwise.advise.frontier import mesh_description, search_report
 from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
-from shardwise.advise.pipeline_points import StageLabels, check_pipelines, pipeline_id
+from shardwise.advise.pipeline_points import StageLabels, pipeline_id
 from shardwise.advise.pipeline_timeline import pipeline_timeline
-from shardwise.advise.plan import plan_only, plan_or_pipeline, read_plan_or_pipeline
+from shardwise.advise.plan import (
+    plan_document,
+    plan_only,
+    plan_or_pipeline,
+    read_plan_or_pipeline,
+)
 from shardwise.advise.remedies import answered
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
@@ -29,42 +35,62 @@ from shardwise.cost.space import SearchMesh
 from shardwise.documents import Plan
 from shardwise.documents.common import Certificate
 from shardwise.documents.pipeline import PipelinePrediction, PlannedStage, WithoutPipeline
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, InternalError, NotFound
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware, devices_of
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES
+from shardwise.hardware import Devices, Hardware, devices_of
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
+from shardwise.search.chosen import Chosen, merge_frontiers, too_large
+from shardwise.search.fitting import search_frontier
+from shardwise.search.gaps import unbeaten
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.rules import divided
 from shardwise.search.pipelines.search import PipelineSearch
-from shardwise.search.search import Infeasible
+from shardwise.search.search import Infeasible, Search, Subject
+from shardwise.search.turning_point import turning_point
 
 
 def pipeline_or_plan(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     *,
+    objective: str = FASTEST[0],
+    point: str | None = None,
     stages: Sequence[int] | None = None,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> documents.Pipeline | Plan:
-    """Returns the fastest pipeline of one of these numbers of stages that fits.
+    """Returns the fastest pipeline of one of these numbers of stages that fits, or what another
+    `objective` picks of the frontier with pipelines, or its `point` with an id.
 
     `gpus` is a number of devices, or of a profile with groups a bundle such as `h100=8,a100=8`:
     then each stage has devices of one group, and every order of the groups is tried. Of one stage,
     or with `stages` left out, the strategy without a pipeline is searched too, and returned where
     it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits, with
-    what would where one stage is among those asked for (`remedies.py`), `BadInput` for numbers of
-    stages that the model, the devices or pins do not allow and for options that pipelines do not
-    have.
+    what would where one stage is among those asked for (`remedies.py`), `NotFound` where the
+    frontier has no such point, and `BadInput` for numbers of stages that the model, the devices or
+    pins do not allow and for what is in the table of refusals (`question/refusals.py`).
     """
     options, progress = assumed(options, hardware), progress or quiet
-    graph = tuned(graph, options.tune)
-    check_pipelines(options)
-    ask = partial(_fastest, graph, hardware, stages, schedules)
     devices = devices_of(gpus, hardware)
+    question = Question.of(
+        options,
+        "plan",
+        devices,
+        objective=objective,
+        point=point,
+        stages=stages,
+        schedules=schedules,
+    )
+    check(question)
+    graph = tuned(graph, options.tune)
+    if not question.picks_fastest:
+        return _of_frontier(graph, hardware, question, progress)
+    ask = partial(_fastest, graph, hardware, stages, schedules)
     if stages is not None and 1 not in stages:
         return ask(options, devices, progress)
     # What fits without a pipeline is an answer too, and soon found.
@@ -78,30 +104,20 @@ def _fastest(
     stages: Sequence[int] | None,
     schedules: Sequence[str],
     options: Options,
-    devices: int | Bundle,
+    devices: Devices,
     progress: Progress,
 ) -> documents.Pipeline | Plan:
     """Returns the pipeline or plan as `pipeline_or_plan`; where nothing fits, what would is not
     tried."""
     started = monotonic()
     search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
-    asked = search.counts() if stages is None else sorted(set(stages) - {1})
-    ruled = bool(divided(options.pins)[0])
-    if ruled and not asked:
-        raise BadInput(
-            "no number of stages from 2 on allows the rules on stages",
-            field="pin",
-            expected="rules that leave every unit a stage",
-        )
+    asked, alone = _asked(search, stages)
     fastest = search.fastest(asked)
     best = fastest.pipeline
     seconds = monotonic() - started
-    if ruled or (stages is not None and 1 not in stages):
+    if alone:
         if best is None:
-            raise Infeasible(
-                f"no pipeline of {' or '.join(map(str, asked))} stages fits on {_named(devices)}"
-                + (" and follows the rules on stages" if ruled else "")
-            )
+            raise _none_fits(search, asked)
         return pipeline_document(best, seconds, fastest.least_s)
     try:
         single = plan_only(graph, hardware, options, devices, progress)
@@ -124,8 +140,73 @@ def _fastest(
     )
 
 
-def _named(devices: int | Bundle) -> str:
-    return str(devices) if isinstance(devices, Bundle) else f"{devices} GPUs"
+def _asked(search: PipelineSearch, stages: Sequence[int] | None) -> tuple[list[int], bool]:
+    """Returns the numbers of stages from 2 on to search, and whether pipelines are the only answer.
+
+    Raises `BadInput` for rules on stages that leave none.
+    """
+    asked = search.counts() if stages is None else sorted(set(stages) - {1})
+    ruled = bool(divided(search.options.pins)[0])
+    if ruled and not asked:
+        raise BadInput(
+            "no number of stages from 2 on allows the rules on stages",
+            field="pin",
+            expected="rules that leave every unit a stage",
+        )
+    return asked, ruled or (stages is not None and 1 not in stages)
+
+
+def _none_fits(search: PipelineSearch, asked: Sequence[int]) -> Infeasible:
+    devices = str(search.gpus) if search.gpus.of_groups else f"{search.gpus} GPUs"
+    ruled = bool(divided(search.options.pins)[0])
+    return Infeasible(
+        f"no pipeline of {' or '.join(map(str, asked))} stages fits on {devices}"
+        + (" and follows the rules on stages" if ruled else "")
+    )
+
+
+def _of_frontier(
+    graph: Graph, hardware: Hardware, question: Question, progress: Progress
+) -> documents.Pipeline | Plan:
+    """Returns the point that a question names or its objective picks, of the frontier with
+    pipelines (`frontier`); raises as `pipeline_or_plan`."""
+    if question.devices is None:
+        raise InternalError("a plan's question has no devices")
+    options, point, started = question.options, question.point, monotonic()
+    search = PipelineSearch(
+        graph, hardware, question.devices, options, progress, question.asked_schedules
+    )
+    asked, alone = _asked(search, question.stages)
+    made = [(one.pipeline, one.least_s) for one in search.certified(asked) if one.pipeline]
+    seconds = monotonic() - started
+    if point is not None:
+        for pipeline, least_s in made:
+            if pipeline_id(pipeline) == point:
+                return pipeline_document(pipeline, seconds, least_s)
+    one_stage = partial(
+        plan_only, graph, hardware, options, question.devices, progress, point=point
+    )
+    if point is not None and not alone:
+        return one_stage()
+    if point is not None:
+        raise NotFound(f"the frontier of these options has no pipeline {point[:80]}")
+    searches: list[Search] = []
+    found: list[Chosen] = []
+    if not alone:
+        searches = search_frontier(Subject.of(graph), hardware, question.devices, options, progress)
+        found = [chosen for chosen in merge_frontiers(searches) if chosen.fits]
+    peaks = [*(p.scaled_peak_bytes for p, _ in made), *(chosen.peak_bytes for chosen in found)]
+    steps = [*(p.step_s for p, _ in made), *(chosen.replayed_time_s for chosen in found)]
+    kept = unbeaten(np.array(peaks), np.array(steps)).tolist()
+    if not kept:
+        raise _none_fits(search, asked) if alone else Infeasible(too_large(searches))
+    place = kept[0]
+    if question.objective == "turning-point":
+        place = kept[turning_point(np.array(peaks)[kept], np.array(steps)[kept]) or 0]
+    if place < len(made):
+        pipeline, least_s = made[place]
+        return pipeline_document(pipeline, seconds, least_s)
+    return plan_document(searches, found[place - len(made)], question.objective)
 
 
 def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:

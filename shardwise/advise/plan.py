@@ -44,12 +44,15 @@ from shardwise.documents.plan import (
     PlannedCluster,
     Prediction,
 )
-from shardwise.errors import BadInput, NotFound
+from shardwise.errors import NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware, devices_of
+from shardwise.hardware import Devices, Hardware, devices_of
+from shardwise.pipeline.asked import FASTEST
 from shardwise.policy.proposals import proposer
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.chosen import (
     Chosen,
     axes,
@@ -67,7 +70,6 @@ from shardwise.search.turning_point import turning_point
 
 PLAN_SCHEMA = documents.schema_of(Plan)
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
-OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
 POINT = "point"
 """The `objective` of a plan that was asked for by its id."""
 
@@ -76,7 +78,7 @@ POINT = "point"
 def plan(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     *,
     objective: str = "mini-time",
     point: str | None = None,
@@ -97,15 +99,9 @@ def plan(
     with what would (`remedies.py`), `NotFound` when the frontier of these options has no such
     point, `BadInput` for an unknown objective or order.
     """
-    if objective not in OBJECTIVES:
-        raise BadInput(
-            f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
-        )
-    options, progress, devices = (
-        assumed(options, hardware),
-        progress or quiet,
-        devices_of(gpus, hardware),
-    )
+    options, progress = assumed(options, hardware), progress or quiet
+    devices = devices_of(gpus, hardware)
+    check(Question.of(options, "plan", devices, objective=objective, point=point, order=order))
     graph = tuned(graph, options.tune)
     ask = partial(plan_only, graph, hardware, objective=objective, point=point, order=order)
     if not options.replays or point is not None:
@@ -118,7 +114,7 @@ def plan_only(
     graph: Graph,
     hardware: Hardware,
     options: Options,
-    devices: int | Bundle,
+    devices: Devices,
     progress: Progress,
     *,
     objective: str = "mini-time",
@@ -131,10 +127,10 @@ def plan_only(
     Without `neighbours` it is the answer before they were looked at.
     """
     order = asked_order(order, devices)
-    near_limit = objective in ("mini-time", "mini-cost") and point is None
+    near_limit = objective in FASTEST and point is None
     search = search_fitting if near_limit else search_frontier
-    propose = proposer(options, devices)
-    if near_limit and isinstance(devices, Bundle):
+    propose = proposer(options)
+    if near_limit and devices.of_groups:
         return _of_several_kinds(
             graph, hardware, devices, objective, order, options, progress, propose
         )
@@ -154,7 +150,7 @@ def plan_only(
 def _of_several_kinds(
     graph: Graph,
     hardware: Hardware,
-    bundle: Bundle,
+    bundle: Devices,
     objective: str,
     order: str,
     options: Options,
@@ -181,7 +177,10 @@ def _of_id(searches: Sequence[Search], plan_id: str) -> Chosen:
     for chosen in merge_frontiers(searches):
         if chosen.search.plan_id(chosen.point) == plan_id:
             return chosen
-    raise NotFound(f"the frontier of these options has no point {plan_id[:80]}")
+    raise NotFound(
+        f"the frontier of these options has no point {plan_id[:80]} (a pipeline's is that of the "
+        "same stages)"
+    )
 
 
 def choose(searches: Sequence[Search], objective: str) -> Chosen:

@@ -18,7 +18,7 @@ from shardwise.cost.program import assumed, program_text
 from shardwise.documents.curve import fits
 from shardwise.documents.quote import NotOffered, OfferPart, OfferRow, Quote
 from shardwise.errors import BadInput
-from shardwise.hardware import Bundle, GroupPrice, Hardware, Offer, group_prices, parts_of, stale
+from shardwise.hardware import Devices, GroupPrice, Hardware, Offer, group_prices, parts_of, stale
 from shardwise.hardware.offers import UNDATED
 from shardwise.search.search import Subject
 
@@ -114,11 +114,11 @@ def _part(hardware: Hardware, name: str, count: int, price: GroupPrice, terms: T
     )
 
 
-def _stale(bundle: Bundle, known: Mapping[str, GroupPrice], terms: Terms) -> bool:
+def _stale(bundle: Devices, known: Mapping[str, GroupPrice], terms: Terms) -> bool:
     offers = [known[name].offer for name, _ in bundle.counts]
     return any(stale(offer, terms.today) for offer in offers if offer is not None)
 
 
-def _offer(hardware: Hardware, bundle: Bundle) -> Offer:
+def _offer(hardware: Hardware, bundle: Devices) -> Offer:
     """Returns what a row says of where the devices are: in the profile's cluster."""
     return Offer(hardware.name, str(bundle), 1, "", "", False, 0.0, UNDATED, GIVEN, hardware.name)

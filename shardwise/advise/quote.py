@@ -31,7 +31,8 @@ from shardwise.hardware import Hardware, Offer
 from shardwise.hardware import offers as known_offers
 from shardwise.hardware.power import at_limit
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
-from shardwise.search.pipelines.searched import check_of_kinds
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.search import Subject
 
 
@@ -77,9 +78,12 @@ def quote(
     today = today or known_offers.current_day()
     terms = Terms(options, graph.batch_size, steps, deadline_s, today)
     check_kinds(combine, hardware, prices)
+    several_kinds = hardware is not None or combine > 1
+    question = Question.of(
+        options, "quote", several_kinds=several_kinds, stages=stages, schedules=schedules
+    )
+    check(question)
     asked = PipelinePoints.asked(graph, options, stages, schedules)
-    if asked is not None and (hardware is not None or combine > 1):
-        check_of_kinds(schedules)
     if hardware is not None:
         given = prices or {}
         return profile_quote(subject, hardware, offers, given, terms, budget_usd, progress, asked)

@@ -18,7 +18,7 @@ from shardwise.cost.step_settings import CAPTURED, CUDA, EIGHT_BITS, FLOAT32, SH
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, TooFewDevices
+from shardwise.hardware import Devices, TooFewDevices
 from shardwise.search.search import Infeasible
 from shardwise.sharding.fusion import CHUNKED, CROSS_ENTROPY
 from shardwise.texts import counted, gib
@@ -28,7 +28,7 @@ BY_OPTIONS = f"{FITS}with "
 """What an error says of options that are enough."""
 
 Answer = TypeVar("Answer", bound=Plan | Pipeline)
-Ask = Callable[[Options, int | Bundle, Progress], Answer]
+Ask = Callable[[Options, Devices, Progress], Answer]
 """Answers a question with these options on these devices; raises `Infeasible`."""
 
 MOST_S = 30.0
@@ -61,7 +61,7 @@ def answered(
     ask: Ask[Answer],
     graph: Graph,
     options: Options,
-    devices: int | Bundle,
+    devices: Devices,
     progress: Progress,
     *,
     again: Ask[Plan | Pipeline] | None = None,
@@ -118,7 +118,7 @@ class _Trying:
         ask: Ask[Any],
         batch: int | None,
         options: Options,
-        devices: int | Bundle,
+        devices: Devices,
         progress: Progress,
         most_s: float,
     ) -> None:
@@ -164,26 +164,25 @@ class _Trying:
         return _text(needed, peak_bytes)
 
     def _by_devices(self) -> list[str]:
-        if isinstance(self._devices, Bundle):
+        if self._devices.of_groups:
             return []
         for doubling in range(1, MOST_DOUBLINGS + 1):
-            devices = self._devices * 2**doubling
+            devices = Devices.alike(self._devices.gpus * 2**doubling)
             try:
                 peak = self._peak([], devices)
             except (BadInput, TooFewDevices):
                 return []
             if peak is not None:
-                return [f"on {counted(devices, 'GPU')} ({gib(peak)} GiB per GPU)"]
+                return [f"on {counted(devices.gpus, 'GPU')} ({gib(peak)} GiB per GPU)"]
         return []
 
-    def _peak(self, changes: Sequence[Change], devices: int | None = None) -> float | None:
+    def _peak(self, changes: Sequence[Change], devices: Devices | None = None) -> float | None:
         """Returns the peak of an answer, None where nothing fits."""
         options = replace(self._options, epsilon=max(COARSE, self._options.epsilon))
         for change in changes:
             options = change.of(options)
-        places = self._devices if devices is None else devices
-        number = places.gpus if isinstance(places, Bundle) else places
-        counts = _smallest(options.counts(self._batch), number, self._batch)
+        places = devices or self._devices
+        counts = _smallest(options.counts(self._batch), places.gpus, self._batch)
         options = replace(options, micro_batches=counts)
         try:
             answer = self._ask(options, places, self._watched)

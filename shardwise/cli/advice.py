@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any
@@ -15,7 +15,6 @@ from shardwise.cli.advisor import advisor, question_options
 from shardwise.cli.arguments import (
     GPUS,
     OFFERS,
-    SUM,
     given_options,
     graph_of_question,
     json_option,
@@ -58,9 +57,9 @@ from shardwise.outfiles import check_output
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.pictures.scales import SCALES
+from shardwise.pipeline.asked import ANY
 from shardwise.schedulers.formats import FORMS, export
 from shardwise.texts import counted, gib, seconds
-from shardwise.trainers.spaces import ANY
 
 MOST_ROWS = 24
 CURVE_FORMATS = ("json", "csv", *FORMS)
@@ -96,26 +95,30 @@ def frontier(
 ) -> None:
     """Every strategy that no other beats in both memory and time."""
     from shardwise.hardware import devices_of, load_hardware
+    from shardwise.question.question import Question
+    from shardwise.question.refusals import check
 
     check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
     asked = Stages.of(stages, schedules)
-    asked.check(objective=_objective(search))
     options = options_from(search)
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         profile = load_hardware(hardware)
+        devices = devices_of(gpus, profile)
+        # Before the graph is read, and in the same words with a server.
+        check(Question.of(options, "frontier", devices, **asked.arguments()))
         document = advise.frontier(
             graph_of_question(graph, server, listener),
             profile,
-            devices_of(gpus, profile),
+            devices,
             options,
             listener,
-            **asked.arguments,
+            **asked.arguments(),
         )
     keep(document, output, quiet=as_json)
     if plot:
@@ -274,6 +277,8 @@ def curve(
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
     from shardwise.advise.curve import STOPPED, places_of_curve
     from shardwise.hardware import load_hardware
+    from shardwise.question.question import Question
+    from shardwise.question.refusals import check
 
     if form not in FORMS and (efficiency or gpu_type):
         raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
@@ -285,7 +290,6 @@ def curve(
         raise BadInput("the service decides", field="--count-limit", expected="no --server")
     listed = [] if counts is None else counts_from(counts, "--counts")
     asked = Stages.of(stages, schedules)
-    asked.check(objective=_objective(search), space=space)
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -294,7 +298,16 @@ def curve(
     ):
         profile = load_hardware(hardware)
         # Before the graph is read, and in the same words with a server.
-        places = places_of_curve(profile, max_gpus, listed, bundles)
+        places_of_curve(profile, max_gpus, listed, bundles)
+        check(
+            Question.of(
+                options,
+                "curve",
+                several_kinds=bool(profile.groups),
+                space=space,
+                **asked.arguments(),
+            )
+        )
         ask: Callable[..., Curve] = advise.curve
         own: dict[str, Any] = {"count_limit_s": count_limit}
         if not quiet:
@@ -302,9 +315,8 @@ def curve(
         if not server:
             ask = partial(advise.curve, **own)
         if space != ANY:
-            from shardwise.trainers.curve import check_curve, curve_for
+            from shardwise.trainers.curve import curve_for
 
-            check_curve(space, places, options)
             given = given_options(search)
             ask = partial(curve_for, trainer=space, given=given, **own)
             ask = partial(advise.curve, space=space) if server else ask
@@ -316,7 +328,7 @@ def curve(
             listener,
             counts=listed,
             bundles=bundles,
-            **asked.arguments,
+            **asked.arguments(),
         )
     keep(document, output, quiet=quiet)
     if plot:
@@ -389,12 +401,15 @@ def quote(
     """The fewest GPUs on which the job fits; offers ranked by price."""
     from shardwise.advise.quote import require_steps
     from shardwise.hardware import load_hardware, read_offers
+    from shardwise.question.question import Question
+    from shardwise.question.refusals import check
 
     check_output(output)
     require_steps(steps, deadline, budget)
     asked = Stages.of(stages, schedules)
-    asked.check(objective=_objective(search))
     options = options_from(search)
+    several_kinds = hardware is not None or combine > 1
+    check(Question.of(options, "quote", several_kinds=several_kinds, **asked.arguments()))
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
@@ -411,7 +426,7 @@ def quote(
             prices=_prices(prices),
             options=options,
             progress=listener,
-            **asked.arguments,
+            **asked.arguments(),
         )
     keep(document, output, quiet=as_json)
     if as_json:
@@ -437,11 +452,6 @@ def _prices(texts: tuple[str, ...]) -> dict[str, float]:
             )
         prices[name] = price
     return prices
-
-
-def _objective(search: Mapping[str, Any]) -> str:
-    """Returns the objective of a search in the words of a plan's."""
-    return SUM if search["objective"] == SUM else "mini-time"
 
 
 def _certificate(document: Frontier) -> None:

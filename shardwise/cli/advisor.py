@@ -29,9 +29,7 @@ class Advisor(Protocol):
     @property
     def curve(self) -> Callable[..., Curve]: ...
     @property
-    def plan(self) -> Callable[..., Plan]: ...
-    @property
-    def pipeline_or_plan(self) -> Callable[..., Pipeline | Plan]: ...
+    def solve(self) -> Callable[..., Pipeline | Plan]: ...
     @property
     def quote(self) -> Callable[..., Quote]: ...
 
@@ -72,9 +70,9 @@ def advisor(server: str | None, key_file: str | None, priority: int = 0) -> Iter
         with service(server, key_file, priority) as client:
             yield client
         return
-    from shardwise import advise
+    from shardwise.cli import here
 
-    yield advise
+    yield here
 
 
 @contextmanager

@@ -77,6 +77,8 @@ def compare(
 ) -> None:
     """Other systems' strategies and ours on one cost model."""
     from shardwise.hardware import devices_of, load_hardware
+    from shardwise.question.question import Question
+    from shardwise.question.refusals import check
 
     check_output(output)
     if plot:
@@ -89,15 +91,18 @@ def compare(
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         profile = load_hardware(hardware)
+        devices = devices_of(gpus, profile)
+        # Before the graph is read, and in the same words with a server.
+        check(Question.of(options, "compare", devices, **asked.arguments()))
         document = run(
             graph_of_question(graph, server, listener),
             profile,
-            devices_of(gpus, profile),
+            devices,
             options,
             listener,
             proposals=proposals,
             seed=seed,
-            **asked.arguments,
+            **asked.arguments(),
         )
     keep(document, output, quiet=as_json)
     if plot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,14 +24,11 @@ from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
 from shardwise.documents import Pipeline, Plan
-from shardwise.errors import BadInput
-from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware
 from shardwise.outfiles import check_output
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.pipeline import pipeline_picture
-from shardwise.trainers.spaces import ANY
+from shardwise.pipeline.asked import ANY, FASTEST
 
 
 @click.command()
@@ -94,58 +90,33 @@ def plan(
     from shardwise.advise import explain as why
     from shardwise.advise.remedies import BY_OPTIONS
     from shardwise.hardware import devices_of, load_hardware
+    from shardwise.question.question import Question
+    from shardwise.question.refusals import check
 
     check_output(output)
     if plot:
         check_suffix(plot)
         check_output(plot, "plot")
     asked_stages = Stages.of(stages, schedules)
-    piped = asked_stages.piped
-    asked_stages.check(
-        objective=objective, space=space if server else ANY, order=order, point=point
-    )
-    if server and order is not None:
-        raise BadInput(
-            "a service chooses the order itself", field="--order", expected="no --server"
-        )
     options = options_from({**search, "objective": objective})
     asked = Asked(graph, hardware, gpus, options.epsilon, output)
+    question: dict[str, Any] = {
+        "objective": FASTEST[0] if objective == SUM else objective,
+        "point": point,
+        "order": order,
+        "space": space,
+        **asked_stages.arguments(given=bool(given_options(("schedules",))) or space == ANY),
+    }
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         profile = load_hardware(hardware)
-        ask: Callable[..., Pipeline | Plan] = advise.plan
-        if space != ANY and not piped:
-            from shardwise.trainers.plan import check_point, check_question, plan_for
-
-            check_point(point)
-            # In the same words with a server.
-            check_question(gpus, profile, space, objective, options)
-            here = partial(plan_for, trainer=space, given=given_options(search))
-            ask = partial(advise.plan, space=space) if server else here
-        if piped:
-            ask = _pipelines(advise.pipeline_or_plan, asked_stages.arguments)
-            if space != ANY:
-                from shardwise.trainers.plan_pipeline import pipeline_for
-
-                ask = _pipelines(
-                    partial(pipeline_for, trainer=space, given=given_options(search)),
-                    {
-                        "stages": asked_stages.counts,
-                        "schedules": asked_stages.schedules
-                        if given_options(("schedules",))
-                        else None,
-                    },
-                )
-        about = partial(
-            ask,
-            objective="mini-time" if objective == SUM else objective,
-            progress=listener,
-            **({} if order is None else {"order": order}),
-            **({} if point is None else {"point": point}),
-        )
         devices = devices_of(gpus, profile)
+        # Before the graph is read, and in the same words with a server.
+        check(Question.of(options, "plan", devices, **question))
+        ask = advise.solve if server else partial(advise.solve, given=given_options(search))
+        about = partial(ask, **question, progress=listener)
         try:
             document = about(
                 graph_of_question(graph, server, listener), profile, devices, options=options
@@ -180,15 +151,3 @@ def plan(
         plan_page(document, why(document), asked)
     if not isinstance(document, Pipeline):
         stop_if_cancelled(document.certificate)
-
-
-def _pipelines(
-    search: Callable[..., Pipeline | Plan], stages: Mapping[str, Any]
-) -> Callable[..., Pipeline | Plan]:
-    """Returns what asks for a pipeline in the arguments of a plan."""
-
-    def ask(graph: Graph, profile: Hardware, gpus: int | Bundle, **given: Any) -> Pipeline | Plan:
-        del given["objective"]
-        return search(graph, profile, gpus, **stages, **given)
-
-    return ask

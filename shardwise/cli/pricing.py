@@ -45,13 +45,15 @@ def explain_like(
 
     `given` are the options that were given by name, which override what the file states.
     """
-    from shardwise.hardware import load_hardware
-    from shardwise.trainers.plan import check_options, one_kind
+    from shardwise.hardware import devices_of, load_hardware
+    from shardwise.question.question import Question
+    from shardwise.question.refusals import check
 
     options = options_from({**search, "objective": "mini-time"})
-    check_options(options)
     profile = load_hardware(hardware)
-    devices = one_kind(gpus, profile)
+    taken = devices_of(gpus, profile)
+    check(Question.of(options, "pricing", taken))
+    devices = taken.gpus
     price = partial(_price_there, server, key_file) if server else partial(_price_here, given)
     with progress(search["quiet"] or as_json, stoppable=not server) as listener:
         document = price(graph, profile, devices, like, options, listener)

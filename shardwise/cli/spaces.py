@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.pipeline.asked import ANY
+from shardwise.trainers.spaces import SPACES
 
 space_option = click.option(
     "--space",

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from shardwise.errors import BadInput
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, check_asked, stages_from
-from shardwise.trainers.spaces import ANY
+from shardwise.pipeline.asked import DEFAULT_SCHEDULES, stages_from
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -64,25 +63,9 @@ class Stages:
         """Whether anything was asked of pipelines."""
         return self.counts != [1]
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of a question that says so, none of one that does not."""
-        return {"stages": self.counts, "schedules": self.schedules} if self.piped else {}
-
-    def check(
-        self,
-        *,
-        objective: str,
-        space: str = ANY,
-        order: str | None = None,
-        point: str | None = None,
-    ) -> None:
-        """Raises `BadInput` as `check_asked` does, where anything was asked of pipelines."""
-        if self.piped:
-            check_asked(
-                objective=objective,
-                space=space,
-                order=order,
-                point=point,
-                called="--{}".format,
-            )
+    def arguments(self, *, given: bool = True) -> dict[str, Any]:
+        """Returns the arguments of a question that says so, none of one that does not; schedules
+        only where they were `given`."""
+        if not self.piped:
+            return {}
+        return {"stages": self.counts, **({"schedules": self.schedules} if given else {})}

@@ -160,25 +160,22 @@ class Calls:
         answer: D = yield from self._answer_of(job, progress, timeout_s)
         return answer
 
-    def pipeline_or_plan(
+    def solve(
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int | str,
-        stages: Sequence[int] | None,
-        schedules: Sequence[str],
-        options: Options | None,
         progress: Progress | None,
         timeout_s: float | None,
+        stages: Sequence[int] | None,
+        schedules: Sequence[str] | None,
+        **question: Any,
     ) -> Flow[Pipeline | Plan]:
-        """Returns the fastest pipeline of these numbers of stages, None for all of them, or the
-        plan without one."""
-        return (
-            yield from self.answer(
-                Plan, graph, hardware, progress, timeout_s,
-                options=options, gpus=gpus, **staged(stages, schedules),
-            )
-        )  # fmt: skip
+        """Returns the strategy of a question, under some stages (None: all that are possible) and
+        schedules (None: those that are usual)."""
+        answer: Pipeline | Plan = yield from self.answer(
+            Plan, graph, hardware, progress, timeout_s, **question, **staged(stages, schedules)
+        )
+        return answer
 
     def curve(
         self,

@@ -15,10 +15,9 @@ from shardwise.advise import Options
 from shardwise.client.uploads import GraphSource, HardwareSource, graph_name, hardware_name
 from shardwise.documents import QUESTIONS, Curve, request_body
 from shardwise.errors import BadInput
-from shardwise.hardware import Bundle, Offer
+from shardwise.hardware import Devices, Offer
 from shardwise.hardware.offers import UNDATED
-from shardwise.pipeline.asked import AUTO, NO_STAGES
-from shardwise.trainers.spaces import ANY
+from shardwise.pipeline.asked import ANY, AUTO, NO_STAGES
 
 THREADS, POLICY, ASSUMED = "threads", "policy", "assumed"
 OFFER_COLUMNS = (
@@ -65,18 +64,18 @@ def options_query(options: Options | None) -> list[tuple[str, str]]:
     return query
 
 
-def devices_text(gpus: int | str | Bundle) -> int | str:
+def devices_text(gpus: int | str | Devices) -> int | str:
     """Returns devices as a request has them: a number, or the text of a bundle."""
-    return str(gpus) if isinstance(gpus, Bundle) else gpus
+    return str(gpus) if isinstance(gpus, Devices) else gpus
 
 
-def staged(stages: Sequence[int] | None, schedules: Sequence[str]) -> dict[str, Any]:
+def staged(stages: Sequence[int] | None, schedules: Sequence[str] | None) -> dict[str, Any]:
     """Returns the members of a question that asks for these numbers of pipeline stages, None for
-    all of them; none where it asks for no pipeline."""
+    all of them; none where it asks for no pipeline. Schedules of None are left out."""
     if stages is not None and set(stages) == set(NO_STAGES):
         return {}
     counts = AUTO if stages is None else sorted(set(stages))
-    return {"stages": counts, "schedules": list(schedules)}
+    return {"stages": counts, **({} if schedules is None else {"schedules": list(schedules)})}
 
 
 def curve_members(

@@ -44,9 +44,9 @@ BundleText: TypeAlias = Annotated[
         examples=["v100=2,1080ti=4"],
     ),
 ]
-"""How many devices of which group (`shardwise.hardware.Bundle` reads it)."""
+"""How many devices of which group (`shardwise.hardware.Devices` reads it)."""
 
-Devices: TypeAlias = int | BundleText
+Gpus: TypeAlias = int | BundleText
 """What a question takes: a number of like devices, or devices by group."""
 
 
@@ -107,6 +107,15 @@ Schedules: TypeAlias = Annotated[
 """How the stages of a pipeline may run micro-batches."""
 
 
+ExecutionOrder: TypeAlias = Annotated[
+    Literal["program", "rank", "auto"],
+    msgspec.Meta(
+        description="In which order operators run: the program's, by upward rank, or the better "
+        "one. Left out, the program's on devices of one kind and the better one on several."
+    ),
+]
+"""The order in which the operators of a plan run."""
+
 MOST_QUESTIONS = 100
 """Curves of one bulk call."""
 
@@ -116,7 +125,7 @@ class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     graph: str
     hardware: str
-    gpus: Devices
+    gpus: Gpus
     options: SearchOptions = {}
     priority: int = 0
     stages: StagesBeside | None = None
@@ -155,12 +164,14 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
     is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
-    micro-batches, 1f1b and 1f1b-eager where they are left out.
+    micro-batches, 1f1b and 1f1b-eager where they are left out (of a trainer all of its own).
+    `order` is that in which operators run; left out, the program's on devices of one kind, and the
+    better one on several. What does not go together is in docs/refusals.md.
     """
 
     graph: str
     hardware: str
-    gpus: Devices
+    gpus: Gpus
     objective: str = "mini-time"
     point: str | None = None
     options: SearchOptions = {}
@@ -168,6 +179,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     space: str = "any"
     stages: Stages | None = None
     schedules: Schedules = []
+    order: ExecutionOrder | None = None
 
 
 class PricingRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -223,7 +235,7 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     graph: str
     hardware: str
-    gpus: Devices
+    gpus: Gpus
     proposals: Annotated[int, msgspec.Meta(ge=1, le=MOST_PROPOSALS)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)] = 0
     options: SearchOptions = {}

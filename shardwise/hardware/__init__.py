@@ -3,7 +3,6 @@
 from shardwise.hardware.bandwidth import OPERATIONS, bus_bandwidth, bus_factor
 from shardwise.hardware.blocks import Block, Blocks
 from shardwise.hardware.builtin import list_builtin
-from shardwise.hardware.bundle import Bundle, devices_of
 from shardwise.hardware.bundles import USUAL, parse_bundles, parts_of, usual_bundles
 from shardwise.hardware.collectives import (
     Estimate,
@@ -12,6 +11,7 @@ from shardwise.hardware.collectives import (
 )
 from shardwise.hardware.combined import Nodes, combined_profile, group_name
 from shardwise.hardware.device import Device
+from shardwise.hardware.devices import Devices, devices_of
 from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.gpu_profile import usual_profile
 from shardwise.hardware.gpus import Gpu, find_gpu, gpu_table
@@ -44,10 +44,10 @@ __all__ = [
     "USUAL",
     "Block",
     "Blocks",
-    "Bundle",
     "CollectiveTable",
     "Device",
     "DeviceGroup",
+    "Devices",
     "Estimate",
     "Gpu",
     "GroupLink",

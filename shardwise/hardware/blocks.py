@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from shardwise.hardware.bundle import Bundle
+from shardwise.hardware.devices import Devices
 from shardwise.hardware.groups import DeviceGroup
 from shardwise.hardware.hardware import Hardware
 
@@ -38,17 +38,17 @@ class Blocks:
     """
 
     hardware: Hardware
-    bundle: Bundle
+    bundle: Devices
     size: int
     blocks: tuple[Block, ...]
 
     @classmethod
-    def of(cls, hardware: Hardware, bundle: Bundle) -> Blocks:
+    def of(cls, hardware: Hardware, bundle: Devices) -> Blocks:
         """Lays a bundle's devices out on the nodes of their groups.
 
         Raises `BadInput` for a bundle that the hardware does not have.
         """
-        bundle = Bundle.of(hardware, dict(bundle.counts))
+        bundle = Devices.of(hardware, dict(bundle.counts))
         nodes = [
             (name, taken)
             for name, count in bundle.counts

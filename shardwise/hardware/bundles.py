@@ -7,7 +7,7 @@ from itertools import product
 
 from shardwise.documents.questions import MOST_BUNDLES
 from shardwise.errors import BadInput
-from shardwise.hardware.bundle import Bundle
+from shardwise.hardware.devices import Devices
 from shardwise.hardware.groups import DeviceGroup, groups_in_words
 from shardwise.hardware.hardware import Hardware
 
@@ -35,7 +35,7 @@ def by_speed(hardware: Hardware) -> list[DeviceGroup]:
     return sorted(hardware.groups, key=speed, reverse=True)
 
 
-def usual_bundles(hardware: Hardware) -> list[Bundle]:
+def usual_bundles(hardware: Hardware) -> list[Devices]:
     """Returns each group alone, the two fastest groups together, the three fastest and so on up to
     everything, each with all its devices.
 
@@ -44,17 +44,17 @@ def usual_bundles(hardware: Hardware) -> list[Bundle]:
     groups = by_speed(hardware)
     counts = [{group.name: group.gpus} for group in groups]
     counts += [{g.name: g.gpus for g in groups[:n]} for n in range(2, len(groups) + 1)]
-    return [Bundle.of(hardware, one, "bundles") for one in counts]
+    return [Devices.of(hardware, one, "bundles") for one in counts]
 
 
 def parse_bundles(
-    texts: Sequence[str | Bundle], hardware: Hardware, field: str = "bundles"
-) -> list[Bundle]:
+    texts: Sequence[str | Devices], hardware: Hardware, field: str = "bundles"
+) -> list[Devices]:
     """Returns the bundles of a list, each once: those of few devices first, of equals in the order
     of the profile's groups. `usual` stands for `usual_bundles`.
 
     So the same bundles are one list, however they are written. Raises `BadInput`, which names the
-    field and the place in the list, as `Bundle.parse` does, and for no bundle or more than
+    field and the place in the list, as `Devices.parse` does, and for no bundle or more than
     `MOST_BUNDLES`.
     """
     if not hardware.groups:
@@ -68,15 +68,15 @@ def parse_bundles(
             expected=f"bundles such as {usual_bundles(hardware)[-1]}, or {USUAL}; groups: "
             f"{groups_in_words(hardware.groups)}",
         )
-    found: set[Bundle] = set()
+    found: set[Devices] = set()
     for place, text in enumerate(texts):
         at = f"{field}[{place}]"
-        if isinstance(text, Bundle):
-            found.add(Bundle.of(hardware, dict(text.counts), at))
+        if isinstance(text, Devices):
+            found.add(Devices.of(hardware, dict(text.counts), at))
         elif text.strip() == USUAL:
             found.update(usual_bundles(hardware))
         else:
-            found.add(Bundle.parse(text, hardware, at))
+            found.add(Devices.parse(text, hardware, at))
     if len(found) > MOST_BUNDLES:
         raise BadInput(
             f"{len(found)} bundles", field=field, expected=f"at most {MOST_BUNDLES} bundles"
@@ -84,7 +84,7 @@ def parse_bundles(
     return sorted(found, key=lambda bundle: _place(bundle, hardware))
 
 
-def parts_of(hardware: Hardware) -> list[Bundle]:
+def parts_of(hardware: Hardware) -> list[Devices]:
     """Returns parts of a profile, few devices first: of each group nothing, half of the nodes (of
     one node half of the devices) or everything.
 
@@ -97,13 +97,13 @@ def parts_of(hardware: Hardware) -> list[Bundle]:
     return sorted([*usual, *others][:MOST_PARTS], key=lambda bundle: _place(bundle, hardware))
 
 
-def _halves(hardware: Hardware) -> Iterator[Bundle]:
+def _halves(hardware: Hardware) -> Iterator[Devices]:
     choices = [sorted({0, _half(group), group.gpus}) for group in hardware.groups]
     # Of many groups there are only the usual bundles: others are 3 to the power of the groups.
     for counts in product(*choices) if len(choices) <= MOST_HALVED else ():
         if any(counts):
             names = (group.name for group in hardware.groups)
-            yield Bundle.of(hardware, dict(zip(names, counts, strict=True)), "hardware")
+            yield Devices.of(hardware, dict(zip(names, counts, strict=True)), "hardware")
 
 
 def _half(group: DeviceGroup) -> int:
@@ -112,7 +112,7 @@ def _half(group: DeviceGroup) -> int:
     return group.per_node // 2
 
 
-def _place(bundle: Bundle, hardware: Hardware) -> tuple[int, tuple[int, ...]]:
+def _place(bundle: Devices, hardware: Hardware) -> tuple[int, tuple[int, ...]]:
     """Returns the key by which bundles are ordered: few devices first, and of equals those that
     have many of the profile's first groups."""
     counts = dict(bundle.counts)

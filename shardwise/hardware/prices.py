@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardwise.errors import BadInput
-from shardwise.hardware.bundle import Bundle
+from shardwise.hardware.devices import Devices
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.offers import Offer
 
@@ -67,7 +67,7 @@ def node_prices(offers: Iterable[Offer]) -> dict[tuple[str, int], GroupPrice]:
     return prices
 
 
-def bundle_usd_per_hour(bundle: Bundle, prices: Mapping[str, GroupPrice]) -> float | None:
+def bundle_usd_per_hour(bundle: Devices, prices: Mapping[str, GroupPrice]) -> float | None:
     """Returns what a bundle costs, in USD per hour; None where a group has no price."""
     if any(name not in prices for name, _ in bundle.counts):
         return None

@@ -21,15 +21,17 @@ from shardwise.documents.questions import (
     MOST_PROPOSALS,
     MOST_SEED,
     Counts,
+    ExecutionOrder,
     Schedules,
     Stages,
     StagesBeside,
 )
 from shardwise.documents.schemas import without_indentation
 from shardwise.errors import InternalError
+from shardwise.pipeline.asked import ANY
 from shardwise.schedulers.formats import PLAN_FORMS
 from shardwise.trainers.formats import TRAINERS
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.trainers.spaces import SPACES
 
 MOST_GPUS = 2**20
 MOST_CURVE_GPUS = 1024
@@ -136,6 +138,7 @@ class PlanArguments(JobArguments, frozen=True):
     space: Space = ANY
     stages: Stages | None = None
     schedules: Schedules = []
+    order: ExecutionOrder | None = None
 
 
 class PricingArguments(Arguments, frozen=True):

@@ -12,11 +12,10 @@ from shardwise import advise
 from shardwise.advise import Options
 from shardwise.advise.curve import places_of_curve, require_some_fit
 from shardwise.advise.explain_pipeline import explain_either
-from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
 from shardwise.advise.quote import require_steps
 from shardwise.capture.shipped import load_graph
-from shardwise.cost.named_options import check_replayed, options_from_request
+from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
     Comparison,
@@ -31,7 +30,7 @@ from shardwise.documents import (
     Quote,
 )
 from shardwise.errors import BadInput, NotFound
-from shardwise.hardware import devices_of, load_hardware, parse_offers, read_offers
+from shardwise.hardware import Devices, devices_of, load_hardware, parse_offers, read_offers
 from shardwise.mcp.arguments import (
     CompareArguments,
     CurveArguments,
@@ -44,14 +43,15 @@ from shardwise.mcp.arguments import (
     QuoteArguments,
 )
 from shardwise.mcp.lists import Graphs, Profiles, built_in_profiles, shipped_graphs
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, FASTEST, asks_for_stages, check_asked
+from shardwise.pipeline.asked import ANY
+from shardwise.question.question import Question, QuestionKind, staged_arguments
+from shardwise.question.refusals import check
 from shardwise.schedulers.exported import exported
 from shardwise.search.pipelines.searched import check_schedules
-from shardwise.trainers.curve import check_curve, curve_for
-from shardwise.trainers.plan import check_point, plan_for
+from shardwise.solve import solve
+from shardwise.trainers.curve import curve_for
 from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of
-from shardwise.trainers.spaces import ANY
 
 MOST_PLANS = 32
 """Plans of a session that are kept, to be named by their id."""
@@ -117,9 +117,7 @@ def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Fro
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
-    staged = _staged(ask, options)
-    if staged:
-        check_asked(objective=FASTEST[0], space=ANY)
+    staged = _beside(ask, options, "frontier", devices)
     return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
 
 
@@ -128,50 +126,48 @@ def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | 
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
-    if staged := _staged(ask, options):
-        check_asked(objective=ask.objective, space=ask.space, point=ask.point)
-        graph = load_graph(ask.graph)
-        pipeline = advise.pipeline_or_plan(
-            graph, hardware, devices, options=options, progress=progress, **staged
-        )
-        desk.keep(pipeline)
-        return pipeline
-    make: Callable[..., Plan]
-    if ask.space == ANY:
-        make = partial(advise.plan, point=ask.point)
-    else:
-        check_point(ask.point)
-        make = partial(plan_for, trainer=ask.space)
-    plan = make(
-        load_graph(ask.graph),
-        hardware,
-        devices,
-        objective=ask.objective,
-        options=options,
-        progress=progress,
-    )
+    question = {
+        "objective": ask.objective,
+        "point": ask.point,
+        "space": ask.space,
+        "order": ask.order,
+        **_staged(ask),
+    }
+    check(Question.of(options, "plan", devices, **question), requested=True)
+    graph = load_graph(ask.graph)
+    plan = solve(graph, hardware, devices, options=options, progress=progress, **question)
     desk.keep(plan)
     return plan
 
 
 def _staged(
     ask: FrontierArguments | PlanArguments | CurveArguments | QuoteArguments | CompareArguments,
-    options: Options,
 ) -> dict[str, Any]:
-    """Returns the arguments of a question about pipelines, none of one that asks for none.
-
-    Raises `BadInput` as a service does, for schedules without stages and for options that pipelines
-    do not have.
-    """
+    """Returns the stages and schedules of a question. Raises `BadInput` for schedules that are not
+    searched."""
     if ask.schedules:
         check_schedules(ask.schedules)
-        if ask.stages is None:
-            raise BadInput("of no pipeline", field="schedules", expected="none without stages")
-    if not asks_for_stages(ask.stages):
+    return staged_arguments(ask.stages, ask.schedules)
+
+
+def _beside(
+    ask: FrontierArguments | CurveArguments | QuoteArguments | CompareArguments,
+    options: Options,
+    kind: QuestionKind,
+    devices: Devices | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Returns the arguments of a question whose answer has the strategies without a pipeline
+    anyway: none where it asks for no pipeline.
+
+    Raises `BadInput` for what is in the table of refusals.
+    """
+    staged = _staged(ask)
+    question = Question.of(options, kind, devices, **more, **staged)
+    check(question, requested=True)
+    if not question.piped:
         return {}
-    check_replayed(check_pipelines, options)
-    counts = None if isinstance(ask.stages, str) else ask.stages
-    return {"stages": counts, "schedules": ask.schedules or DEFAULT_SCHEDULES}
+    return {"stages": staged["stages"], "schedules": question.asked_schedules}
 
 
 def price_given(desk: Desk, ask: PricingArguments, progress: Progress) -> Pricing:
@@ -194,12 +190,11 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     """Returns a curve. Raises `Infeasible` when no count fits."""
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
-    places = places_of_curve(hardware, ask.max_gpus, ask.counts, ask.bundles)
-    if staged := _staged(ask, options):
-        check_asked(objective=FASTEST[0], space=ask.space)
+    places_of_curve(hardware, ask.max_gpus, ask.counts, ask.bundles)
+    several_kinds = bool(hardware.groups)
+    staged = _beside(ask, options, "curve", several_kinds=several_kinds, space=ask.space)
     make: Callable[..., Curve] = partial(advise.curve, **staged)
     if ask.space != ANY:
-        check_curve(ask.space, places, options)
         make = partial(curve_for, trainer=ask.space)
     curve = make(
         load_graph(ask.graph),
@@ -218,7 +213,8 @@ def make_quote(desk: Desk, ask: QuoteArguments, progress: Progress) -> Quote:
     """Returns offers by price."""
     require_steps(ask.steps, ask.deadline_s, ask.budget_usd)
     options: Options = options_from_request(ask.options)
-    staged = _staged(ask, options)
+    several_kinds = ask.hardware is not None or ask.combine > 1
+    staged = _beside(ask, options, "quote", several_kinds=several_kinds)
     offers = read_offers() if ask.offers_csv is None else parse_offers(ask.offers_csv, "offers_csv")
     return advise.quote(
         load_graph(ask.graph),
@@ -241,15 +237,18 @@ def compare_systems(desk: Desk, ask: CompareArguments, progress: Progress) -> Co
     from shardwise.peers import compare
 
     options = options_from_request(ask.options)
+    hardware = load_hardware(ask.hardware)
+    devices = devices_of(ask.gpus, hardware)
+    staged = _beside(ask, options, "compare", devices)
     return compare(
         load_graph(ask.graph),
-        load_hardware(ask.hardware),
-        ask.gpus,
+        hardware,
+        devices,
         options,
         progress,
         proposals=ask.proposals,
         seed=ask.seed,
-        **_staged(ask, options),
+        **staged,
     )
 
 

@@ -21,7 +21,7 @@ from time import monotonic
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.peers.answer import Answer
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import piped_point
@@ -74,7 +74,9 @@ def alpa_answer(
     `staged` is the graph's, if the caller has it already. Raises `Infeasible` as `PipelineSearch`.
     """
     started = monotonic()
-    search = PipelineSearch(graph, hardware, gpus, options, progress, (SCHEDULE,), staged)
+    search = PipelineSearch(
+        graph, hardware, Devices.alike(gpus), options, progress, (SCHEDULE,), staged
+    )
     points, notes = [], []
     for count in search.counts() if stages is None else sorted(set(stages) - {1}):
         try:

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from shardwise.advise.pipeline_points import check_pipelines
-from shardwise.cost.options import NEVER, TOFU, Options, Progress, quiet
+from shardwise.cost.options import NEVER, Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Comparison
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware, devices_of
+from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers import data_parallel, flexflow, fsdp, megatron
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.document import ALL, OURS, SPLITS, compare_document
@@ -28,7 +27,8 @@ from shardwise.peers.mixed.comparison import compare_mixed
 from shardwise.peers.papers import Peer, papers
 from shardwise.peers.replayed import compare_replayed
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
-from shardwise.search.fitting import of_one_kind
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.pipelines.searched import check_schedules
 from shardwise.search.search import Search, Subject, search
 from shardwise.sharding.names import named_dimensions
@@ -37,7 +37,7 @@ from shardwise.sharding.names import named_dimensions
 def compare(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     options: Options | None = None,
     progress: Progress | None = None,
     *,
@@ -61,22 +61,20 @@ def compare(
     """
     options, progress = assumed(options, hardware), progress or quiet
     graph = tuned(graph, options.tune)
-    check_options(options)
+    devices = devices_of(gpus, hardware)
+    question = Question.of(options, "compare", devices, stages=stages, schedules=schedules)
+    check(question)
     if proposals is not None and proposals < 1:
         raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")
-    devices = devices_of(gpus, hardware)
     subject = Subject.of(graph)
-    piped = stages is None or bool(set(stages) - {1})
-    if piped:
-        check_one_kind(devices)
-        check_pipelines(options)
+    if question.piped:
         check_schedules(schedules)
-    if isinstance(devices, Bundle) and options.overlap:
+    if devices.of_groups:
         return compare_mixed(subject, hardware, devices, options, progress, proposals, seed)
     replayed = partial(compare_replayed, stages=stages, schedules=schedules)
     compared = replayed if options.overlap else _compare_sums
     count = flexflow.PROPOSALS if proposals is None else proposals
-    return compared(subject, hardware, of_one_kind(devices), options, progress, count, seed)
+    return compared(subject, hardware, devices.gpus, options, progress, count, seed)
 
 
 def _compare_sums(
@@ -105,28 +103,6 @@ def _compare_sums(
         best = _ours(subject, hardware, gpus, options, progress)
         rounds.append((ALL, sharded, _own_answer(best, ALL)))
     return compare_document(ours, rounds)
-
-
-def check_options(options: Options) -> None:
-    """Raises `BadInput` for options that a comparison cannot have."""
-    if options.method == TOFU:
-        raise BadInput("Tofu is one of the peers", field="method", expected="our own method")
-    if options.pins:
-        raise BadInput("other systems have no pins", field="pin", expected="none")
-    if not options.overlap and len(options.micro_batches) > 1:
-        raise BadInput(
-            f"got {list(options.micro_batches)}", field="micro-batches", expected="one number"
-        )
-
-
-def check_one_kind(gpus: int | str | Bundle) -> None:
-    """Raises `BadInput` for pipelines that are compared on devices of several kinds."""
-    if not isinstance(gpus, int):
-        raise BadInput(
-            "pipelines are compared on devices of one kind",
-            field="gpus",
-            expected="a number with stages; plan and frontier take devices of several kinds",
-        )
 
 
 def _ours(

@@ -28,7 +28,7 @@ from shardwise.cost.options import ALWAYS, NEVER, Options, Progress, go_on
 from shardwise.documents import Comparison
 from shardwise.errors import Cancelled, SolverError
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.peers.alpa import alpa_answer
 from shardwise.peers.answer import Answer, pareto, proven
 from shardwise.peers.data_parallel import data_parallel_rows
@@ -67,7 +67,7 @@ def compare_replayed(
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> Comparison:
     """Returns the comparison by replayed steps; raises as `compare`."""
-    ours = search_fitting(subject, hardware, gpus, options, progress)
+    ours = search_fitting(subject, hardware, Devices.alike(gpus), options, progress)
     if any(search.solution.status == "cancelled" for search in ours):
         raise Cancelled
     plain = options.zero == (0,) and options.recomputation == NEVER
@@ -287,7 +287,9 @@ def _own_pipelines(
     """Returns our pipelines: the fastest that fits of these numbers of stages (None: all), under
     some of the schedules."""
     started = monotonic()
-    search = PipelineSearch(graph, hardware, gpus, options, progress, schedules, staged)
+    search = PipelineSearch(
+        graph, hardware, Devices.alike(gpus), options, progress, schedules, staged
+    )
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     fastest = search.fastest(asked)
     best, title = fastest.pipeline, "This system, pipelines"

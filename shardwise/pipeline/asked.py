@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from shardwise.errors import BadInput
 from shardwise.validation import whole_numbers
 
 AUTO = "auto"
@@ -13,7 +12,15 @@ DEFAULT_SCHEDULES = ("1f1b", "1f1b-eager")
 NO_STAGES = (1,)
 """The numbers of stages of a question that is not about pipelines."""
 FASTEST = ("mini-time", "mini-cost")
-"""Objectives that pipelines are searched for."""
+"""Objectives that pick the fastest strategy that fits."""
+OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
+"""What a plan may be asked for: points of the frontier."""
+ANY = "any"
+"""The space of all strategies, one of its own for every group of operators."""
+WHOLE_BACKWARD = ("1f1b", "1f1b-eager", "gpipe")
+"""The schedules of one stage on each rank, each with a whole backward."""
+PIPED_TRAINERS = ("megatron", "torchtitan")
+"""The trainers whose pipelines are planned and priced."""
 
 
 def asks_for_stages(stages: Sequence[int] | str | None) -> bool:
@@ -32,27 +39,3 @@ def stages_from(text: str, field: str = "stages") -> list[int] | None:
     return whole_numbers(
         text, field, "numbers of stages", "numbers from 1 on, such as 2,4, or auto"
     )
-
-
-def check_asked(
-    *,
-    objective: str,
-    space: str,
-    order: str | None = None,
-    point: str | None = None,
-    called: Callable[[str], str] = str,
-) -> None:
-    """Raises `BadInput` for questions that are not asked about pipelines; `called` is how a member
-    is named."""
-    stages = called("stages")
-    for name, given, allowed in (
-        ("order", order is not None, f"no {called('order')} with {stages}"),
-        ("space", space != "any", f"any with {stages}"),
-        ("objective", objective not in FASTEST, f"mini-time with {stages}"),
-    ):
-        if given:
-            raise BadInput(
-                "pipelines are not searched for this", field=called(name), expected=allowed
-            )
-    if point is not None:
-        raise BadInput("pipelines have no frontier", field=called("point"), expected=f"no {stages}")

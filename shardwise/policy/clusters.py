@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwise.hardware import Bundle, Hardware, hardware_from_document
+from shardwise.hardware import Devices, Hardware, hardware_from_document
 from shardwise.hardware.hardware import SCHEMA
 
 MOST_BLOCKS = 6
@@ -34,7 +34,7 @@ KINDS: tuple[tuple[str, float, float, float, float], ...] = (
 """Kind, GiB, TFLOP/s in float32 and in bfloat16 with float32 sums, GB/s: from data sheets."""
 
 
-def random_cluster(draw: np.random.Generator) -> tuple[Hardware, Bundle]:
+def random_cluster(draw: np.random.Generator) -> tuple[Hardware, Devices]:
     """Returns a profile with groups, and the bundle of all its devices."""
     count = int(draw.integers(FEWEST_GROUPS, MOST_GROUPS + 1))
     chosen = [KINDS[i] for i in sorted(draw.choice(len(KINDS), count, replace=False).tolist())]
@@ -69,7 +69,7 @@ def random_cluster(draw: np.random.Generator) -> tuple[Hardware, Bundle]:
         "sources": {},
     }
     hardware = hardware_from_document(document)
-    return hardware, Bundle.of(hardware, {group.name: group.gpus for group in hardware.groups})
+    return hardware, Devices.of(hardware, {group.name: group.gpus for group in hardware.groups})
 
 
 def _link(bandwidth: float) -> dict[str, float]:

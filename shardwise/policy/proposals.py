@@ -14,8 +14,6 @@ from time import monotonic
 import numpy as np
 
 from shardwise.cost.options import Options
-from shardwise.errors import BadInput
-from shardwise.hardware import Bundle
 from shardwise.policy.learner import Learner
 from shardwise.policy.reinforcing import Standing
 from shardwise.policy.sampling import probabilities, sampled
@@ -89,18 +87,12 @@ class Proposals:
         return standing.good
 
 
-def proposer(options: Options, gpus: int | Bundle) -> Propose | None:
+def proposer(options: Options) -> Propose | None:
     """Returns what proposes strategies as the options say; None without a policy.
 
-    Raises `BadInput` for a file that is no policy, and for devices of one kind.
+    Raises `BadInput` for a file that is no policy.
     """
     if options.policy is None:
         return None
-    if not isinstance(gpus, Bundle):
-        raise BadInput(
-            "a policy proposes strategies for devices of several kinds only",
-            field="policy",
-            expected="a profile with groups, or no policy",
-        )
     tunes = find_spec("torch") is not None
     return Proposals(read_policy(options.policy), rounds=ROUNDS if tunes else 0)

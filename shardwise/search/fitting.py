@@ -11,8 +11,8 @@ from math import inf
 import numpy as np
 
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.errors import BadInput, SolverError
-from shardwise.hardware import Bundle, Hardware
+from shardwise.errors import SolverError
+from shardwise.hardware import Devices, Hardware
 from shardwise.search.mixed.search import Propose
 from shardwise.search.replayed import search_replayed
 from shardwise.search.replayed_frontier import search_replayed_frontier
@@ -29,7 +29,7 @@ CLOSE = 1.25
 def search_fitting(
     subject: Subject,
     hardware: Hardware,
-    gpus: int | Bundle,
+    gpus: Devices,
     options: Options,
     progress: Progress = quiet,
     propose: Propose | None = None,
@@ -39,17 +39,16 @@ def search_fitting(
     The replayed time is searched and proven (`replayed.py`), without `overlap` the sum. `propose`
     gives what the options' policy proposes.
     """
-    _check_proposed(options, propose)
     if options.replays:
         return search_replayed(subject, hardware, gpus, options, progress, propose=propose)
-    searches = search_all(subject, hardware, of_one_kind(gpus), options, progress, near_limit=True)
+    searches = search_all(subject, hardware, gpus.gpus, options, progress, near_limit=True)
     return [moved for first in searches for moved in _moved(first, progress)]
 
 
 def search_frontier(
     subject: Subject,
     hardware: Hardware,
-    gpus: int | Bundle,
+    gpus: Devices,
     options: Options,
     progress: Progress = quiet,
     propose: Propose | None = None,
@@ -59,29 +58,9 @@ def search_frontier(
     The frontier is that of replayed peak and time (`replayed_frontier.py`), without `overlap` that
     of sums. `propose` gives what the options' policy proposes.
     """
-    _check_proposed(options, propose)
     if options.replays:
         return search_replayed_frontier(subject, hardware, gpus, options, progress, propose)
-    return search_all(subject, hardware, of_one_kind(gpus), options, progress)
-
-
-def _check_proposed(options: Options, propose: Propose | None) -> None:
-    """Raises `BadInput` where the options have a policy that the question does not take."""
-    if options.policy is not None and propose is None:
-        raise BadInput(
-            "this question takes no policy", field="policy", expected="a frontier or a plan"
-        )
-
-
-def of_one_kind(gpus: int | Bundle) -> int:
-    """Returns a number of devices; raises `BadInput` for several kinds, of which sums know none."""
-    if isinstance(gpus, Bundle):
-        raise BadInput(
-            f"devices of several kinds ({gpus}) are searched by replayed steps only",
-            field="overlap",
-            expected="true, and another method than tofu",
-        )
-    return gpus
+    return search_all(subject, hardware, gpus.gpus, options, progress)
 
 
 def _moved(first: Search, progress: Progress) -> list[Search]:

@@ -12,7 +12,7 @@ from math import inf
 
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import NotFound, SolverError
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
 from shardwise.search.mixed.search import Propose
@@ -37,7 +37,7 @@ class Alone:
 def search_bundle(
     subject: Subject,
     hardware: Hardware,
-    bundle: Bundle,
+    bundle: Devices,
     options: Options,
     progress: Progress = quiet,
     propose: Propose | None = None,
@@ -70,7 +70,7 @@ def search_bundle(
 def fastest_alone(
     subject: Subject,
     hardware: Hardware,
-    bundle: Bundle,
+    bundle: Devices,
     options: Options,
     watch: Watch,
     together: Sequence[Search] = (),
@@ -91,7 +91,7 @@ def fastest_alone(
             found = search_replayed(
                 subject,
                 hardware.of_group(name),
-                count,
+                Devices.alike(count),
                 replace(
                     options, time_limit_s=watch.left_s / (len(bundle.counts) - place), policy=None
                 ),

@@ -23,7 +23,7 @@ from math import inf
 
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import BadInput, SolverError
-from shardwise.hardware import Bundle, Hardware, Mesh
+from shardwise.hardware import Devices, Hardware, Mesh
 from shardwise.search.count import Count
 from shardwise.search.game import Query
 from shardwise.search.mixed.search import MixedCount, MixedDraft, Propose
@@ -58,7 +58,7 @@ WORTH_BEGINNING = 1.5
 def search_replayed(
     subject: Subject,
     hardware: Hardware,
-    gpus: int | Bundle,
+    gpus: Devices,
     options: Options,
     progress: Progress = quiet,
     mesh: Mesh | None = None,
@@ -78,7 +78,7 @@ def search_replayed(
     """
     watch = watch_of(gpus, options, progress, strict=strict)
     strict = watch.strict
-    searching = watch.within(1.0 - KEPT_FOR_BOUNDS) if isinstance(gpus, Bundle) else watch
+    searching = watch.within(1.0 - KEPT_FOR_BOUNDS) if gpus.of_groups else watch
     part = watch.part(0.0, DRAFTED)
     counts = drafted(subject, hardware, gpus, options, part, mesh, propose)
     best = _Best(cutoff_s)
@@ -154,12 +154,10 @@ def _tighten(counts: list[Count], best_s: float, watch: Watch, limit_s: float | 
             left_s -= count.watch.spent_s
 
 
-def watch_of(
-    gpus: int | Bundle, options: Options, progress: Progress, *, strict: bool = False
-) -> Watch:
+def watch_of(gpus: Devices, options: Options, progress: Progress, *, strict: bool = False) -> Watch:
     """Returns the watch of a search; it is strict for devices of several kinds, which have
     `FIRST_ANSWER_S` for a first strategy."""
-    several = isinstance(gpus, Bundle)
+    several = gpus.of_groups
     return Watch(
         progress,
         time_limit_s(gpus, options),
@@ -168,10 +166,10 @@ def watch_of(
     )
 
 
-def time_limit_s(gpus: int | Bundle, options: Options) -> float | None:
+def time_limit_s(gpus: Devices, options: Options) -> float | None:
     """Returns the seconds that a search may take: devices of several kinds have a limit of their
     own where none is given."""
-    if isinstance(gpus, Bundle) and options.time_limit_s is None:
+    if gpus.of_groups and options.time_limit_s is None:
         return SEVERAL_KINDS_S
     return options.time_limit_s
 
@@ -210,7 +208,7 @@ class _Best:
 def drafted(
     subject: Subject,
     hardware: Hardware,
-    gpus: int | Bundle,
+    gpus: Devices,
     options: Options,
     watch: Watch,
     mesh: Mesh | None = None,
@@ -221,7 +219,7 @@ def drafted(
     Raises as `search` does.
     """
     numbers = options.counts(subject.graph.batch_size)
-    if isinstance(gpus, Bundle) and not options.micro_batches:
+    if gpus.of_groups and not options.micro_batches:
         numbers = tuple(number for number in numbers if number in FEW_NUMBERS)
     counts: list[Count] = []
     for place, number in enumerate(numbers):
@@ -245,7 +243,7 @@ def drafted(
 def _drafted(
     subject: Subject,
     hardware: Hardware,
-    gpus: int | Bundle,
+    gpus: Devices,
     options: Options,
     watch: Watch,
     number: int,
@@ -253,10 +251,10 @@ def _drafted(
     propose: Propose | None,
 ) -> Count:
     """Returns the search of one number of micro-batches."""
-    if isinstance(gpus, Bundle):
+    if gpus.of_groups:
         mixed = MixedDraft.of(subject, hardware, gpus, options, watch.costing, number)
         return MixedCount(mixed, watch, propose)
-    mesh = mesh or mesh_of(hardware, gpus)
+    mesh = mesh or mesh_of(hardware, gpus.gpus)
     return Count(Draft.of(subject, hardware, mesh, options, watch.costing, number), watch)
 
 

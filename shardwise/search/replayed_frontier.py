@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import Cancelled, SolverError
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.search.count import Count, Effort
 from shardwise.search.gaps import unbeaten
 from shardwise.search.mixed.search import Propose
@@ -36,7 +36,7 @@ DRAFTS, ENDS = 0.1, 0.5
 def search_replayed_frontier(
     subject: Subject,
     hardware: Hardware,
-    gpus: int | Bundle,
+    gpus: Devices,
     options: Options,
     progress: Progress = quiet,
     propose: Propose | None = None,

@@ -13,14 +13,14 @@ from shardwise.advise.pipeline_points import PipelinePoints
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint
-from shardwise.documents.questions import Devices
-from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Devices, Hardware
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
-from shardwise.trainers.plan import check_options, fastest_of
-from shardwise.trainers.spaces import ANY, space_of
+from shardwise.trainers.plan import fastest_of
+from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import with_stated
 
 
@@ -74,21 +74,10 @@ def trainer_question(
     """Returns the question, to be computed in parts. Raises `BadInput` as `curve_for`."""
     options = with_stated(options or Options(), space_of(trainer).implies, given)
     question = curve_question(graph, hardware, max_gpus, options, counts=counts, bundles=bundles)
-    check_curve(trainer, question.places, question.options)
+    check(
+        Question.of(question.options, "curve", several_kinds=bool(hardware.groups), space=trainer)
+    )
     return replace(question, of_count=partial(_trainer_point, trainer), space=trainer)
-
-
-def check_curve(trainer: str, places: Sequence[Devices], options: Options) -> None:
-    """Raises `BadInput` for a curve that a trainer's space does not have, naming the field."""
-    space_of(trainer)
-    for place in places:
-        if isinstance(place, str):
-            raise BadInput(
-                f"devices of several kinds ({place}) have no degrees that a trainer takes",
-                field="space",
-                expected=f"{ANY}, or devices of one kind",
-            )
-    check_options(options)
 
 
 def _trainer_point(
@@ -103,7 +92,7 @@ def _trainer_point(
     """Returns the point of the fastest strategy of the trainer, or why there is none."""
     search: Search | None = None
     try:
-        searches = search_fitting(subject, hardware, gpus, options, progress)
+        searches = search_fitting(subject, hardware, Devices.alike(gpus), options, progress)
         search = searches[0]
         _, _, own, chosen = fastest_of(trainer, space_of(trainer), searches, progress)
     except (Infeasible, NoSuchAxis) as reason:

@@ -12,7 +12,6 @@ from time import monotonic
 
 from msgspec import UNSET
 
-from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
@@ -21,19 +20,20 @@ from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePr
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
 from shardwise.peers.practices import Allowed
 from shardwise.pipeline import schedules as published
 from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import allows
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.configuration import Configuration
-from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.price import check_configuration
 from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
@@ -63,7 +63,7 @@ class _Key:
 def price_pipeline(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     configuration: Configuration,
     options: Options | None = None,
     *,
@@ -84,9 +84,9 @@ def price_pipeline(
     asked, progress = options or Options(), progress or quiet
     configuration = on_hardware(configuration, hardware, piped=True)
     options = assumed(as_configured(asked, configuration.stated, given), hardware)
-    devices = one_kind(gpus, hardware)
-    check_options(options)
-    check_pipelines(options)
+    taken = devices_of(gpus, hardware)
+    check(Question.of(options, "pricing", taken, stages=(configuration.stages,)))
+    devices = taken.gpus
     check_configuration(graph, configuration, file)
     graph = tuned(graph, options.tune)
     scattered = configuration.trainer in SCATTERING

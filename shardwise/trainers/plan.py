@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from time import monotonic
 
+import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.advise.label import Labels
 from shardwise.advise.neighbours import with_neighbours
-from shardwise.advise.order import PROGRAM
 from shardwise.advise.plan import plan_document
 from shardwise.advise.remedies import answered
 from shardwise.cost.options import Options, Progress, quiet
@@ -29,31 +29,32 @@ from shardwise.cost.program import assumed
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer, text_of
 from shardwise.documents.plan import Neighbour
-from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware, devices_of
+from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers.practitioners import Practised
 from shardwise.peers.replayed import replayer_of_whole
+from shardwise.pipeline.asked import FASTEST
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
+from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Infeasible, Search, Subject
+from shardwise.search.turning_point import turning_point
 from shardwise.texts import counted
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.facts import facts_of
-from shardwise.trainers.spaces import ANY, TrainerSpace, space_of
+from shardwise.trainers.spaces import TrainerSpace, space_of
 from shardwise.trainers.stated import changed_in_words, with_stated
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
-
-OBJECTIVES = ("mini-time", "mini-cost")
-"""What the plan of a trainer may be asked for: both pick the fastest that fits."""
 
 
 def plan_for(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     trainer: str,
     *,
     objective: str = "mini-time",
@@ -75,9 +76,8 @@ def plan_for(
     space = space_of(trainer)
     options = assumed(with_stated(asked, space.implies, given), hardware)
     graph = tuned(graph, options.tune)
-    devices = check_question(gpus, hardware, trainer, objective, options)
-    if order not in (None, PROGRAM):
-        raise BadInput(f"{trainer} runs the program's order", field="order", expected=PROGRAM)
+    devices = devices_of(gpus, hardware)
+    check(Question.of(options, "plan", devices, objective=objective, order=order, space=trainer))
     ask = partial(_fastest_plan, graph, hardware, trainer, objective, asked)
     return answered(ask, graph, options, devices, progress, own_program=False)
 
@@ -89,7 +89,7 @@ def _fastest_plan(
     objective: str,
     asked: Options,
     options: Options,
-    devices: int | Bundle,
+    devices: Devices,
     progress: Progress,
 ) -> Plan:
     """Returns the plan as `plan_for`, of options of which `asked` are those without the trainer's
@@ -98,7 +98,7 @@ def _fastest_plan(
     searches = search_fitting(Subject.of(graph), hardware, devices, options, progress)
     if all(search.proof is not None for search in searches):
         searches, _ = with_neighbours(searches, progress)
-    best, known, own, chosen = fastest_of(trainer, space, searches, progress)
+    best, known, own, chosen = fastest_of(trainer, space, searches, progress, objective)
     near = neighbours_of(best, known, chosen.search.limit_bytes)
     return replace(
         plan_document(own, chosen, objective, near),
@@ -111,10 +111,15 @@ def _fastest_plan(
 
 
 def fastest_of(
-    trainer: str, space: TrainerSpace, searches: Sequence[Search], progress: Progress
+    trainer: str,
+    space: TrainerSpace,
+    searches: Sequence[Search],
+    progress: Progress,
+    objective: str = FASTEST[0],
 ) -> tuple[Practised, Collection[Practised], list[Search], Chosen]:
-    """Returns the fastest strategy of a trainer that fits, all of its strategies, and these as
-    points of searches, with the fastest of them. Raises `Infeasible` as `fitting`."""
+    """Returns the fastest strategy of a trainer that fits, or what another objective picks of those
+    that no other beats in peak and time; all of its strategies; and these as points of searches,
+    with the one that was picked. Raises `Infeasible` as `fitting`."""
     started = monotonic()
     replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
     known: list[Practised] = []
@@ -130,7 +135,7 @@ def fastest_of(
         fits = any(one.step.peak_bytes <= searches[0].limit_bytes for one in known)
         if fits and not _divides_positions(fastest(searches)):
             break
-    best = fitting(known, trainer, searches[0])
+    best = _picked(known, objective, fitting(known, trainer, searches[0]), searches[0].limit_bytes)
     own, chosen = searches_of(replayables, known, best, monotonic() - started)
     return best, known, own, chosen
 
@@ -146,43 +151,6 @@ def _divides_positions(best: Chosen | None) -> bool:
         return False
     degrees = Labels(best.search.problem).degrees(best.search.solution.choices[best.point])
     return degrees is not None and degrees.position > 1
-
-
-def check_question(
-    gpus: int | str | Bundle, hardware: Hardware, trainer: str, objective: str, options: Options
-) -> int:
-    """Returns a number of devices; raises `BadInput` for what trainers do not take."""
-    devices = one_kind(gpus, hardware)
-    check_options(options)
-    check_objective(objective, trainer)
-    return devices
-
-
-def one_kind(gpus: int | str | Bundle, hardware: Hardware) -> int:
-    """Returns a number of devices; raises `BadInput` for several kinds, which no trainer here
-    divides unevenly."""
-    devices = devices_of(gpus, hardware)
-    if isinstance(devices, Bundle):
-        raise BadInput(
-            f"devices of several kinds ({devices}) have no degrees that a trainer takes",
-            field="space",
-            expected=f"{ANY}, or devices of one kind",
-        )
-    return devices
-
-
-def check_options(options: Options) -> None:
-    """Raises `BadInput` for options that strategies of the whole model do not have."""
-    if not options.replays:
-        raise BadInput(
-            "strategies of trainers are replayed, not summed",
-            field="objective",
-            expected=", ".join(OBJECTIVES),
-        )
-    if options.pins:
-        raise BadInput("trainers have no rules for operators", field="pin", expected="none")
-    if options.policy is not None:
-        raise BadInput("a policy is for devices of several kinds", field="policy", expected="none")
 
 
 def fitting(known: Collection[Practised], trainer: str, search: Search) -> Practised:
@@ -202,6 +170,21 @@ def fitting(known: Collection[Practised], trainer: str, search: Search) -> Pract
             f"per GPU, the limit is {search.limit_bytes / 2**30:.1f} GiB"
         )
     return best
+
+
+def _picked(
+    known: Sequence[Practised], objective: str, fastest_fitting: Practised, limit_bytes: float
+) -> Practised:
+    """Returns what an objective picks: the fastest that fits, the lowest peak, or the knee of the
+    frontier, in its place the fastest where that does not fit."""
+    if objective in FASTEST:
+        return fastest_fitting
+    peaks = np.array([one.step.peak_bytes for one in known])
+    times = np.array([one.step.time_s for one in known])
+    kept = unbeaten(peaks, times)
+    place = 0 if objective == "mini-memory" else turning_point(peaks[kept], times[kept]) or 0
+    picked = known[int(kept[place])]
+    return picked if picked.step.peak_bytes <= limit_bytes else fastest_fitting
 
 
 def neighbours_of(
@@ -251,19 +234,3 @@ def planned_trainer(
         dtype=step.dtype,
         model=facts_of(graph) or UNSET,
     )
-
-
-def check_point(point: str | None) -> None:
-    """Raises `BadInput` for a point of a frontier, which the space of a trainer does not have."""
-    if point is not None:
-        raise BadInput("a trainer's space has no frontier", field="point", expected="none")
-
-
-def check_objective(objective: str, trainer: str) -> None:
-    """Raises `BadInput` for an objective that is not one of `OBJECTIVES`."""
-    if objective not in OBJECTIVES:
-        raise BadInput(
-            f"{trainer} has no frontier to pick the {objective} of",
-            field="objective",
-            expected=", ".join(OBJECTIVES),
-        )

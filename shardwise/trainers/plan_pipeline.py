@@ -9,7 +9,6 @@ from time import monotonic
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.pipeline_points import check_pipelines
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
@@ -19,10 +18,13 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import SCATTERING, PipedPractice, piped_practices
 from shardwise.peers.practices import Practices
+from shardwise.pipeline.asked import FASTEST
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.searched import LOOPED, Searched
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
@@ -30,7 +32,6 @@ from shardwise.search.search import Infeasible
 from shardwise.trainers.facts import facts_of
 from shardwise.trainers.partial import Tried, fewest, parts_of, with_parts
 from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
-from shardwise.trainers.plan import check_options, one_kind
 from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import changed_in_words, with_stated
 
@@ -38,9 +39,10 @@ from shardwise.trainers.stated import changed_in_words, with_stated
 def pipeline_for(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     trainer: str,
     *,
+    objective: str = FASTEST[0],
     stages: Sequence[int] | None = None,
     schedules: Sequence[str] | None = None,
     options: Options | None = None,
@@ -51,23 +53,21 @@ def pipeline_for(
     layers and devices) and schedules (None: all of the trainer), each stage with the same strategy
     of a trainer, one of `SCHEDULES`, and the step that of its program, as in `plan_for`.
 
-    Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for a trainer whose
-    pipelines are not priced, for schedules that it does not have, for numbers of stages that layers
-    or devices do not allow and for options that such strategies do not have.
+    Nothing is proven. Raises `Infeasible` where none fits, and `BadInput` for schedules that a
+    trainer does not have, for numbers of stages that layers or devices do not allow and for what is
+    in the table of refusals (`question/refusals.py`).
     """
     asked_options, progress = options or Options(), progress or quiet
-    if trainer not in SCHEDULES:
-        raise BadInput(
-            f"pipelines of {trainer[:40]!r} are not planned",
-            field="space",
-            expected=" or ".join(SCHEDULES) + " with stages",
-        )
-    named = _named(trainer, schedules or SCHEDULES[trainer])
-    devices, space = one_kind(gpus, hardware), space_of(trainer)
+    space, taken = space_of(trainer), devices_of(gpus, hardware)
     options = assumed(with_stated(asked_options, space.implies, given), hardware)
-    graph = tuned(graph, options.tune)
-    check_options(options)
-    check_pipelines(options)
+    check(
+        Question.of(
+            options, "plan", taken, objective=objective, space=trainer, stages=stages,
+            schedules=schedules,
+        )
+    )  # fmt: skip
+    named = _named(trainer, schedules or SCHEDULES[trainer])
+    graph, devices = tuned(graph, options.tune), taken.gpus
     started = monotonic()
     model = UniformModel(graph, hardware, devices, scattered=trainer in SCATTERING)
     best: PipedPractice | None = None

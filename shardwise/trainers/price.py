@@ -18,10 +18,13 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
 from shardwise.graph.tuning import tuned
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers.methods import STAGE
 from shardwise.peers.practices import Practices
 from shardwise.peers.practitioners import Practised
+from shardwise.pipeline.asked import ANY
+from shardwise.question.question import Question
+from shardwise.question.refusals import check
 from shardwise.search.search import Draft, Subject, mesh_of
 from shardwise.search.solution import Solution
 from shardwise.sharding.layout import shard_fits
@@ -29,8 +32,8 @@ from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.job import canonical
 from shardwise.trainers.model_sizes import check_model
-from shardwise.trainers.plan import check_options, one_kind, planned_trainer
-from shardwise.trainers.spaces import ANY, priced_space
+from shardwise.trainers.plan import planned_trainer
+from shardwise.trainers.spaces import priced_space
 from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
 
@@ -41,7 +44,7 @@ GIVEN = "given"
 def price(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     parallelism: Parallelism,
     options: Options | None = None,
     *,
@@ -58,8 +61,9 @@ def price(
     """
     options, progress = assumed(options, hardware), progress or quiet
     graph = tuned(graph, options.tune)
-    devices, given = one_kind(gpus, hardware), canonical(parallelism)
-    check_options(options)
+    taken, given = devices_of(gpus, hardware), canonical(parallelism)
+    check(Question.of(options, "pricing", taken))
+    devices = taken.gpus
     space = priced_space(trainer)
     _check(parallelism, devices, graph.batch_size)
     options = with_fields(options, zero=tuple(sorted({*options.zero, given.zero})), recompute=AUTO)
@@ -100,7 +104,7 @@ def price(
 def price_configuration(
     graph: Graph,
     hardware: Hardware,
-    gpus: int | str | Bundle,
+    gpus: int | str | Devices,
     configuration: Configuration,
     options: Options | None = None,
     *,

@@ -30,10 +30,8 @@ from shardwise.cost.software import COMPILED, EAGER, MEGATRON
 from shardwise.cost.step_settings import FLOAT32
 from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
 from shardwise.errors import BadInput
+from shardwise.pipeline.asked import ANY
 from shardwise.trainers.partial import Layers
-
-ANY = "any"
-"""The space of all strategies, one of its own for every group of operators."""
 
 EVERY_RECOMPUTATION: tuple[Recomputed, ...] = ("none", "selective", "full")
 ALL_OR_NOTHING: tuple[Recomputed, ...] = ("none", "full")

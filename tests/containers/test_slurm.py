@@ -25,7 +25,7 @@ from harness.service.steps import keys
 from shardwise.advise import Options, plan
 from shardwise.documents.plan import PlannedBlock, PlannedCluster
 from shardwise.graph import canonical_json, graph_id
-from shardwise.hardware import Blocks, Bundle, load_hardware
+from shardwise.hardware import Blocks, Devices, load_hardware
 from shardwise.schedulers.formats import export, export_plan
 
 pytestmark = pytest.mark.engine
@@ -181,7 +181,7 @@ def test_a_plans_script_starts_its_hosts_in_order(slurm: SlurmCluster) -> None:
     hardware = profile(groups, {"fast": FAST, "slow": SLOW})
     options = Options(micro_batches=(1,), time_limit_s=20.0)
     known = plan(mlp(64, 64, 2), hardware, "p100=2,v100=2", options=options)
-    blocks = Blocks.of(hardware, Bundle.parse("p100=2,v100=1", hardware))
+    blocks = Blocks.of(hardware, Devices.parse("p100=2,v100=1", hardware))
     assert isinstance(known.cluster, PlannedCluster)
     places = [
         replace(place, blocks=[n for n, b in enumerate(blocks.blocks) if b.group == place.group])

@@ -19,7 +19,13 @@ from shardwise.capture import capture
 from shardwise.cost.group_work import GroupWork
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, hardware_document, hardware_from_document, load_hardware
+from shardwise.hardware import (
+    Devices,
+    Hardware,
+    hardware_document,
+    hardware_from_document,
+    load_hardware,
+)
 from shardwise.hardware.operator_tables import OperatorFamily, OperatorTable
 from shardwise.hardware.sources import MEASURED
 from shardwise.measure.operators import (
@@ -101,7 +107,7 @@ def test_the_frontier_needs_some_of_all_calls(source: str, options: Options) -> 
     everything = needed_operators(graph(source), hardware, 4, options, of="all")
     assert set(few) < set(everything)
     priced = invented(few, hardware)
-    points = merge_frontiers(search_frontier(subject, hardware, 4, options))
+    points = merge_frontiers(search_frontier(subject, hardware, Devices.alike(4), options))
     problems = {
         count: problem_of(graph(source), priced, 4, options, count)
         for count in {chosen.search.micro_batches for chosen in points}

@@ -15,7 +15,7 @@ from shardwise.documents import Curve
 from shardwise.errors import BadInput
 from shardwise.graph import write_graph
 from shardwise.hardware import (
-    Bundle,
+    Devices,
     bundle_usd_per_hour,
     group_prices,
     load_hardware,
@@ -120,11 +120,11 @@ def test_counts_and_bundles_are_each_for_their_hardware() -> None:
 def test_prices_are_of_whole_instances_unless_they_are_given() -> None:
     offered = group_prices(CLOUD, read_offers())
     assert offered["h100"].offer is not None
-    both = Bundle.parse("h100=3,a100=8", CLOUD)
+    both = Devices.parse("h100=3,a100=8", CLOUD)
     dearest = offered["h100"].usd_per_hour + offered["a100"].usd_per_hour
     assert bundle_usd_per_hour(both, offered) == dearest
     given = group_prices(CLOUD, [], {"h100": 2.0})
-    assert bundle_usd_per_hour(Bundle.parse("h100=3", CLOUD), given) == 6.0
+    assert bundle_usd_per_hour(Devices.parse("h100=3", CLOUD), given) == 6.0
     assert bundle_usd_per_hour(both, given) is None
     with pytest.raises(BadInput) as caught:
         group_prices(CLOUD, [], {"v100": 2.0})

@@ -24,7 +24,7 @@ from shardwise.cost.space import EVEN
 from shardwise.errors import BadInput, Cancelled
 from shardwise.hardware import (
     Blocks,
-    Bundle,
+    Devices,
     Hardware,
     JointLinks,
     RingLinks,
@@ -115,7 +115,7 @@ def space() -> Space:
 def plain_space(
     machine: Hardware, links_of: Any = JointLinks, *, keep_beaten: bool = True
 ) -> Space:
-    bundle = Bundle.parse(BUNDLE, machine)
+    bundle = Devices.parse(BUNDLE, machine)
     options = replace(ONE, zero=(0,), recompute=NEVER)
     draft = MixedDraft.of(Subject.of(GRAPH), machine, bundle, options, quiet, 1, links_of)
     groups = replace(draft.groups, keep_beaten=keep_beaten)
@@ -274,7 +274,7 @@ def test_placements_are_on_one_block_each(space: Space) -> None:
 
 def test_the_slowest_is_the_least_of_all() -> None:
     machine = cluster()
-    slow = slowest_hardware(Blocks.of(machine, Bundle.parse(BUNDLE, machine)))
+    slow = slowest_hardware(Blocks.of(machine, Devices.parse(BUNDLE, machine)))
     assert slow.devices[0].kind == "SLOW"
     assert slow.devices[0].memory_bytes == 2**33
     assert (slow.devices[0].count, [level.size for level in slow.levels]) == (2, [2, 3])

@@ -23,7 +23,7 @@ from shardwise.documents import Comparison, Pipeline
 from shardwise.documents.comparison import ComparedMethod
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, write_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.hardware.host import soft_maximum
 from shardwise.peers import alpa, compare
 from shardwise.peers.alpa import FormulaRun, FormulaStaged
@@ -231,7 +231,7 @@ def formula(guide: Guide, host_s: Floats, run: Run, limit_bytes: float) -> Calla
 @pytest.mark.parametrize("count", [2, 4])
 def test_alpas_cuts_are_those_of_the_least_sum(gpt2: Graph, count: int) -> None:
     """Of all cuts of 6 units."""
-    search = PipelineSearch(gpt2, MACHINE, 8, OPTIONS, quiet, (alpa.SCHEDULE,))
+    search = PipelineSearch(gpt2, MACHINE, Devices.alike(8), OPTIONS, quiet, (alpa.SCHEDULE,))
     (question,) = search.questions([count])
     staged = FormulaStaged(question, quiet, NEAR_LIMIT)
     (run,) = question.runs

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.errors import BadInput
-from shardwise.hardware import Block, Blocks, Bundle, DeviceGroup, Hardware, load_hardware
+from shardwise.hardware import Block, Blocks, DeviceGroup, Devices, Hardware, load_hardware
 
 EIGHT = load_hardware("heterog-8")
 TWELVE = load_hardware("heterog-12")
@@ -29,15 +29,15 @@ def hardware(*sizes: tuple[int, int]) -> Hardware:
 
 
 def test_a_bundle_is_read_and_written_in_the_order_of_the_profile() -> None:
-    bundle = Bundle.parse(" p100=2, v100 = 2,1080ti=4", EIGHT)
+    bundle = Devices.parse(" p100=2, v100 = 2,1080ti=4", EIGHT)
     assert bundle.counts == (("v100", 2), ("1080ti", 4), ("p100", 2))
     assert (str(bundle), bundle.gpus) == ("v100=2,1080ti=4,p100=2", 8)
-    assert Bundle.parse(str(bundle), EIGHT) == bundle
-    assert str(Bundle.parse("1080ti=3", EIGHT)) == "1080ti=3"
+    assert Devices.parse(str(bundle), EIGHT) == bundle
+    assert str(Devices.parse("1080ti=3", EIGHT)) == "1080ti=3"
 
 
 def test_groups_of_which_none_is_taken_are_left_out() -> None:
-    assert Bundle.of(EIGHT, {"p100": 1, "v100": 0}).counts == (("p100", 1),)
+    assert Devices.of(EIGHT, {"p100": 1, "v100": 0}).counts == (("p100", 1),)
 
 
 LIST = "v100 (2 V100-PCIe-16GB), 1080ti (4 GTX1080Ti-11GB), p100 (2 P100-PCIe-12GB)"
@@ -70,7 +70,7 @@ LIST = "v100 (2 V100-PCIe-16GB), 1080ti (4 GTX1080Ti-11GB), p100 (2 P100-PCIe-12
 )  # fmt: skip
 def test_a_refused_bundle_says_what_there_is(text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
-        Bundle.parse(text, EIGHT, "question.gpus")
+        Devices.parse(text, EIGHT, "question.gpus")
     assert caught.value.field == "question.gpus"
     assert said in str(caught.value)
 
@@ -78,27 +78,27 @@ def test_a_refused_bundle_says_what_there_is(text: str, said: str) -> None:
 @pytest.mark.parametrize("text", ["8", "v100=2"])
 def test_a_profile_without_groups_has_no_bundles(text: str) -> None:
     with pytest.raises(BadInput, match="l4 has no groups") as caught:
-        Bundle.parse(text, load_hardware("l4"))
+        Devices.parse(text, load_hardware("l4"))
     assert caught.value.field == "gpus"
 
 
 @pytest.mark.parametrize("counts", [{}, {"v100": 0}, {"v100": -1}, {"v100": 3}, {"x": 0}])
 def test_counts_are_checked(counts: dict[str, int]) -> None:
     with pytest.raises(BadInput):
-        Bundle.of(EIGHT, counts)
+        Devices.of(EIGHT, counts)
     with pytest.raises(BadInput):
-        Blocks.of(EIGHT, Bundle(tuple(counts.items())))
+        Blocks.of(EIGHT, Devices(tuple(counts.items())))
 
 
 def test_the_clusters_of_heterog() -> None:
     """4 × 2 and 6 × 2."""
-    eight = Blocks.of(EIGHT, Bundle.parse("v100=2,1080ti=4,p100=2", EIGHT))
+    eight = Blocks.of(EIGHT, Devices.parse("v100=2,1080ti=4,p100=2", EIGHT))
     assert (eight.size, eight.gpus, eight.nodes) == (2, 8, 4)
     assert eight.blocks == (
         Block("v100", 0), Block("1080ti", 1), Block("1080ti", 2), Block("p100", 3)
     )  # fmt: skip
     assert [group.kind for group in eight.groups][1:3] == ["GTX1080Ti-11GB"] * 2
-    twelve = Blocks.of(TWELVE, Bundle.parse("v100=4,1080ti=4,p100=4", TWELVE))
+    twelve = Blocks.of(TWELVE, Devices.parse("v100=4,1080ti=4,p100=4", TWELVE))
     assert (twelve.size, len(twelve.blocks), twelve.nodes) == (2, 6, 5)
     assert [block.node for block in twelve.blocks] == [0, 0, 1, 2, 3, 4]
 
@@ -116,22 +116,22 @@ def test_the_clusters_of_heterog() -> None:
     ],
 )
 def test_a_node_that_is_partly_used(text: str, size: int, nodes: list[int]) -> None:
-    blocks = Blocks.of(TWELVE, Bundle.parse(text, TWELVE))
+    blocks = Blocks.of(TWELVE, Devices.parse(text, TWELVE))
     assert (blocks.size, [block.node for block in blocks.blocks]) == (size, nodes)
 
 
 @st.composite
-def bundles(draw: st.DrawFn) -> tuple[Hardware, Bundle]:
+def bundles(draw: st.DrawFn) -> tuple[Hardware, Devices]:
     """Groups of up to 5 nodes of up to 12 devices, and some of their devices."""
     sizes = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 12)), min_size=1, max_size=4))
     profile = hardware(*sizes)
     counts = {group.name: draw(st.integers(0, group.gpus)) for group in profile.groups}
     if not any(counts.values()):
         counts["g0"] = 1
-    return profile, Bundle.of(profile, counts)
+    return profile, Devices.of(profile, counts)
 
 
-def devices_one_by_one(profile: Hardware, bundle: Bundle) -> list[tuple[str, int]]:
+def devices_one_by_one(profile: Hardware, bundle: Devices) -> list[tuple[str, int]]:
     """Returns group and node of every device, each put on the first node that has room."""
     taken = dict(bundle.counts)
     placed: list[tuple[str, int]] = []

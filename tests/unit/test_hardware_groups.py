@@ -18,9 +18,9 @@ from shardwise.errors import BadInput
 from shardwise.hardware import (
     OPERATIONS,
     Blocks,
-    Bundle,
     CollectiveTable,
     DeviceGroup,
+    Devices,
     GroupLink,
     GroupPath,
     Hardware,
@@ -372,7 +372,7 @@ def test_rates_that_heterog_states() -> None:
         assert not any(path.collectives for path in hardware.paths)
     # An all_reduce over 8 GPUs: 0.278 us a KiB and 212 us, a few per cent less than the card can.
     hardware = load_hardware("heterog-8")
-    blocks = Blocks.of(hardware, Bundle.parse("v100=2,1080ti=4,p100=2", hardware))
+    blocks = Blocks.of(hardware, Devices.parse("v100=2,1080ti=4,p100=2", hardware))
     sizes = np.array([2.0**20, 2.0**28])
     times = JointLinks(blocks).times("all_reduce", sizes, (0, 1, 2, 3), 2)
     assert times == pytest.approx(sizes / 1024 * 0.278e-6 + 212e-6, rel=0.06)
@@ -401,7 +401,7 @@ def test_measured_tables_over_several_groups_are_used_where_they_fit() -> None:
             _joint(("1080ti", "1080ti", "p100", "v100"), 2, 1, 5.0),
         ),
     )
-    bundle = Bundle.parse("v100=2,1080ti=4,p100=2", hardware)
+    bundle = Devices.parse("v100=2,1080ti=4,p100=2", hardware)
     measured, modelled = (JointLinks(Blocks.of(h, bundle)) for h in (hardware, plain))
     sizes = np.array([1e4, 1e5, 1e6])
     whole = measured.times("all_reduce", sizes, (0, 1, 2, 3), 2)
@@ -429,7 +429,7 @@ def test_nodes_with_unequal_ranks_have_no_table() -> None:
     hardware = load_hardware("heterog-12")
     table = _joint(("1080ti", "v100"), 2, 1, 1.0)
     hardware = replace(hardware, collectives=(table,))
-    blocks = Blocks.of(hardware, Bundle.parse("v100=4,1080ti=2", hardware))
+    blocks = Blocks.of(hardware, Devices.parse("v100=4,1080ti=2", hardware))
     links = JointLinks(blocks)
     assert links.table("all_reduce", (0, 1, 2), 2) is None  # two blocks of the v100, one other
     assert links.table("all_reduce", (1, 2), 2) == table

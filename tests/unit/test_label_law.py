@@ -19,7 +19,7 @@ from shardwise.advise.summary import Summaries
 from shardwise.capture.presets import preset_names
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.search.chosen import fastest
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Subject
@@ -45,7 +45,7 @@ def preset(name: str) -> Graph:
 def test_what_a_label_says_takes_as_long(name: str, gpus: int) -> None:
     graph = SMALL[name]() if name in SMALL else preset(name)
     options = Options(time_limit_s=None if name in SMALL else 120.0)
-    searches = search_fitting(Subject.of(graph), H100, gpus, options)
+    searches = search_fitting(Subject.of(graph), H100, Devices.alike(gpus), options)
     searches, _ = with_neighbours(searches, quiet)
     best = fastest(searches)
     if best is None:

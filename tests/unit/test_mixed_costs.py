@@ -17,7 +17,7 @@ from shardwise.cost.mixed.flows import flows_between
 from shardwise.cost.mixed.proportions import Proportion, cut, offsets
 from shardwise.cost.mixed.reschedule import Reschedulers
 from shardwise.cost.space import SearchMesh
-from shardwise.hardware import Blocks, Bundle, GroupShape, JointLinks, collective_times
+from shardwise.hardware import Blocks, Devices, GroupShape, JointLinks, collective_times
 from shardwise.sharding.layout import PARTIAL, REPLICATE, shard_of
 
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any)
@@ -137,7 +137,7 @@ def test_a_servers_card_is_busier_than_any_workers() -> None:
 def reschedulers(packing: bool) -> tuple[Cluster, Reschedulers]:
     """Returns the paths of four blocks of one device, evenly and by 2 : 1 : 0 : 1."""
     whole = replace(hardware(), packing=packing)
-    blocks = Blocks.of(whole, Bundle.of(whole, BUNDLES[1]))
+    blocks = Blocks.of(whole, Devices.of(whole, BUNDLES[1]))
     search = SearchMesh.build(mesh_of_blocks(blocks), 10)
     proportions = (Proportion((1, 1, 1, 1), "even"), Proportion((2, 1, 0, 1), "uneven"))
     cluster = Cluster(blocks, search, JointLinks(blocks), proportions, 24)

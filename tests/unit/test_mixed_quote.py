@@ -15,7 +15,7 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import (
     Blocks,
-    Bundle,
+    Devices,
     JointLinks,
     Nodes,
     combined_profile,
@@ -152,7 +152,7 @@ def test_a_combined_profile_has_its_parts_as_they_were() -> None:
 def test_between_its_parts_is_the_slower_network() -> None:
     one, other = load_hardware("dgx-h100"), load_hardware("dgx-a100-80gb")
     whole = combined_profile([Nodes("h100", one, 1), Nodes("a100", other, 1)])
-    links = JointLinks(Blocks.of(whole, Bundle.parse("h100=8,a100=8", whole)))
+    links = JointLinks(Blocks.of(whole, Devices.parse("h100=8,a100=8", whole)))
     slow = min(hardware.levels[1].bandwidth_bytes_per_s * hardware.levels[1].efficiency
                for hardware in (one, other))  # fmt: skip
     assert links.bandwidth(0, 1) == links.bandwidth(1, 0) == slow

@@ -17,7 +17,7 @@ from shardwise.cost.space import EVEN
 from shardwise.cost.terms import GroupTerms
 from shardwise.errors import SolverError
 from shardwise.graph import Graph
-from shardwise.hardware import Blocks, Hardware
+from shardwise.hardware import Blocks, Devices, Hardware
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.search import replayed, watch
 from shardwise.search.chosen import fastest
@@ -239,14 +239,14 @@ def test_a_group_that_is_surely_slower_alone_is_not_searched(two_kinds: Hardware
     graph, bundle = layers(3, 64, 1024), everything(two_kinds)
     subject, options = Subject.of(graph), Options(micro_batches=(1,))
     slow = two_kinds.of_group("b")
-    known = search_replayed(subject, slow, 4, options)
+    known = search_replayed(subject, slow, Devices.alike(4), options)
     assert any(len(one.time_s) for one in known)
     fastest_s = min(float(one.replayed.time_s.min()) for one in known)
     stages: list[str] = []
     found = search_replayed(
         subject,
         slow,
-        4,
+        Devices.alike(4),
         options,
         noting(stages),
         cutoff_s=0.1 * fastest_s,

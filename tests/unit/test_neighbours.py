@@ -26,7 +26,7 @@ from shardwise.cli.explain import explain as explain_command
 from shardwise.cost.options import quiet
 from shardwise.documents import Plan
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.elimination import cheapest
@@ -48,7 +48,7 @@ def gpt2() -> Graph:
 
 @pytest.fixture(scope="module")
 def searches(gpt2: Graph) -> list[Search]:
-    return search_fitting(Subject.of(gpt2), H100, GPUS, SEARCHED)
+    return search_fitting(Subject.of(gpt2), H100, Devices.alike(GPUS), SEARCHED)
 
 
 @pytest.fixture(scope="module")

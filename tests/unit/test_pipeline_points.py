@@ -26,7 +26,7 @@ from shardwise.documents import json_schema
 from shardwise.documents.curve import fastest_s, fits
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, Offer, load_hardware
+from shardwise.hardware import Devices, Hardware, Offer, load_hardware
 from shardwise.pictures.plots import GIB, curve_picture, frontier_picture
 from shardwise.schedulers.counts import Counts
 from shardwise.search.pipelines.search import PipelineSearch
@@ -63,8 +63,10 @@ def curve() -> documents.Curve:
 def test_the_fastest_of_a_frontier_is_as_fast_as_the_fastest(
     gpt2: Graph, hardware: Hardware, gpus: int, stages: list[int]
 ) -> None:
-    points = PipelineSearch(gpt2, hardware, gpus, OPTIONS, quiet).frontier(stages)
-    best = PipelineSearch(gpt2, hardware, gpus, OPTIONS, quiet).fastest(stages).pipeline
+    points = PipelineSearch(gpt2, hardware, Devices.alike(gpus), OPTIONS, quiet).frontier(stages)
+    best = (
+        PipelineSearch(gpt2, hardware, Devices.alike(gpus), OPTIONS, quiet).fastest(stages).pipeline
+    )
     assert best is not None and points[-1].step_s <= 1.01 * best.step_s
     assert all(point.fits for point in points)
     for less, more in pairwise(points):
@@ -72,11 +74,13 @@ def test_the_fastest_of_a_frontier_is_as_fast_as_the_fastest(
 
 
 def test_a_point_is_found_again_within_its_memory() -> None:
-    points = PipelineSearch(CHAIN, L4, 4, OPTIONS, quiet).frontier([2, 4])
+    points = PipelineSearch(CHAIN, L4, Devices.alike(4), OPTIONS, quiet).frontier([2, 4])
     assert len(points) > 1
     for point in points:
         limit = float(point.peak_bytes.max())
-        search = PipelineSearch(CHAIN, L4, 4, replace(OPTIONS, memory_limit_bytes=limit), quiet)
+        search = PipelineSearch(
+            CHAIN, L4, Devices.alike(4), replace(OPTIONS, memory_limit_bytes=limit), quiet
+        )
         again, fastest = search.frontier([2, 4]), search.fastest([2, 4]).pipeline
         assert all(other.peak_bytes.max() <= limit for other in again)
         assert again[-1].step_s <= 1.01 * point.step_s
@@ -87,13 +91,13 @@ def test_less_memory_never_makes_a_frontier_faster() -> None:
     steps = []
     for share in (1.0, 0.5, 0.25, 0.1):
         options = replace(OPTIONS, memory_limit_bytes=share * GIB)
-        points = PipelineSearch(CHAIN, L4, 4, options, quiet).frontier([2, 4])
+        points = PipelineSearch(CHAIN, L4, Devices.alike(4), options, quiet).frontier([2, 4])
         steps.append(points[-1].step_s if points else float("inf"))
     assert all(more <= 1.01 * less for more, less in pairwise(steps))
 
 
 def test_a_cutoff_leaves_out_what_is_no_faster() -> None:
-    search = PipelineSearch(CHAIN, L4, 4, OPTIONS, quiet)
+    search = PipelineSearch(CHAIN, L4, Devices.alike(4), OPTIONS, quiet)
     best = search.fastest([2, 4]).pipeline
     assert best is not None
     assert search.fastest([2, 4], best.step_s).pipeline is None
@@ -128,7 +132,7 @@ def test_points_are_those_without_stages() -> None:
 def test_a_pipeline_that_a_point_beats_is_left_out() -> None:
     """With samples to split, data parallel training of few weights is faster than any pipeline."""
     wide = layers(4, 65536, 1024)
-    points = PipelineSearch(wide, L4, 2, OPTIONS, quiet).frontier([2])
+    points = PipelineSearch(wide, L4, Devices.alike(2), OPTIONS, quiet).frontier([2])
     asked = advise.frontier(wide, L4, 2, OPTIONS, stages=[2])
     assert points and asked.pipelines == []
 

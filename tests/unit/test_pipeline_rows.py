@@ -15,7 +15,7 @@ from shardwise.advise import Options, pipeline_timeline
 from shardwise.advise.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.documents import Pipeline
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.pictures.gantt import BAR, LANE, LEFT, TOP
 from shardwise.pictures.pipeline import HELD, pipeline_picture, pipeline_summary, pipeline_svg
 from shardwise.search.pipelines.search import PipelineSearch
@@ -100,7 +100,7 @@ def test_many_passes_of_each_stage_have_a_strip_of_their_own(
     """They overlap in time, so they share the height of a bar."""
     monkeypatch.setattr(pipeline_timeline, "MOST_BARS", 5)
     monkeypatch.setattr(pipeline_timeline, "FEWEST", 5)
-    search = PipelineSearch(CHAIN, L4, 2, OPTIONS, quiet, ("interleaved:2",))
+    search = PipelineSearch(CHAIN, L4, Devices.alike(2), OPTIONS, quiet, ("interleaved:2",))
     found = search.fastest([2]).pipeline
     assert found is not None
     svg = ElementTree.fromstring(pipeline_svg(pipeline_document(found, 0.0, 0.0)))

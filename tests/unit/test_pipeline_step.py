@@ -23,7 +23,7 @@ from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options, quiet
 from shardwise.documents.timeline import Bar
 from shardwise.errors import BadInput
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.pictures.pipeline import merged, pipeline_svg
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import PipelineSearch
@@ -36,7 +36,7 @@ PASSES = ("forward", "backward")
 def found() -> Pipeline:
     graph = shortened("gpt2", 4)
     options = Options(micro_batches=(BATCHES,))
-    search = PipelineSearch(graph, load_hardware("l4"), 4, options, quiet, ("1f1b",))
+    search = PipelineSearch(graph, load_hardware("l4"), Devices.alike(4), options, quiet, ("1f1b",))
     pipeline = search.fastest([4]).pipeline
     assert pipeline is not None
     return pipeline

@@ -24,7 +24,7 @@ from shardwise.advise import Options, plan
 from shardwise.cli.main import cli
 from shardwise.documents.plan import Plan, PlannedBlock, PlannedCluster
 from shardwise.errors import BadInput, NotFound
-from shardwise.hardware import Blocks, Bundle, load_hardware
+from shardwise.hardware import Blocks, Devices, load_hardware
 from shardwise.outfiles import write_json
 from shardwise.schedulers.counts import Counts
 from shardwise.schedulers.formats import FORMS, PLAN_FORMS, export, export_plan
@@ -43,7 +43,7 @@ def planned(bundle: str) -> Plan:
 def plan_on(bundle: str) -> Plan:
     """A plan with the blocks of a bundle; what is trained is that of another one."""
     known = planned("v100=4,p100=4")
-    blocks = Blocks.of(HARDWARE, Bundle.parse(bundle, HARDWARE))
+    blocks = Blocks.of(HARDWARE, Devices.parse(bundle, HARDWARE))
     assert isinstance(known.cluster, PlannedCluster)
     of_group = {place.group: place for place in known.cluster.places}
     cluster = replace(
@@ -62,7 +62,7 @@ def plan_on(bundle: str) -> Plan:
 
 def hosts_of(bundle: str) -> list[tuple[str, int]]:
     """Per node of a bundle its group and devices, counted rank by rank."""
-    blocks = Blocks.of(HARDWARE, Bundle.parse(bundle, HARDWARE))
+    blocks = Blocks.of(HARDWARE, Devices.parse(bundle, HARDWARE))
     nodes: dict[int, list[str]] = {}
     for rank in range(blocks.gpus):
         block = blocks.blocks[rank // blocks.size]

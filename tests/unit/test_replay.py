@@ -17,7 +17,7 @@ from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.replay import program as step_programs
 from shardwise.replay.replay import Replayer
 from shardwise.search.fitting import search_fitting
@@ -226,7 +226,7 @@ def test_the_search_moves_when_peaks_are_above_sums(gpt2: Graph) -> None:
     whole = search(subject, hardware, 8, EVERYTHING)
     limit = float(np.percentile(whole.replayed.peak_bytes, 60))
     options = replace(EVERYTHING, memory_limit_bytes=limit)
-    searches = search_fitting(subject, hardware, 8, options)
+    searches = search_fitting(subject, hardware, Devices.alike(8), options)
     assert len(searches) > 1
     assert searches[0].replayer is searches[-1].replayer
     assert any(one.fits.any() for one in searches)
@@ -251,7 +251,7 @@ def test_overlap_ranks_by_the_replayed_time(gpt2: Graph) -> None:
     for overlap in (False, True):
         options = Options(overlap=overlap, micro_batches=(1, 2), framework="eager")
         predicted[overlap] = plan(gpt2, hardware, 8, options=options)["predicted"]
-        best = search_fitting(subject, hardware, 8, options)
+        best = search_fitting(subject, hardware, Devices.alike(8), options)
         key = "replayed_time_s" if overlap else "time_s"
         fastest = min(float(one.ranking_s[one.fits].min(initial=inf)) for one in best)
         assert predicted[overlap][key] == pytest.approx(fastest)

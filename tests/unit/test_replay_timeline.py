@@ -18,7 +18,7 @@ from shardwise.cli.main import cli
 from shardwise.cost.options import Options
 from shardwise.documents.plan import Plan, PlannedCluster
 from shardwise.documents.timeline import Timeline
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.outfiles import write_json
 from shardwise.pictures.gantt import gantt_svg
 from shardwise.replay.link_levels import seconds_by_level
@@ -63,7 +63,7 @@ def test_tasks_are_told_apart_by_level() -> None:
     """Both ways of dividing communication by level agree, on every point of a frontier."""
     options = Options(micro_batches=(2,), zero=(0, 3))
     graph, hardware = residual_block(), load_hardware("dgx-v100-16gb*2")
-    (found,) = search_frontier(Subject.of(graph), hardware, 16, options)
+    (found,) = search_frontier(Subject.of(graph), hardware, Devices.alike(16), options)
     levels, replayer = Levels(found.problem), found.own_replayer
     talks = np.array(replayer.tape.streams) != COMPUTE
     both = 0

@@ -21,7 +21,7 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import Hardware, load_hardware
+from shardwise.hardware import Devices, Hardware, load_hardware
 from shardwise.replay.bound import StepBound, with_host
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
@@ -145,7 +145,7 @@ def against_all(seed: int) -> tuple[float, float, float]:
     fits = all_of_it.peak_bytes <= limit
     best = float(all_of_it.time_s[fits].min(initial=inf))
     options = replace(options, memory_limit_bytes=limit, micro_batches=(micro_batches,))
-    (search,) = search_replayed(Subject.of(graph), machine, 2, options)
+    (search,) = search_replayed(Subject.of(graph), machine, Devices.alike(2), options)
     assert search.proof is not None
     answer = float(search.replayed.time_s[search.fits].min(initial=inf))
     return search.proof.bound_s(limit), answer, best
@@ -193,7 +193,9 @@ def test_plans_and_curves_by_replayed_time_say_their_gap() -> None:
 def test_the_same_question_has_the_same_answer() -> None:
     graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
     options = Options(micro_batches=(1, 2), memory_limit_bytes=4 * 2**30)
-    one, two = (search_replayed(Subject.of(graph), machine, 4, options)[0] for _ in range(2))
+    one, two = (
+        search_replayed(Subject.of(graph), machine, Devices.alike(4), options)[0] for _ in range(2)
+    )
     assert one.proof == two.proof
     assert one.solution.choices.tolist() == two.solution.choices.tolist()
     assert one.solution.edge_choices.tolist() == two.solution.edge_choices.tolist()
@@ -202,7 +204,7 @@ def test_the_same_question_has_the_same_answer() -> None:
 def test_that_nothing_fits_is_proven() -> None:
     options = Options(memory_limit_bytes=2**28)
     graph, machine = shortened("gpt2", 4), load_hardware("dgx-h100")
-    searches = search_replayed(Subject.of(graph), machine, 2, options)
+    searches = search_replayed(Subject.of(graph), machine, Devices.alike(2), options)
     assert len(searches) == len(options.counts(graph.batch_size)) > 1
     for search in searches:
         assert search.proof is not None
@@ -214,7 +216,7 @@ def test_that_nothing_fits_is_proven() -> None:
 def test_numbers_of_micro_batches_are_given_up_only_where_they_are_no_faster() -> None:
     graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
     options = Options(memory_limit_bytes=12 * 2**30)
-    searches = search_replayed(Subject.of(graph), machine, 4, options)
+    searches = search_replayed(Subject.of(graph), machine, Devices.alike(4), options)
     counts = options.counts(graph.batch_size)
     assert sorted(search.micro_batches for search in searches) == list(counts)
     best_s = min(float(s.replayed.time_s[s.fits].min(initial=inf)) for s in searches)
@@ -224,7 +226,7 @@ def test_numbers_of_micro_batches_are_given_up_only_where_they_are_no_faster() -
         assert search.proof is not None and search.proof.bound_s(search.limit_bytes) >= best_s
         assert len(search.replayed.time_s) == 0 and not search.fits.any()
     alone = replace(options, micro_batches=(empty[0].micro_batches,))
-    (other,) = search_replayed(Subject.of(graph), machine, 4, alone)
+    (other,) = search_replayed(Subject.of(graph), machine, Devices.alike(4), alone)
     assert best_s <= float(other.replayed.time_s[other.fits].min(initial=inf))
 
 
@@ -242,7 +244,7 @@ def test_what_may_be_chosen_never_makes_the_answer_slower() -> None:
     )
 
     def best(options: Options, on: Hardware) -> float:
-        found = search_replayed(Subject.of(graph), on, 4, options)
+        found = search_replayed(Subject.of(graph), on, Devices.alike(4), options)
         return min(float(s.replayed.time_s[s.fits].min(initial=inf)) for s in found)
 
     first = best(plain, machine)
@@ -256,11 +258,13 @@ def test_rules_leave_out_numbers_of_micro_batches_that_are_not_named() -> None:
     """A rule that splits the batch needs as many samples; only named numbers are then an error."""
     graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
     options = Options(pins=(parse_pin("inside=batch"),), zero=(3,), recompute="never")
-    searches = search_replayed(Subject.of(graph), machine, 4, options)
+    searches = search_replayed(Subject.of(graph), machine, Devices.alike(4), options)
     assert [s.micro_batches for s in searches if s.micro_batches > 16] == []
     assert min(s.micro_batches for s in searches) == 1
     with pytest.raises(BadInput, match="leaves no configuration"):
-        search_replayed(Subject.of(graph), machine, 4, replace(options, micro_batches=(1, 32)))
+        search_replayed(
+            Subject.of(graph), machine, Devices.alike(4), replace(options, micro_batches=(1, 32))
+        )
 
 
 def test_a_frontier_that_is_not_tracked_in_time_is_done_without(
@@ -269,5 +273,5 @@ def test_a_frontier_that_is_not_tracked_in_time_is_done_without(
     monkeypatch.setattr(count, "MOST_TRACKING_S", 1e-6)
     options = Options(micro_batches=(1, 2))
     graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
-    searches = search_frontier(Subject.of(graph), machine, 4, options)
+    searches = search_frontier(Subject.of(graph), machine, Devices.alike(4), options)
     assert sum(len(search.time_s) for search in searches) > 3

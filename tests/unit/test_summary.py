@@ -21,7 +21,7 @@ from shardwise.capture import shipped_graph
 from shardwise.cost.pins import parse_pin
 from shardwise.documents.frontier import exposed_s
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import Device, Hardware, load_hardware
+from shardwise.hardware import Device, Devices, Hardware, load_hardware
 from shardwise.hardware.mesh import BETWEEN, INSIDE
 from shardwise.peers import compare
 from shardwise.peers.evaluate import evaluate
@@ -275,7 +275,7 @@ def test_a_search_near_the_limit_is_summarised_too(vgg16: Graph) -> None:
     searches = search_fitting(
         Subject.of(vgg16),
         load_hardware("dgx-v100-16gb"),
-        4,
+        Devices.alike(4),
         Options(overlap=False, memory_limit_bytes=5.35e9),
     )
     chosen = fastest(searches)

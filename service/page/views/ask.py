@@ -32,8 +32,9 @@ from shardwise.documents import (
 )
 from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput, ShardwiseError
+from shardwise.pipeline.asked import ANY
 from shardwise.sharding.precision import PRECISIONS
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.trainers.spaces import SPACES
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "frontier": ("Frontier", "every strategy that no other beats in both memory and time"),

@@ -48,9 +48,8 @@ from shardwise.documents.jobs import Allocation
 from shardwise.errors import InternalError
 from shardwise.files import private_file
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware, Offer
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
-from shardwise.trainers.spaces import ANY
+from shardwise.hardware import Devices, Hardware, Offer
+from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
 
 
 class _Lines:
@@ -175,7 +174,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int | str | Bundle,
+        gpus: int | str | Devices,
         options: Options | None = None,
         progress: Progress | None = None,
         *,
@@ -204,7 +203,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         progress: Progress | None = None,
         *,
         counts: Sequence[int] = (),
-        bundles: Sequence[str | Bundle] = (),
+        bundles: Sequence[str | Devices] = (),
         space: str = ANY,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -231,29 +230,57 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
             )
         )
 
+    async def solve(
+        self,
+        graph: GraphSource,
+        hardware: HardwareSource,
+        gpus: int | str | Devices,
+        *,
+        objective: str = "mini-time",
+        point: str | None = None,
+        order: str | None = None,
+        space: str = ANY,
+        stages: Sequence[int] | None = NO_STAGES,
+        schedules: Sequence[str] | None = None,
+        options: Options | None = None,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+    ) -> Pipeline | Plan:
+        """Returns the strategy that a question asks for; raises `Infeasible` with the reason.
+
+        As `shardwise.solve.solve`: `point` is the `plan_id` of a point of the frontier, taken
+        instead of the objective's, `space` a trainer whose strategies alone are searched
+        (docs/trainers.md), `stages` numbers of pipeline stages, None for all that are possible
+        (docs/pipelines.md); `gpus` is as in `frontier`.
+        """
+        return await self._run(
+            self._calls.solve(
+                graph, hardware, progress, timeout_s, stages, schedules,
+                options=options, gpus=devices_text(gpus), objective=objective, point=point,
+                order=order, space=space,
+            )
+        )  # fmt: skip
+
     async def plan(
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int | str | Bundle,
+        gpus: int | str | Devices,
         *,
         objective: str = "mini-time",
         point: str | None = None,
+        order: str | None = None,
         space: str = ANY,
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
     ) -> Plan:
-        """Returns the plan; raises `Infeasible` with the reason.
-
-        `point`: the `plan_id` of a point of the frontier, taken instead of the objective's.
-        `space`: a trainer, whose strategies alone are searched (docs/trainers.md).
-        """
+        """Returns the plan without stages, as `solve`."""
         return await self._run(
             self._calls.answer(
                 Plan, graph, hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), objective=objective, point=point,
-                space=space,
+                order=order, space=space,
             )
         )  # fmt: skip
 
@@ -261,7 +288,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int | str | Bundle,
+        gpus: int | str | Devices,
         *,
         stages: Sequence[int] | None = None,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
@@ -269,22 +296,14 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         progress: Progress | None = None,
         timeout_s: float | None = None,
     ) -> Pipeline | Plan:
-        """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
-
-        As `shardwise.advise.pipeline_or_plan` (docs/pipelines.md); `gpus` is as in `frontier`.
-        """
+        """Returns the fastest pipeline of one of these numbers of stages, or without one the plan,
+        as `solve`."""
         return await self._run(
-            self._calls.pipeline_or_plan(
-                graph,
-                hardware,
-                devices_text(gpus),
-                stages,
-                schedules,
-                options,
-                progress,
-                timeout_s,
+            self._calls.solve(
+                graph, hardware, progress, timeout_s, stages, schedules,
+                options=options, gpus=devices_text(gpus),
             )
-        )
+        )  # fmt: skip
 
     async def pipeline_or_plan_of(self, plan_id: str) -> Pipeline | Plan:
         """Returns a plan or a pipeline that was computed, by its `id`."""
@@ -367,7 +386,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self,
         graph: GraphSource,
         hardware: HardwareSource,
-        gpus: int | str | Bundle,
+        gpus: int | str | Devices,
         options: Options | None = None,
         progress: Progress | None = None,
         *,

@@ -19,7 +19,7 @@ from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.graph import DTYPE_BYTES, Operator
-from shardwise.hardware import Hardware, Mesh, TooFewDevices
+from shardwise.hardware import Devices, Hardware, Mesh, TooFewDevices
 from shardwise.hardware.operator_tables import OperatorFamily, Shapes
 from shardwise.measure.operators.local_call import local_attributes
 from shardwise.search.chosen import merge_frontiers
@@ -144,7 +144,9 @@ def _of_frontier(
     options: Options,
     progress: Progress,
 ) -> None:
-    points = merge_frontiers(search_frontier(subject, hardware, gpus, options, progress))
+    points = merge_frontiers(
+        search_frontier(subject, hardware, Devices.alike(gpus), options, progress)
+    )
     by_search = defaultdict(list)
     for chosen in points:
         by_search[id(chosen.search)].append(chosen)

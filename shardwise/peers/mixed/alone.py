@@ -17,7 +17,7 @@ from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
 from shardwise.cost.options import Options, Progress
 from shardwise.documents.plan import PlannedPlace
 from shardwise.errors import Cancelled, NotFound
-from shardwise.hardware import Blocks, Bundle, Hardware, Mesh
+from shardwise.hardware import Blocks, Devices, Hardware, Mesh
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.evaluate import Point, Step, point_of
 from shardwise.peers.mixed.space import Choices, Space
@@ -72,7 +72,7 @@ def _searched(
     progress: Progress,
     mesh: Mesh | None = None,
 ) -> list[Search]:
-    found = search_replayed(subject, hardware, gpus, options, progress, mesh)
+    found = search_replayed(subject, hardware, Devices.alike(gpus), options, progress, mesh)
     if any(search.solution.status == "cancelled" for search in found):
         raise Cancelled
     return found
@@ -149,6 +149,6 @@ def _choices(chosen: Chosen) -> Choices:
     return np.asarray(chosen.search.solution.choices[chosen.point])
 
 
-def groups_of(bundle: Bundle) -> list[str]:
+def groups_of(bundle: Devices) -> list[str]:
     """Returns the names of the groups that a bundle takes devices of."""
     return [name for name, _ in bundle.counts]

@@ -22,7 +22,7 @@ from shardwise.cost.options import ALWAYS, NEVER, Options, Progress
 from shardwise.documents import Comparison
 from shardwise.documents.common import Certificate
 from shardwise.errors import Cancelled, InternalError
-from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks, RingLinks
+from shardwise.hardware import Blocks, Devices, Hardware, JointLinks, RingLinks
 from shardwise.peers import flexflow as flexflow_of_one_kind
 from shardwise.peers.answer import Answer
 from shardwise.peers.document import ALL, OURS, SPLITS, replayed_document
@@ -41,7 +41,7 @@ LinksOf = Callable[[Blocks], JointLinks]
 def compare_mixed(
     subject: Subject,
     hardware: Hardware,
-    bundle: Bundle,
+    bundle: Devices,
     options: Options,
     progress: Progress,
     proposals: int | None,

@@ -27,8 +27,8 @@ from shardwise.cost.mixed.assemble import (
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import EVEN
-from shardwise.errors import BadInput, SolverError
-from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks
+from shardwise.errors import SolverError
+from shardwise.hardware import Blocks, Devices, Hardware, JointLinks
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.count import AnyDraft, Count, Effort
@@ -61,7 +61,7 @@ class MixedSearch(Search):
 
     problem: MixedProblem
     replayer_of: Callable[[], MixedReplayer]
-    bundle: Bundle
+    bundle: Devices
 
     @property
     def device_memory_bytes(self) -> float:
@@ -136,7 +136,7 @@ class MixedDraft:
 
     subject: Subject
     hardware: Hardware
-    bundle: Bundle
+    bundle: Devices
     options: Options
     groups: MixedCosted
 
@@ -145,19 +145,13 @@ class MixedDraft:
         cls,
         subject: Subject,
         hardware: Hardware,
-        bundle: Bundle,
+        bundle: Devices,
         options: Options,
         progress: Progress,
         micro_batches: int,
         links_of: Callable[[Blocks], JointLinks] = JointLinks,
     ) -> MixedDraft:
         """Returns the draft with `micro_batches` in a step; raises as `mixed_costed`."""
-        if options.step.offloads_states:
-            raise BadInput(
-                "states of devices of several kinds are not offloaded",
-                field="offload",
-                expected="none, or devices of one kind",
-            )
         variant = subject.variant(options, micro_batches)
         blocks = Blocks.of(hardware, bundle)
         groups = mixed_costed(variant, blocks, options, progress, micro_batches, links_of)

@@ -15,7 +15,7 @@ from itertools import permutations
 from shardwise.cost.mixed.cluster import mesh_over
 from shardwise.cost.of_kinds import alike, costed_of_kinds
 from shardwise.cost.options import Options, Progress
-from shardwise.hardware import Blocks, Bundle, Hardware, Mesh
+from shardwise.hardware import Blocks, Devices, Hardware, Mesh
 from shardwise.search.pipelines.hops import RankLinks, StageAxes
 from shardwise.search.pipelines.kind_axes import KindAxes
 from shardwise.search.search import Draft, Subject, mesh_of
@@ -71,10 +71,10 @@ class BundledDevices:
     """The devices of a bundle, of one kind or several."""
 
     hardware: Hardware
-    bundle: Bundle
+    bundle: Devices
 
     @property
-    def several(self) -> tuple[Hardware, Bundle]:
+    def several(self) -> tuple[Hardware, Devices]:
         """The profile and the bundle."""
         return self.hardware, self.bundle
 
@@ -129,11 +129,11 @@ class BundledDevices:
         }
 
 
-def devices_for(hardware: Hardware, gpus: int | Bundle) -> AlikeDevices | BundledDevices:
-    """Returns the devices of a question; raises as `mesh_of` and `Bundle.of`."""
-    if isinstance(gpus, Bundle):
-        return BundledDevices(hardware, Bundle.of(hardware, dict(gpus.counts)))
-    return AlikeDevices(hardware, mesh_of(hardware, gpus))
+def devices_for(hardware: Hardware, gpus: Devices) -> AlikeDevices | BundledDevices:
+    """Returns the devices of a question; raises as `mesh_of` and `Devices.of`."""
+    if gpus.of_groups:
+        return BundledDevices(hardware, Devices.of(hardware, dict(gpus.counts)))
+    return AlikeDevices(hardware, mesh_of(hardware, gpus.gpus))
 
 
 def _mesh(devices: int, ranks: int, nodes: int) -> Mesh:

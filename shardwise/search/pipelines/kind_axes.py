@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from shardwise.cost.space import SearchMesh
-from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks, Mesh
+from shardwise.hardware import Blocks, Devices, Hardware, JointLinks, Mesh
 from shardwise.hardware.blocks import Block
 from shardwise.search.pipelines.hops import StageAxes
 
@@ -33,7 +33,7 @@ class KindAxes:
     of one group after another."""
 
     hardware: Hardware
-    bundle: Bundle
+    bundle: Devices
     order: tuple[str, ...]
     devices: int
     inside: Mapping[str, StageAxes] = field(compare=False)
@@ -41,7 +41,7 @@ class KindAxes:
 
     @classmethod
     def of(
-        cls, hardware: Hardware, bundle: Bundle, order: Sequence[str], devices: int
+        cls, hardware: Hardware, bundle: Devices, order: Sequence[str], devices: int
     ) -> KindAxes | None:
         """Returns the links between these stages; None where those of a group are not whole axes of
         the mesh of its devices."""

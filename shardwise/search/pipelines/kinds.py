@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.options import Progress
 from shardwise.cost.terms import GroupTerms
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.replay.replay import Replayer
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import updates_beside
@@ -161,7 +161,7 @@ class StageKinds:
 
     each: tuple[StageKind, ...]
     whole: Hardware | None = None
-    bundle: Bundle | None = None
+    bundle: Devices | None = None
     _guides: dict[Hashable, list[Guide]] = field(default_factory=dict, init=False)
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.hardware import Bundle, Hardware, Mesh
+from shardwise.hardware import Devices, Hardware, Mesh
 from shardwise.pipeline.actions import Schedule
 from shardwise.pipeline.keeping import Keeping, keeping
 from shardwise.pipeline.placement import Placement
@@ -33,7 +33,7 @@ class StageSearches:
     group of `whole` that these devices are of. Rank r has the kind `of_rank[r]`."""
 
     whole: Hardware
-    bundle: Bundle
+    bundle: Devices
     searches: tuple[Search, ...]
     groups: tuple[str, ...]
     of_rank: tuple[int, ...]

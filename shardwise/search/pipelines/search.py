@@ -17,7 +17,7 @@ from shardwise.cost.host import Launching
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware
+from shardwise.hardware import Devices, Hardware
 from shardwise.replay.stages import FEWEST
 from shardwise.search.gaps import unbeaten
 from shardwise.search.pipelines.bounds import least_step_s, ranges_of
@@ -32,7 +32,6 @@ from shardwise.search.pipelines.searched import (
     Kind,
     Run,
     Searched,
-    check_of_kinds,
     ordered,
 )
 from shardwise.search.pipelines.staged import Staged
@@ -144,7 +143,7 @@ class PipelineSearch:
 
     graph: Graph
     hardware: Hardware
-    gpus: int | Bundle
+    gpus: Devices
     options: Options
     progress: Progress
     schedules: Sequence[str] = SCHEDULES[:2]
@@ -154,8 +153,6 @@ class PipelineSearch:
         """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
         hold, and `Infeasible` as `mesh_of`."""
         self._schedules = [Searched.of(name) for name in ordered(self.schedules)]
-        if isinstance(self.gpus, Bundle):
-            check_of_kinds(self.schedules)
         self._devices = devices_for(self.hardware, self.gpus)
         self._staged = self.staged or StagedSubject.of(self.graph)
         pins, others = divided(self.options.pins)

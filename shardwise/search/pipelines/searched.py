@@ -17,13 +17,13 @@ import numpy as np
 
 from shardwise.errors import BadInput
 from shardwise.pipeline.actions import Schedule
+from shardwise.pipeline.asked import WHOLE_BACKWARD
 from shardwise.pipeline.keeping import BACKWARD, FIRST, Counts, Keeping, keeping
 from shardwise.pipeline.placement import Placement
 from shardwise.pipeline.schedules import SCHEDULES as RULES
 from shardwise.pipeline.schedules import allows, schedule
 
-SCHEDULES = ("1f1b", "1f1b-eager", "gpipe")
-"""The schedules of one stage on each rank, each with a whole backward."""
+SCHEDULES = WHOLE_BACKWARD
 
 INTERLEAVED, ZB_H1 = "interleaved", "zb-h1"
 LOOPED = (INTERLEAVED, ZB_H1)
@@ -103,17 +103,6 @@ def check_schedules(names: Sequence[str]) -> None:
     """Raises `BadInput` for schedules that are not searched, or none."""
     for name in names or ("",):
         Searched.of(name)
-
-
-def check_of_kinds(names: Sequence[str]) -> None:
-    """Raises `BadInput` for schedules that stages on devices of several kinds do not have."""
-    for of in map(Searched.of, ordered(names)):
-        if of.stages_per_rank > 1 or of.splits:
-            raise BadInput(
-                f"{of} on devices of several kinds",
-                field="schedules",
-                expected=f"some of {', '.join(SCHEDULES)}",
-            )
 
 
 def ordered(names: Sequence[str]) -> list[str]:

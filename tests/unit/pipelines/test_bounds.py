@@ -15,7 +15,7 @@ from harness.tiers import examples
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.owner_costs import OwnerCosts
@@ -154,7 +154,9 @@ def test_no_stage_is_below_what_its_units_take_at_least(
     staged: StagedSubject, units: Units, whole: Graph, hardware: str
 ) -> None:
     """Of strategies and cuts drawn at random; GPT-2 waits for its host on H100s."""
-    search = PipelineSearch(whole, load_hardware(hardware), 4, OPTIONS, quiet, staged=staged)
+    search = PipelineSearch(
+        whole, load_hardware(hardware), Devices.alike(4), OPTIONS, quiet, staged=staged
+    )
     (question,) = search.questions([2])
     problem = question.first.draft.joined(quiet)
     least = RangeBounds(problem, units, quiet).passes_s
@@ -189,7 +191,7 @@ def test_no_stage_that_fits_is_below_its_bound_within_memory(
 ) -> None:
     """At several prices of memory, each stage within a limit that its own peak just meets."""
     options = replace(OPTIONS, recompute="auto")
-    search = PipelineSearch(whole, L4, 4, options, quiet, staged=staged)
+    search = PipelineSearch(whole, L4, Devices.alike(4), options, quiet, staged=staged)
     (question,) = search.questions([2])
     problem = question.first.draft.joined(quiet)
     costs, edges = problem.problem.costs, problem.problem.edges

@@ -14,7 +14,7 @@ from harness.graph_builder import GraphBuilder
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.search import NEAR_LIMIT, PipelineSearch
@@ -79,7 +79,7 @@ def nearest(seed: int) -> list[float]:
     hardware = load_hardware(random.choice(["l4", "dgx-h100"]))
     schedule = random.choice(["1f1b", "1f1b-eager", "gpipe", "interleaved:2"])
     options = Options(micro_batches=(random.choice([4, 8]),), recompute="auto")
-    search = PipelineSearch(graph, hardware, gpus, options, quiet, [schedule])
+    search = PipelineSearch(graph, hardware, Devices.alike(gpus), options, quiet, [schedule])
     if stages not in search.counts():
         return []
     (question,) = search.questions([stages])

@@ -13,7 +13,7 @@ from shardwise import advise
 from shardwise.advise import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import updates_beside
@@ -30,7 +30,9 @@ CHAIN = layers(10, 64, 2048)
     params=["1f1b", pytest.param("1f1b,interleaved:2", marks=pytest.mark.full)],
 )
 def certified(whole: Graph, request: pytest.FixtureRequest) -> list[Fastest]:
-    return PipelineSearch(whole, L4, 4, OPTIONS, quiet, request.param.split(",")).certified([2, 4])
+    return PipelineSearch(
+        whole, L4, Devices.alike(4), OPTIONS, quiet, request.param.split(",")
+    ).certified([2, 4])
 
 
 def drawn(
@@ -87,13 +89,13 @@ def test_bounds_are_near_where_memory_is_least(whole: Graph) -> None:
     """Leaner strategies run forward again, which paths of strategies without a limit do not
     charge: their bound is 21 % below this step."""
     options = replace(OPTIONS, micro_batches=(16,))
-    least, *_ = PipelineSearch(whole, L4, 4, options, quiet, ["1f1b"]).certified([2])
+    least, *_ = PipelineSearch(whole, L4, Devices.alike(4), options, quiet, ["1f1b"]).certified([2])
     assert least.pipeline is not None
     assert least.least_s <= least.pipeline.step_s < 1.1 * least.least_s
 
 
 def test_points_are_those_of_the_frontier() -> None:
-    search = PipelineSearch(CHAIN, L4, 4, OPTIONS, quiet, ["1f1b"])
+    search = PipelineSearch(CHAIN, L4, Devices.alike(4), OPTIONS, quiet, ["1f1b"])
     points, certified = search.frontier([2, 4]), search.certified([2, 4])
     assert [p.step_s for p in points] == [one.pipeline.step_s for one in certified if one.pipeline]
 
@@ -113,7 +115,7 @@ def test_answers_have_gaps() -> None:
 
 def test_an_update_beside_a_host_adds_less_than_it_computes() -> None:
     """The chain waits for its host: its step is below one with the whole update behind it."""
-    found = PipelineSearch(CHAIN, L4, 2, OPTIONS, quiet, ["1f1b"]).fastest([2])
+    found = PipelineSearch(CHAIN, L4, Devices.alike(2), OPTIONS, quiet, ["1f1b"]).fastest([2])
     assert found.pipeline is not None
     assert found.least_s <= found.pipeline.step_s < 1.2 * found.least_s
 

@@ -14,7 +14,7 @@ from shardwise.advise import Options
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.search.pipelines import kinds
 from shardwise.search.pipelines.guides import EPSILON, regular_strategies
 from shardwise.search.pipelines.search import PipelineSearch
@@ -73,7 +73,7 @@ def test_stages_over_configurations_in_use_are_about_as_fast(
     gpt2: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def frontier() -> list[tuple[float, float]]:
-        searched = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["1f1b"])
+        searched = PipelineSearch(gpt2, L4, Devices.alike(4), OPTIONS, quiet, ["1f1b"])
         return [(p.scaled_peak_bytes, p.step_s) for p in searched.frontier([2])]
 
     def best(points: list[tuple[float, float]], peak: float) -> float:

@@ -22,7 +22,7 @@ from shardwise.cost.options import quiet
 from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
@@ -162,7 +162,7 @@ def test_more_stages_than_units_take_for_ever() -> None:
 def test_no_strategy_is_below_what_is_proven() -> None:
     """Of a small chain: strategies and cuts drawn at random, with all memory and with what a third
     of them need."""
-    search = PipelineSearch(CHAIN, L4, 4, OPTIONS, quiet, ["interleaved:2"])
+    search = PipelineSearch(CHAIN, L4, Devices.alike(4), OPTIONS, quiet, ["interleaved:2"])
     fastest = search.fastest([2])
     assert fastest.pipeline is not None
     found, units = fastest.pipeline, len(search.units)
@@ -188,7 +188,12 @@ def test_no_strategy_is_below_what_is_proven() -> None:
     peaks = np.array([float(other.peak_bytes.max()) for other in others])
     tight = float(np.quantile(peaks, 1 / 3))
     little = PipelineSearch(
-        CHAIN, L4, 4, replace(OPTIONS, memory_limit_bytes=tight), quiet, ["interleaved:2"]
+        CHAIN,
+        L4,
+        Devices.alike(4),
+        replace(OPTIONS, memory_limit_bytes=tight),
+        quiet,
+        ["interleaved:2"],
     ).fastest([2])
     # Other limits ask for other prices, and end a little earlier or later.
     assert little.least_s >= fastest.least_s * 0.99
@@ -204,7 +209,9 @@ def test_no_strategy_is_below_what_is_proven() -> None:
 
 @pytest.fixture(scope="module")
 def found(whole: Graph) -> Pipeline:
-    fastest = PipelineSearch(whole, L4, 4, OPTIONS, quiet, ["interleaved:2"]).fastest([2])
+    fastest = PipelineSearch(
+        whole, L4, Devices.alike(4), OPTIONS, quiet, ["interleaved:2"]
+    ).fastest([2])
     assert fastest.pipeline is not None
     assert fastest.least_s < fastest.pipeline.step_s < 1.1 * fastest.least_s
     return fastest.pipeline
@@ -223,7 +230,11 @@ def test_stages_of_a_rank_are_within_its_memory_together(found: Pipeline, whole:
     tight = replace(
         OPTIONS, memory_limit_bytes=0.75 * float(found.peak_bytes.max()), recompute="auto"
     )
-    other = PipelineSearch(whole, L4, 4, tight, quiet, ["interleaved:2"]).fastest([2]).pipeline
+    other = (
+        PipelineSearch(whole, L4, Devices.alike(4), tight, quiet, ["interleaved:2"])
+        .fastest([2])
+        .pipeline
+    )
     assert other is not None and other.fits
     assert 0.7 * other.limit_bytes < other.peak_bytes.max() <= other.limit_bytes
     assert other.step_s > found.step_s
@@ -233,16 +244,20 @@ def test_stages_of_a_rank_are_within_its_memory_together(found: Pipeline, whole:
 
 def test_more_schedules_lose_no_point() -> None:
     six = shortened("gpt2", 6)
-    few = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["1f1b"]).frontier([2])
-    more = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["interleaved:2", "1f1b"]).frontier([2])
+    few = PipelineSearch(six, L4, Devices.alike(4), OPTIONS, quiet, ["1f1b"]).frontier([2])
+    more = PipelineSearch(
+        six, L4, Devices.alike(4), OPTIONS, quiet, ["interleaved:2", "1f1b"]
+    ).frontier([2])
     assert {p.schedule for p in more} == {"1f1b", "interleaved"}
     for point in few:
         assert any(
             other.peak_bytes.max() <= point.peak_bytes.max() and other.step_s <= point.step_s
             for other in more
         )
-    fast = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["interleaved:2", "1f1b"]).fastest([2])
-    alone = PipelineSearch(six, L4, 4, OPTIONS, quiet, ["1f1b"]).fastest([2])
+    fast = PipelineSearch(
+        six, L4, Devices.alike(4), OPTIONS, quiet, ["interleaved:2", "1f1b"]
+    ).fastest([2])
+    alone = PipelineSearch(six, L4, Devices.alike(4), OPTIONS, quiet, ["1f1b"]).fastest([2])
     assert fast.pipeline is not None and alone.pipeline is not None
     assert fast.pipeline.step_s <= alone.pipeline.step_s
     assert fast.least_s <= alone.least_s
@@ -251,8 +266,8 @@ def test_more_schedules_lose_no_point() -> None:
 def test_micro_batches_and_units_that_do_not_allow_it(gpt2: Graph) -> None:
     """Three rounds do not divide seven micro-batches; 6 units are not 16 stages."""
     with pytest.raises(BadInput, match="4 stages of 4 devices and 6 units"):
-        PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["interleaved:4"]).fastest([4])
-    search = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["interleaved:4", "1f1b"])
+        PipelineSearch(gpt2, L4, Devices.alike(4), OPTIONS, quiet, ["interleaved:4"]).fastest([4])
+    search = PipelineSearch(gpt2, L4, Devices.alike(4), OPTIONS, quiet, ["interleaved:4", "1f1b"])
     (question,) = search.questions([4])
     assert [str(run.of) for run in question.runs] == ["1f1b"]
     assert not TWO.allows(2, 7) and TWO.allows(2, 8)

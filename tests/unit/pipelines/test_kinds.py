@@ -18,7 +18,7 @@ from shardwise.advise.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import Bundle, Hardware, load_hardware
+from shardwise.hardware import Devices, Hardware, load_hardware
 from shardwise.schedulers.formats import PLAN_FORMS, export_plan
 from shardwise.search.pipelines.kind_axes import KindAxes
 from shardwise.search.pipelines.pipeline import assembled
@@ -32,8 +32,8 @@ OPTIONS = Options(micro_batches=(8,))
 GPT2_OPTIONS = Options(micro_batches=(8,))
 
 
-def of(hardware: Hardware, text: str) -> Bundle:
-    return Bundle.parse(text, hardware)
+def of(hardware: Hardware, text: str) -> Devices:
+    return Devices.parse(text, hardware)
 
 
 def search(graph: Graph, hardware: Hardware, text: str, options: Options) -> PipelineSearch:
@@ -109,7 +109,9 @@ def test_the_faster_kind_has_more_of_the_model(chain: Graph) -> None:
 
 
 def test_a_bundle_of_one_group_is_its_devices_alone(gpt2: Graph) -> None:
-    alone = PipelineSearch(gpt2, H100_A100.of_group("a100"), 8, GPT2_OPTIONS, quiet).fastest([2])
+    alone = PipelineSearch(
+        gpt2, H100_A100.of_group("a100"), Devices.alike(8), GPT2_OPTIONS, quiet
+    ).fastest([2])
     bundled = search(gpt2, H100_A100, "a100=8", GPT2_OPTIONS).fastest([2])
     assert alone.pipeline is not None and bundled.pipeline is not None
     assert bundled.pipeline.step_s == pytest.approx(alone.pipeline.step_s, rel=0.01)

@@ -14,7 +14,7 @@ from shardwise.cost.pins import parse_pin
 from shardwise.documents import Pipeline
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.search.pipelines.rules import rules_of
 from shardwise.search.pipelines.search import Fastest, PipelineSearch
 from shardwise.search.pipelines.staged import Staged
@@ -31,7 +31,7 @@ def ruled(*rules: str) -> Options:
 
 def searched(whole: Graph, staged: StagedSubject, stages: int, *rules: str) -> tuple[int, ...]:
     """The cuts of the fastest pipeline on four L4 that follows the rules, by the names behind."""
-    search = PipelineSearch(whole, L4, 4, ruled(*rules), quiet, ("1f1b",), staged)
+    search = PipelineSearch(whole, L4, Devices.alike(4), ruled(*rules), quiet, ("1f1b",), staged)
     best = search.fastest([stages]).pipeline
     assert best is not None
     names = Units.of(staged.subject.patterns).names
@@ -101,7 +101,9 @@ def test_a_bound_is_that_of_pipelines_that_the_rules_allow(
     """A cut after two layers makes a long second stage, and no answer without it is near."""
 
     def answered(*rules: str) -> Fastest:
-        return PipelineSearch(whole, L4, 4, ruled(*rules), quiet, ("1f1b",), staged).fastest([2])
+        return PipelineSearch(
+            whole, L4, Devices.alike(4), ruled(*rules), quiet, ("1f1b",), staged
+        ).fastest([2])
 
     free, pinned = answered(), answered("transformer.h.2:cut=before")
     assert free.pipeline is not None and pinned.pipeline is not None
@@ -114,7 +116,9 @@ def test_a_bound_is_that_of_pipelines_that_the_rules_allow(
 
 def test_an_interleaved_bound_knows_the_rules(whole: Graph, staged: StagedSubject) -> None:
     def least_s(*rules: str) -> float:
-        search = PipelineSearch(whole, L4, 4, ruled(*rules), quiet, ("interleaved:2",), staged)
+        search = PipelineSearch(
+            whole, L4, Devices.alike(4), ruled(*rules), quiet, ("interleaved:2",), staged
+        )
         (question,) = search.questions([2])
         return Staged(question, quiet, (1.0,)).least_s()
 

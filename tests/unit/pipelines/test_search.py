@@ -18,7 +18,7 @@ from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id, read_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.pipeline.schedules import schedule
 from shardwise.pipeline.simulate import StageTimes, simulate
 from shardwise.replay.stages import StageReplayer
@@ -259,7 +259,7 @@ def test_stages_keep_what_the_schedule_keeps_when_it_runs(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def found(whole: Graph) -> Pipeline:
-    fastest = PipelineSearch(whole, L4, 4, OPTIONS, quiet).fastest([2])
+    fastest = PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet).fastest([2])
     assert fastest.pipeline is not None
     assert fastest.least_s < fastest.pipeline.step_s < 1.03 * fastest.least_s
     return fastest.pipeline
@@ -289,7 +289,11 @@ def test_cuts_are_no_worse_than_even_ones(found: Pipeline, whole: Graph) -> None
 def test_cuts_know_of_the_host(whole: Graph) -> None:
     """GPT-2 is small on H100s: launching its operators takes longer than running them."""
     options = Options(micro_batches=(4,), precision="bf16")
-    best = PipelineSearch(whole, H100, 8, options, quiet, ("1f1b",)).fastest([2]).pipeline
+    best = (
+        PipelineSearch(whole, H100, Devices.alike(8), options, quiet, ("1f1b",))
+        .fastest([2])
+        .pipeline
+    )
     assert best is not None
     own = StageReplayer(best.search.own_replayer, best.units.of_group)
     for cut in (6, 7, 8, 9):
@@ -299,7 +303,7 @@ def test_cuts_know_of_the_host(whole: Graph) -> None:
 
 
 def test_a_frontier_of_pipelines_trades_memory_for_time(found: Pipeline, whole: Graph) -> None:
-    points = PipelineSearch(whole, L4, 4, OPTIONS, quiet).frontier([2])
+    points = PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet).frontier([2])
     peaks = [float(point.peak_bytes.max()) for point in points]
     steps = [point.step_s for point in points]
     assert len(points) > 2
@@ -308,16 +312,16 @@ def test_a_frontier_of_pipelines_trades_memory_for_time(found: Pipeline, whole: 
     assert steps[-1] <= 1.01 * found.step_s
     assert peaks[0] < 0.8 * peaks[-1]
     least = replace(OPTIONS, memory_limit_bytes=1.1 * peaks[0])
-    again = PipelineSearch(whole, L4, 4, least, quiet).fastest([2]).pipeline
+    again = PipelineSearch(whole, L4, Devices.alike(4), least, quiet).fastest([2]).pipeline
     assert again is not None and again.step_s <= 1.1 * steps[0]
 
 
 def test_less_memory_never_makes_it_faster(found: Pipeline, whole: Graph) -> None:
     tight = replace(OPTIONS, memory_limit_bytes=0.6 * float(found.peak_bytes.max()))
-    other = PipelineSearch(whole, L4, 4, tight, quiet).fastest([2]).pipeline
+    other = PipelineSearch(whole, L4, Devices.alike(4), tight, quiet).fastest([2]).pipeline
     assert other is None or (other.fits and other.step_s >= 0.995 * found.step_s)
     tiny = replace(OPTIONS, memory_limit_bytes=5e7)
-    assert PipelineSearch(whole, L4, 4, tiny, quiet).fastest([2]).pipeline is None
+    assert PipelineSearch(whole, L4, Devices.alike(4), tiny, quiet).fastest([2]).pipeline is None
 
 
 def test_hops_between_nodes_take_longer_than_inside_one() -> None:
@@ -331,9 +335,9 @@ def test_hops_between_nodes_take_longer_than_inside_one() -> None:
 
 def test_what_is_refused(whole: Graph) -> None:
     with pytest.raises(BadInput, match="3 stages of 4 devices") as refused:
-        PipelineSearch(whole, L4, 4, OPTIONS, quiet).fastest([3])
+        PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet).fastest([3])
     assert refused.value.expected == "2, 4"
     with pytest.raises(BadInput, match="no schedule 'dualpipe' is searched"):
-        PipelineSearch(whole, L4, 4, OPTIONS, quiet, ["dualpipe"])
-    one_unit = PipelineSearch(mlp(), L4, 2, OPTIONS, quiet)
+        PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet, ["dualpipe"])
+    one_unit = PipelineSearch(mlp(), L4, Devices.alike(2), OPTIONS, quiet)
     assert one_unit.counts() in ([], [2])

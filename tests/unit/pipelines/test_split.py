@@ -20,7 +20,7 @@ from shardwise.advise.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.pictures.pipeline import pipeline_svg
 from shardwise.pipeline.actions import Kind
 from shardwise.pipeline.keeping import keeping
@@ -45,7 +45,7 @@ TENSOR = SAMPLES * WIDTH * 4
 
 
 def _fastest(graph: Graph, gpus: int, name: str, options: Options = OPTIONS) -> Fastest:
-    return PipelineSearch(graph, L4, gpus, options, quiet, [name]).fastest([2])
+    return PipelineSearch(graph, L4, Devices.alike(gpus), options, quiet, [name]).fastest([2])
 
 
 @pytest.fixture(scope="module", params=SPLIT)
@@ -270,8 +270,10 @@ def test_split_schedules_beat_1f1b_where_passes_take_long(chain: Fastest) -> Non
 
 
 def test_more_schedules_lose_no_point(gpt2: Graph) -> None:
-    few = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["1f1b"]).certified([2])
-    more = PipelineSearch(gpt2, L4, 4, OPTIONS, quiet, ["zb-h1", "zbv", "1f1b"]).certified([2])
+    few = PipelineSearch(gpt2, L4, Devices.alike(4), OPTIONS, quiet, ["1f1b"]).certified([2])
+    more = PipelineSearch(
+        gpt2, L4, Devices.alike(4), OPTIONS, quiet, ["zb-h1", "zbv", "1f1b"]
+    ).certified([2])
     assert {_found(p).schedule for p in more} >= {"1f1b", "zbv"}
     assert all(_found(point).step_s >= point.least_s > 0 for point in more)
     for one in map(_found, few):

@@ -33,8 +33,9 @@ from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.errors import BadInput
 from shardwise.hardware import group_prices, load_hardware, read_offers
+from shardwise.pipeline.asked import ANY
 from shardwise.sharding.precision import PRECISIONS
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.trainers.spaces import SPACES
 
 NOWHERE: dict[str, Any] = {
     "nonce": "", "path": "/", "administers": [], "signed_in": False, "person": None,

@@ -28,12 +28,13 @@ from shardwise.errors import BadInput
 from shardwise.graph import read_graph, write_graph
 from shardwise.hardware import load_hardware
 from shardwise.peers.practitioners import practitioners, replayed
+from shardwise.pipeline.asked import ANY
 from shardwise.replay.replay import Replayer
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.price import check_step, price, price_configuration
-from shardwise.trainers.spaces import ANY, SPACES
+from shardwise.trainers.spaces import SPACES
 
 GPUS = 8
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)

@@ -8,10 +8,11 @@ import pytest
 
 from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.errors import BadInput
+from shardwise.pipeline.asked import ANY
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.formats import TRAINERS
 from shardwise.trainers.job import canonical, check
-from shardwise.trainers.spaces import ANY, SPACES, space_of
+from shardwise.trainers.spaces import SPACES, space_of
 
 FSDP = Parallelism(shards=8, zero=3)
 DDP = Parallelism(replicas=8)

@@ -1,4 +1,4 @@
-"""Bundles: how many devices a question takes of which group (docs/hardware.md)."""
+"""Devices: how many a question takes of which group (docs/hardware.md)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,50 @@ from shardwise.errors import BadInput
 from shardwise.hardware.groups import expected_devices
 from shardwise.hardware.hardware import Hardware
 
+ALIKE = ""
+"""The group of the devices of a profile without groups."""
 MOST_DIGITS = 9
 """Digits of a count that are read: no group has as many devices."""
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Devices:
     """Devices by group, in the order of the profile's groups; those of which none is taken are left
     out. Its text is `v100=2,1080ti=4`.
+
+    Of a profile without groups all devices are alike and of one group without a name; the text is
+    then their number.
     """
 
     counts: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def alike(cls, gpus: int) -> Devices:
+        """Returns this number of devices of a profile without groups."""
+        return cls(((ALIKE, gpus),))
 
     @property
     def gpus(self) -> int:
         """Devices of all groups."""
         return sum(count for _, count in self.counts)
 
+    @property
+    def of_groups(self) -> bool:
+        """Whether the profile has groups, and devices may be of several kinds."""
+        return any(name != ALIKE for name, _ in self.counts)
+
+    @property
+    def asked(self) -> int | str:
+        """What requests and documents have as `gpus`: a number, or the text of groups."""
+        return str(self) if self.of_groups else self.gpus
+
     def __str__(self) -> str:
+        if not self.of_groups:
+            return str(self.gpus)
         return ",".join(f"{name}={count}" for name, count in self.counts)
 
     @classmethod
-    def of(cls, hardware: Hardware, counts: Mapping[str, int], field: str = "gpus") -> Bundle:
+    def of(cls, hardware: Hardware, counts: Mapping[str, int], field: str = "gpus") -> Devices:
         """Returns the bundle with these devices by group, none where the count is 0.
 
         Raises `BadInput`, which names `field`, for a profile without groups, an unknown group, a
@@ -52,7 +74,7 @@ class Bundle:
         return cls(tuple((name, counts[name]) for name in known if counts.get(name)))
 
     @classmethod
-    def parse(cls, text: str, hardware: Hardware, field: str = "gpus") -> Bundle:
+    def parse(cls, text: str, hardware: Hardware, field: str = "gpus") -> Devices:
         """Returns the bundle that a text such as `v100=2,1080ti=4` names, in any order.
 
         Raises `BadInput`, which names `field`, for a profile without groups, a text of more than
@@ -99,20 +121,22 @@ def _refused(hardware: Hardware, field: str, problem: str) -> BadInput:
     return BadInput(problem, field=field, expected=expected_devices(hardware.groups))
 
 
-def devices_of(gpus: int | str | Bundle, hardware: Hardware, field: str = "gpus") -> int | Bundle:
-    """Returns how many devices a question takes: a number of like ones, or a bundle.
+def devices_of(gpus: int | str | Devices, hardware: Hardware, field: str = "gpus") -> Devices:
+    """Returns the devices that a question takes: a number of like ones, or devices by group.
 
     A text is either. Raises `BadInput`, which names `field`, for a number on a profile with groups
-    and a bundle on one without, and as `Bundle.parse`.
+    and for groups on one without, and as `Devices.parse`.
     """
-    if isinstance(gpus, Bundle):
-        return Bundle.of(hardware, dict(gpus.counts), field)
+    if isinstance(gpus, Devices):
+        if gpus.of_groups or hardware.groups:
+            return Devices.of(hardware, dict(gpus.counts), field)
+        return gpus
     if isinstance(gpus, str) and (hardware.groups or "=" in gpus):
-        return Bundle.parse(gpus, hardware, field)
+        return Devices.parse(gpus, hardware, field)
     if hardware.groups:
-        return Bundle.parse(str(gpus), hardware, field)
+        return Devices.parse(str(gpus), hardware, field)
     if isinstance(gpus, str):
         if not (gpus.isascii() and gpus.isdecimal() and len(gpus) <= MOST_DIGITS):
             raise BadInput(f"{gpus[:40]!r}", field=field, expected="a whole number of at least 1")
-        return int(gpus)
-    return gpus
+        return Devices.alike(int(gpus))
+    return Devices.alike(gpus)

@@ -1,0 +1,1 @@
+"""What is asked, and which combinations are refused."""
