@@ -116,6 +116,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/service/test_comparison_questions.py",
         "property/test_mixed_law.py", "unit/test_compare_*",
     ),
+    "question": ("property/test_combinations.py", "property/test_question_codecs.py"),
     "pipeline": (
         "integration/service/test_pipeline_questions.py", "property/test_pipeline_laws.py",
         "unit/pipelines/*", "unit/test_pipeline_*",

@@ -166,7 +166,8 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     is a pipeline, or the plan without one where that is as fast; `schedules` are how stages may run
     micro-batches, 1f1b and 1f1b-eager where they are left out (of a trainer all of its own).
     `order` is that in which operators run; left out, the program's on devices of one kind, and the
-    better one on several. What does not go together is in docs/refusals.md.
+    better one on several. What does not go together is in
+    docs/reference/refusals.md.
     """
 
     graph: str

@@ -56,7 +56,8 @@ class Question:
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] | None = None,
     ) -> Question:
-        """Returns the question of a door's arguments, the same for every order of its numbers.
+        """Returns the question of a door's arguments, the same for every order of its numbers; the
+        usual schedules are as good as none.
 
         Raises `BadInput` for an objective that does not exist.
         """
@@ -66,6 +67,9 @@ class Question:
                 field="objective",
                 expected=", ".join(OBJECTIVES),
             )
+        named = None if schedules is None else tuple(schedules)
+        if named == DEFAULT_SCHEDULES:
+            named = None
         return cls(
             options,
             kind,
@@ -76,7 +80,7 @@ class Question:
             order,
             space,
             None if stages is None else tuple(sorted(set(stages))),
-            None if schedules is None else tuple(schedules),
+            named,
         )
 
     @property

@@ -1,7 +1,7 @@
 """What has no answer: the one table of combinations that are refused, each with its reason.
 
 What is not in the table works, through every door (`tests/property/test_combinations.py`); the
-table is printed in docs/refusals.md. Values that no question may have, such as an unknown
+table is printed in docs/reference/refusals.md. Values that no question may have, such as an unknown
 optimizer, are refused where they are read.
 """
 
@@ -39,7 +39,7 @@ class Refusal:
         given = str(self.given(question))
         quoted = f"{given}: " if given else ""
         return BadInput(
-            f"{quoted}{self.what} has no answer: {self.why}",
+            f"{quoted}no answer for {self.what}: {self.why}",
             field=self.field,
             expected=self.instead,
         )

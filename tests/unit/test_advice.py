@@ -216,9 +216,9 @@ def test_what_does_not_fit_says_why(llama: Graph) -> None:
     machine = load_hardware("dgx-h100")
     for options in (SUMS, once):
         with pytest.raises(Infeasible, match=r"needs .* GiB per GPU.* \(running forward again"):
-            plan_only(llama, machine, options, 8, quiet)
+            plan_only(llama, machine, options, Devices.alike(8), quiet)
     with pytest.raises(Infeasible, match=r"needs .* GiB per GPU.* limit is \d+\.\d GiB$"):
-        plan_only(llama, machine, Options(micro_batches=(64,)), 1, quiet)
+        plan_only(llama, machine, Options(micro_batches=(64,)), Devices.alike(1), quiet)
     with pytest.raises(Infeasible, match="has 8 devices"):
         plan(llama, load_hardware("dgx-h100*1"), 9)
 

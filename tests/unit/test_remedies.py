@@ -16,7 +16,7 @@ from shardwise.advise.remedies import answered
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options, quiet
 from shardwise.graph import Graph, write_graph
-from shardwise.hardware import load_hardware
+from shardwise.hardware import Devices, load_hardware
 from shardwise.trainers.plan import plan_for
 
 FEW = Options(micro_batches=(1,), framework="eager")
@@ -78,7 +78,7 @@ def asked_with(limit: float, options: Options = FEW) -> tuple[str, list[Options]
 
     def ask(options: Options, devices: Any, progress: Any) -> Any:
         asked.append(options)
-        peak = 100.0 / devices
+        peak = 100.0 / devices.gpus
         peak -= SAVINGS["update"] * (options.step.update == "fused")
         peak -= SAVINGS["state"] * (options.step.state == "8bit")
         if peak > limit:
@@ -86,7 +86,7 @@ def asked_with(limit: float, options: Options = FEW) -> tuple[str, list[Options]
         return SimpleNamespace(predicted=SimpleNamespace(peak_bytes=peak))
 
     with pytest.raises(Infeasible) as caught:
-        answered(ask, mlp(), options, 1, quiet)
+        answered(ask, mlp(), options, Devices.alike(1), quiet)
     return str(caught.value), asked
 
 
@@ -119,4 +119,4 @@ def test_an_end_of_the_search_ends_the_tries() -> None:
         raise Infeasible("too large")
 
     with pytest.raises(Infeasible, match=r"^too large$"):
-        answered(ask, mlp(), FEW, 1, lambda stage, fraction: False)
+        answered(ask, mlp(), FEW, Devices.alike(1), lambda stage, fraction: False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.published import page as published
 from benchmarks.published.reading import read_published
 from benchmarks.published.stored import read_stored, results
-from tools.reference import agent_settings, command_line, http, metrics, python, settings
+from tools.reference import agent_settings, command_line, http, metrics, python, refusals, settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -18,6 +18,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": lambda: metrics.page(metrics.readers()),
     "published-steps.md": lambda: published.rows(results(read_published(), read_stored())),
     "python.md": python.page,
+    "refusals.md": refusals.page,
     "settings.md": settings.page,
 }
 

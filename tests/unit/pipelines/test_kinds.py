@@ -257,10 +257,11 @@ def test_what_is_refused(chain: Graph) -> None:
     with pytest.raises(BadInput, match="2 stages of v100=2,1080ti=4") as error:
         found.fastest([2])
     assert error.value.expected == "3, 6"
-    with pytest.raises(BadInput, match="interleaved:2 on devices of several kinds"):
-        PipelineSearch(chain, HETEROG, bundle, OPTIONS, quiet, ("1f1b", "interleaved:2"))
-    with pytest.raises(BadInput, match="zb-h1 on devices of several kinds"):
-        PipelineSearch(chain, HETEROG, bundle, OPTIONS, quiet, ("zb-h1",))
+    for schedules in (("1f1b", "interleaved:2"), ("zb-h1",)):
+        with pytest.raises(BadInput, match=f"{schedules[-1]}: no answer for split or interleaved"):
+            pipeline_or_plan(
+                chain, HETEROG, bundle, stages=[3], schedules=schedules, options=OPTIONS
+            )
 
 
 def test_equal_stages_of_a_kind_are_solved_once(found: Fastest, gpt2: Graph) -> None:
