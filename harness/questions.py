@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from harness.graph_builder import GraphBuilder
 from shardwise.advise import OBJECTIVES, Options
+from shardwise.advise.order import ORDERS
 from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, SIMPLEST, TOFU, ZERO_STAGES
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
@@ -39,7 +40,7 @@ from shardwise.hardware import (
 )
 from shardwise.hardware.offers import UNDATED
 from shardwise.hardware.power import power_range
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
+from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES, PIPED_TRAINERS
 from shardwise.search.pipelines.searched import ordered
 from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
@@ -124,8 +125,9 @@ def normal(kind: str, heard: Mapping[str, Any]) -> dict[str, Any]:
     else:
         form.pop("bundles", None)
     if "stages" in form:
-        beside = kind != "plan"
-        form["stages"], form["schedules"] = _staged(form["stages"], form["schedules"], beside)
+        form["stages"], form["schedules"] = _staged(
+            form["stages"], form["schedules"], beside=kind != "plan"
+        )
     if "prices" in form:
         form["prices"] = dict(form["prices"] or {})
     if kind == "plan" and form.get("point") is not None:
@@ -138,8 +140,9 @@ def _options(options: Options) -> Options:
     return replace(options, threads=0, zero=zero, micro_batches=micro_batches)
 
 
-def _staged(stages: Any, schedules: Any, beside: bool) -> tuple[Any, Any]:
+def _staged(stages: Any, schedules: Any, *, beside: bool) -> tuple[Any, Any]:
     """Returns numbers of stages and schedules; of a question that asks for no pipeline none."""
+    schedules = DEFAULT_SCHEDULES if schedules is None else schedules
     if stages is None:
         return None, ordered(schedules)
     counts = set(stages)
@@ -271,27 +274,33 @@ def curves(draw: Any) -> Asked:
 @st.composite
 def plans(draw: Any) -> Asked:
     """Draws a plan's question: by an objective, of a point, for a trainer or as a pipeline."""
-    which = draw(st.sampled_from(("objective", "point", "space", "stages")))
-    hardware, gpus = draw(devices(False if which == "space" else None))
-    where = {"hardware": hardware, "gpus": gpus}
-    if which == "space":
-        made = draw(options(overlap=True, pins=()))
-        trainer = draw(st.sampled_from(sorted(SPACES)))
-        return Asked(
-            "space", {**where, "trainer": trainer, "objective": OBJECTIVES[0], "options": made}
-        )
-    if which == "stages":
-        schedules = WHOLE_SCHEDULES if hardware in GROUPED else SCHEDULES
+    which = draw(st.sampled_from(("objective", "point", "space", "stages", "space and stages")))
+    trained, piped = "space" in which, "stages" in which
+    hardware, gpus = draw(devices(False if trained else None))
+    asked: dict[str, Any] = {
+        "hardware": hardware, "gpus": gpus, "objective": OBJECTIVES[0], "point": None,
+        "order": None, "space": ANY, "stages": NO_STAGES, "schedules": None,
+    }  # fmt: skip
+    if not (trained and piped):
+        asked["objective"] = draw(st.sampled_from(OBJECTIVES))
+    if trained:
+        asked["space"] = draw(st.sampled_from(PIPED_TRAINERS if piped else sorted(SPACES)))
+    if which == "point" or (which == "stages" and draw(st.booleans())):
+        asked |= {"objective": OBJECTIVES[0], "point": POINT}
+    if piped:
         counts = draw(st.none() | st.lists(st.integers(1, 4), min_size=1, max_size=4))
         if counts is not None and set(counts) == set(NO_STAGES):
             counts.append(2)
-        some = draw(st.lists(st.sampled_from(schedules), min_size=1, max_size=3))
-        more = {"stages": counts, "schedules": some}
-        return Asked("pipeline_or_plan", {**where, "options": searched(draw, more), **more})
-    picked: dict[str, Any] = {"objective": draw(st.sampled_from(OBJECTIVES)), "point": None}
-    if which == "point":
-        picked = {"objective": OBJECTIVES[0], "point": POINT}
-    return Asked("plan", {**where, **picked, "options": draw(options())})
+        schedules = WHOLE_SCHEDULES if hardware in GROUPED else SCHEDULES
+        some = st.lists(st.sampled_from(schedules), min_size=1, max_size=3)
+        asked |= {"stages": counts, "schedules": draw(st.none() | some)}
+    elif not trained:
+        asked["order"] = draw(st.none() | st.sampled_from(ORDERS))
+    if trained:
+        made = draw(options(overlap=True, pins=()))
+    else:
+        made = searched(draw, asked) if piped else draw(options())
+    return Asked("plan", {**asked, "options": made})
 
 
 @st.composite
@@ -381,8 +390,19 @@ def powered(asked: Asked) -> Asked:
     return asked.with_(options=replace(asked.arguments["options"], power_limit_w=watts))
 
 
+def answerable(asked: Asked) -> Asked:
+    """Returns a question without what devices of several kinds do not have."""
+    options: Options = asked.arguments["options"]
+    several = asked.arguments.get("hardware") in GROUPED or asked.arguments.get("combine", 1) > 1
+    if not several:
+        return asked
+    step = replace(options.step, offload=NONE)
+    sums = asked.kind in ("frontier", "plan", "curve", "quote", "compare") and not options.overlap
+    return asked.with_(options=replace(options, step=step, overlap=not sums and options.overlap))
+
+
 EVERY = {
-    kind: drawn.map(powered)
+    kind: drawn.map(powered).map(answerable)
     for kind, drawn in (
         ("frontier", frontiers()),
         ("curve", curves()),

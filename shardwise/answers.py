@@ -285,8 +285,8 @@ def plan(
     (docs/replay.md). With the name of a trainer as `space` it is the fastest that the trainer can
     run (docs/trainers.md). With numbers of pipeline `stages`, None for all that are possible, it is
     a pipeline, or the plan without one where that is as good (docs/pipelines.md). Raises as
-    `shardwise.solve.solve`: `Infeasible` when nothing fits, `BadInput` for what docs/reference/refusals.md
-    lists.
+    `shardwise.solve.solve`: `Infeasible` when nothing fits, `BadInput` for what
+    docs/reference/refusals.md lists.
     """
     answer = solve(
         _graph(graph),

@@ -106,6 +106,7 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
             body["gpus"] = gpus if _names_groups(gpus) else whole(gpus, "gpus")
         if kind == "plan":
             body["objective"] = values.get("objective", "mini-time")
+            set_if(body, values, "order", _word)
         if kind in ("plan", "curve"):
             body["space"] = values.get("space", ANY)
         if kind == "compare":

@@ -114,12 +114,9 @@ def _flags(asked: Asked) -> list[list[str]] | None:
 
 
 def python_of(asked: Asked, server: str, *, key: bool) -> str:
-    """Returns lines of Python that ask this: the library, or for a configuration and the plan of a
-    pipeline the service."""
+    """Returns lines of Python that ask this: the library, or for a configuration the service."""
     if asked.kind == "pricing":
         return _python_client(asked, server, "pricing", key=key)
-    if asked.kind == "plan" and "stages" in asked.members:
-        return _python_client(asked, server, "pipeline_or_plan", key=key)
     imports = ["import shardwise"]
     first = [_python(asked.graph)]
     named: list[tuple[str, str]] = []

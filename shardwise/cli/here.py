@@ -1,6 +1,11 @@
-"""The library as commands ask it: what a client of the service has too."""
+"""The library as commands ask it, under the names that a client of the service has too."""
 
-from shardwise.advise import curve, frontier, quote
-from shardwise.solve import solve
+from __future__ import annotations
 
-__all__ = ["curve", "frontier", "quote", "solve"]
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    from shardwise import advise, solve
+
+    return solve.solve if name == "solve" else getattr(advise, name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.graph_builder import layers
+from harness.models.shortened import shortened
 from shardwise.advise import Infeasible, Options
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
@@ -22,8 +22,8 @@ from shardwise.question.refusals import REFUSALS, check
 from shardwise.solve import solve
 from shardwise.trainers.pipelines import SCHEDULES as TRAINER_SCHEDULES
 
-GRAPH = layers(4, 8, 64)
-ALIKE, SEVERAL = load_hardware("l4"), load_hardware("heterog-8")
+GRAPH = shortened("gpt2", 4)
+ALIKE, SEVERAL = load_hardware("dgx-h100"), load_hardware("heterog-8")
 FEW = Options(micro_batches=(4,), zero=(0, 3), recompute="never", time_limit_s=20.0)
 
 OPTIONS: dict[str, Options] = {
@@ -51,8 +51,13 @@ def combinations(draw: Any) -> tuple[Hardware, str, Options, dict[str, Any]]:
     """Draws a question on two devices."""
     hardware = draw(st.sampled_from((ALIKE, SEVERAL)))
     gpus = "v100=1,p100=1" if hardware.groups else "2"
-    members = {name: draw(st.sampled_from(values)) for name, values in MEMBERS.items()}
-    return hardware, gpus, OPTIONS[draw(st.sampled_from(sorted(OPTIONS)))], members
+    others = draw(st.sets(st.sampled_from((*MEMBERS, "options")), max_size=3))
+    members = {
+        name: draw(st.sampled_from(values[1:])) if name in others else values[0]
+        for name, values in MEMBERS.items()
+    }
+    options = draw(st.sampled_from(sorted(OPTIONS))) if "options" in others else "replayed"
+    return hardware, gpus, OPTIONS[options], members
 
 
 def refused(hardware: Hardware, gpus: str, options: Options, members: dict[str, Any]) -> str | None:
@@ -118,9 +123,12 @@ def test_every_row_refuses_something_that_no_earlier_row_does(refusal: Any) -> N
 def _single() -> list[tuple[str | None, Any]]:
     """Returns no member, and each of some with a value that is not its default."""
     some = ("objective", "point", "order", "schedules")
-    return [(None, None), *((name, MEMBERS[name][-1]) for name in some), ("objective", "mini-memory")]
+    return [
+        (None, None),
+        *((name, MEMBERS[name][-1]) for name in some),
+        ("objective", "mini-memory"),
+    ]
 
 
 def test_the_trainers_of_the_table_are_those_with_schedules() -> None:
     assert set(PIPED_TRAINERS) == set(TRAINER_SCHEDULES)
-

@@ -41,9 +41,8 @@ from shardwise.mcp.local import Desk
 from shardwise.mcp.tools import TOOLS as LOCAL_TOOLS
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 
-METHODS = {"space": "plan"}
-TOOLS = {"space": "plan", "pipeline_or_plan": "plan", "pricing": "price_configuration"}
-KINDS = {"space": "plan", "pipeline_or_plan": "plan"}
+METHODS = {"plan": "solve"}
+TOOLS = {"pricing": "price_configuration"}
 kinds = pytest.mark.parametrize("kind", EVERY)
 law = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -79,8 +78,6 @@ def same(asked: Asked, heard: Heard) -> None:
 def called(client: Any, asked: Asked) -> Any:
     """Returns what the method of a client returns for a question."""
     arguments = asked.given
-    if asked.kind == "space":
-        arguments["space"] = arguments.pop("trainer")
     return getattr(client, METHODS.get(asked.kind, asked.kind))(GRAPH, **arguments)
 
 
@@ -104,14 +101,14 @@ def body_of(asked: Asked, hardware: str | None) -> dict[str, Any]:
     members["options"] = options_document(members["options"])
     if members.pop("hardware", None) is not None:
         members["hardware"] = hardware
-    if "trainer" in members:
-        members["space"] = members.pop("trainer")
     if "offers" in members:
         members["offers_csv"] = offers_csv(members.pop("offers"))
     if "stages" in members:
         members["stages"] = "auto" if members["stages"] is None else members["stages"]
         if members["stages"] == NO_STAGES:
             del members["stages"], members["schedules"]
+        elif members["schedules"] is None:
+            del members["schedules"]
     found: dict[str, Any] = json.loads(json.dumps(members))
     return found
 
@@ -170,7 +167,7 @@ def test_tools_of_assistants_ask_the_same(
 FLAGS = {
     "memory_limit_bytes": "memory", "memory_room_bytes": "room", "time_limit_s": "time-limit",
     "search_memory_bytes": "search-memory", "deadline_s": "deadline", "budget_usd": "budget",
-    "accumulation": "accumulate", "trainer": "space", "power_limit_w": "power-limit",
+    "accumulation": "accumulate", "power_limit_w": "power-limit",
 }  # fmt: skip
 
 
@@ -328,7 +325,8 @@ BUDGET: dict[str, Any] = {
 }  # fmt: skip
 LOST: dict[str, Asked] = {
     "some settings of a step": Asked("plan", {**USUAL, "options": STEP, "objective": "mini-time",
-                                              "point": None}),
+                                              "point": None, "order": None, "space": "any",
+                                              "stages": NO_STAGES, "schedules": None}),
     "pipelines of a comparison": Asked("compare", {**USUAL, "stages": [2], "schedules": ["zbv"],
                                                    "proposals": None, "seed": 0}),
     "offers beside a profile": Asked("quote", {**BUDGET, **PARTS}),

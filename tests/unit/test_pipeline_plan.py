@@ -92,7 +92,10 @@ def test_a_plan_does_not_read_a_pipeline(answer: documents.Pipeline) -> None:
         (("--stages", "0"), "'0' names no numbers of stages"),
         (("--stages", "3"), "3 stages of 4 devices"),
         (("--stages", "2", "--schedules", "dualpipe"), "no schedule 'dualpipe' is searched"),
-        (("--stages", "2", "--space", "deepspeed"), "deepspeed: no answer for a trainer's pipelines"),
+        (
+            ("--stages", "2", "--space", "deepspeed"),
+            "deepspeed: no answer for a trainer's pipelines",
+        ),
         (("--stages", "2", "--objective", "sum"), "no answer for a pipeline by sums"),
         (("--stages", "2", "--point", "sha256:0"), "has no pipeline sha256:0"),
         (("--stages", "2", "--order", "rank"), "no answer for an order of execution with stages"),

@@ -330,7 +330,11 @@ KINDS = ("--hardware", "heterog-8")
             (*KINDS, "--bundle", "usual", "--stages", "2", "--schedules", "interleaved:2"),
             "interleaved:2: no answer for split or interleaved schedules on devices of several",
         ),
-        (curve_command, (*CURVE, "--stages", "2", "--objective", "sum"), "no answer for a pipeline by sums"),
+        (
+            curve_command,
+            (*CURVE, "--stages", "2", "--objective", "sum"),
+            "no answer for a pipeline by sums",
+        ),
         (
             quote_command,
             (*KINDS, "--stages", "2", "--schedules", "zbv"),

@@ -19,6 +19,7 @@ from service.page.price_fields import with_groups
 from service.page.render import in_thread, redirect, respond
 from service.page.views.job_rows import graph_names, rows_of
 from shardwise.advise import OBJECTIVES
+from shardwise.advise.order import ORDERS
 from shardwise.capture.shipped import shipped_names
 from shardwise.cost.named_options import NAMES
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
@@ -123,6 +124,7 @@ async def _form(
         divisible=await in_thread(request, with_groups, [*hardware["items"], *hardware["builtin"]]),
         objectives=OBJECTIVES,
         spaces=(ANY, *SPACES),
+        orders=("", *ORDERS),
         has=frozenset(NAMES),
         optimizers=tuple(MOMENTS),
         frameworks=tuple(FRAMEWORKS),

@@ -142,6 +142,7 @@ def form_values(job: dict[str, Any]) -> dict[str, Any]:
         asked = {**asked, "objective": None}
     for name in (
         "objective",
+        "order",
         "space",
         "steps",
         "budget_usd",
