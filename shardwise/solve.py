@@ -40,7 +40,8 @@ def solve(
     `given` are the options that were given by name, which a trainer's `space` leaves as they are.
     With `stages` the answer is a pipeline, or where one stage is among them the plan without one if
     that is as good. Raises `BadInput` for what is in the table of refusals
-    (docs/reference/refusals.md), `Infeasible` where nothing fits, `NotFound` where the frontier has no such point.
+    (docs/reference/refusals.md), `Infeasible` where nothing fits, `NotFound` where the frontier has
+    no such point.
     """
     devices = devices_of(gpus, hardware)
     question = Question.of(

@@ -17,7 +17,7 @@ from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import DTYPE_BYTES, Graph, read_graph
-from shardwise.hardware import Mesh, load_hardware, read_offers
+from shardwise.hardware import Devices, Mesh, load_hardware, read_offers
 from shardwise.search.search import Search, Subject, search
 from shardwise.sharding.layout import local_elements
 

@@ -20,8 +20,8 @@ def page() -> str:
             "Devices, stages, schedules, spaces, objectives, orders and points may be combined in "
             "any way but these, through every door: command line, HTTP, MCP and Python. A question "
             "that is one of these is refused before anything is computed, and the error names the "
-            "field, the reason and what is expected instead. Values that no question may have, such "
-            "as an unknown optimizer, are refused where they are read.",
+            "field, the reason and what is expected. Values that no question may have, such as an "
+            "unknown optimizer, are refused where they are read.",
             "",
             "| refused | expected | why |",
             "|---|---|---|",
