@@ -177,7 +177,7 @@ def test_compare_ranks_by_replayed_steps() -> None:
         (("--proposals", "0"), ("--proposals",)),
         (("--memory", "much"), ("memory", "expected a size", "got 'much'")),
         (("--gpus", "0"), ("gpus", "at least 1")),
-        (("--pin", "split=batch"), ("pin", "no pins")),
+        (("--pin", "split=batch"), ("pin", "a comparison with rules")),
         (("--micro-batches", "1,2", "--objective", "sum"), ("micro-batches", "one number")),
     ],
 )

@@ -141,7 +141,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
             await client.call_tool(tool, arguments)
             for tool, arguments in (
                 ("export", {"plan": pipeline["id"], "to": "megatron"}),
-                ("plan", {**plan, "stages": [2], "objective": "mini-memory"}),
+                ("plan", {**plan, "stages": [2], "order": "rank"}),
                 ("plan", {**plan, "schedules": ["gpipe"]}),
                 ("plan", {**plan, "stages": [2], "schedules": ["dualpipe"]}),
                 ("frontier", {**plan, "stages": [2], "options": {"overlap": False}}),
@@ -175,12 +175,12 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
     assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
     parts = (
         "cuts and splits of its own",
-        "objective",
+        "order",
         "schedules",
         "dualpipe",
         "options.overlap",
         "zb-h2",
-        "zbv on devices of several kinds",
+        "zbv: no answer for split or interleaved schedules on devices of several kinds",
     )
     for result, part in zip(refused, parts, strict=True):
         assert result.is_error and part in text_of(result), text_of(result)

@@ -143,9 +143,9 @@ def test_what_is_no_bundle_is_refused() -> None:
         assert caught.value.field == "gpus"
     with pytest.raises(BadInput, match="has no groups"):
         plan(graph, load_hardware("dgx-h100"), "h100=8")
-    with pytest.raises(BadInput, match="replayed steps only") as caught:
+    with pytest.raises(BadInput, match="a search by sums on devices of several") as caught:
         frontier(graph, hardware, "a=1,b=1", Options(overlap=False))
-    assert caught.value.field == "overlap"
+    assert caught.value.field == "objective"
 
 
 def test_what_fits_nowhere_says_so() -> None:

@@ -115,7 +115,7 @@ def test_what_is_not_offloaded_is_refused_by_name(gpt2: Graph) -> None:
     asked = Options(step=HOSTED, micro_batches=(8,))
     with pytest.raises(BadInput, match="does not say what memory its hosts have"):
         plan(gpt2, load_hardware("l4"), 2, options=asked)
-    with pytest.raises(BadInput, match="stages are not offloaded"):
+    with pytest.raises(BadInput, match="no answer for offloading in a pipeline"):
         pipeline_or_plan(gpt2, H100, 2, stages=(2,), options=asked)
     with pytest.raises(BadInput, match="several kinds"):
         plan(gpt2, load_hardware("h100-8+a100-8"), "h100=2,a100=2", options=asked)

@@ -180,11 +180,11 @@ def test_a_plan_takes_a_policy(weights: str) -> None:
 
 def test_what_takes_no_policy_says_so(weights: str) -> None:
     options = Options(policy=weights, micro_batches=(1,))
-    with pytest.raises(BadInput, match="several kinds only"):
+    with pytest.raises(BadInput, match="a policy on devices of one kind"):
         plan(FAMILY.graph, load_hardware("l4"), 1, options=options)
-    with pytest.raises(BadInput, match="takes no policy"):
-        curve(FAMILY.graph, load_hardware("l4"), max_gpus=1, options=options)
-    assert proposer(Options(), 2) is None
+    with pytest.raises(BadInput, match="a policy of another question"):
+        curve(FAMILY.graph, load_hardware("heterog-8"), bundles=["usual"], options=options)
+    assert proposer(Options()) is None
 
 
 def test_a_policy_is_read_before_the_search(tmp_path: Path) -> None:

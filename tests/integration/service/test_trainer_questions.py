@@ -107,7 +107,8 @@ SUMS = {"options": {"overlap": False}}
 PRICE = {**ASK, "configuration": ZERO_1}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("plans", {**ASK, "space": "abacus"}, "space"),
-    ("plans", {**ASK, "space": "megatron", "objective": "mini-memory"}, "objective"),
+    ("plans", {**ASK, "space": "megatron", "order": "rank"}, "order"),
+    ("plans", {**ASK, "space": "deepspeed", "stages": [2]}, "space"),
     ("plans", {**ASK, "space": "megatron", "point": "sha256:" + "0" * 64}, "point"),
     ("plans", {**ASK, "space": "megatron", **SUMS}, "options.overlap"),
     ("plans", {**ASK, "space": "megatron", "options": {"pins": ["*:zero=1"]}}, "options.pins"),

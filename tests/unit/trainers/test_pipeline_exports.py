@@ -235,7 +235,7 @@ def test_what_cannot_be_said_is_refused(gpt2: Graph, planned: Pipeline) -> None:
 
 
 def test_what_is_not_planned_says_why(gpt2: Graph) -> None:
-    with pytest.raises(BadInput, match="pipelines of 'deepspeed'"):
+    with pytest.raises(BadInput, match="deepspeed: no answer for a trainer's pipelines"):
         pipeline_for(gpt2, MACHINE, 8, "deepspeed", stages=(2,))
     with pytest.raises(BadInput, match="4 layers do not divide into 8"):
         pipeline_for(gpt2, MACHINE, 8, "megatron", stages=(8,), options=OPTIONS)
