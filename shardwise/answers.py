@@ -29,8 +29,6 @@ from shardwise.pictures.bars import plan_picture, quote_picture
 from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
-from shardwise.question.question import Question
-from shardwise.question.refusals import check
 from shardwise.solve import solve
 from shardwise.trainers.curve import curve_for
 
@@ -229,7 +227,7 @@ def curve(
     counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
     stages: Sequence[int] | None = NO_STAGES,
-    schedules: Sequence[str] = DEFAULT_SCHEDULES,
+    schedules: Sequence[str] | None = None,
     progress: Progress | None = None,
     space: str = ANY,
     known: Iterable[documents.Curve] = (),
@@ -245,11 +243,9 @@ def curve(
     Raises as `shardwise.advise.curve` does.
     """
     ask: Callable[..., documents.Curve]
-    ask = partial(advise.curve, stages=stages, schedules=schedules)
+    ask = partial(advise.curve, stages=stages, schedules=schedules or DEFAULT_SCHEDULES)
     if space != ANY:
-        question = Question.of(Options(), "curve", space=space, stages=stages, schedules=schedules)
-        check(question)
-        ask = partial(curve_for, trainer=space, given=choices)
+        ask = partial(curve_for, trainer=space, stages=stages, schedules=schedules, given=choices)
     answer = ask(
         _graph(graph),
         _hardware(hardware),

@@ -85,7 +85,12 @@ def curve_question_of(document: Mapping[str, Any], graph: Graph, options: Option
     asked = {name: document[name] for name in _PLACES if name in document}
     if "space" in document:
         return trainer_question(
-            graph, hardware, options=options, trainer=document["space"], **asked
+            graph,
+            hardware,
+            options=options,
+            trainer=document["space"],
+            **asked,
+            **arguments_of(document),
         )
     return curve_question(graph, hardware, options=options, **asked, **arguments_of(document))
 

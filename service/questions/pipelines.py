@@ -14,7 +14,7 @@ from shardwise.documents import (
     QuoteRequest,
 )
 from shardwise.errors import BadInput
-from shardwise.pipeline.asked import DEFAULT_SCHEDULES, asks_for_stages
+from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, asks_for_stages
 from shardwise.search.pipelines.searched import ordered
 
 PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
@@ -33,9 +33,13 @@ def is_staged(ask: StagedRequest) -> bool:
 def staged(ask: StagedRequest, most: int) -> dict[str, Any]:
     """Returns the members of a question that `is_staged`, the same for every order of its numbers.
 
-    Raises `BadInput` for more than `most` stages.
+    Schedules that are left out are the usual ones, of a trainer's space all of the trainer. Raises
+    `BadInput` for more than `most` stages.
     """
-    return {"stages": _counts(ask, most), "schedules": ordered(ask.schedules or DEFAULT_SCHEDULES)}
+    members: dict[str, Any] = {"stages": _counts(ask, most)}
+    if ask.schedules or getattr(ask, "space", ANY) == ANY:
+        members["schedules"] = ordered(ask.schedules or DEFAULT_SCHEDULES)
+    return members
 
 
 def staged_beside(ask: StagedRequest, most: int) -> dict[str, Any]:
@@ -56,7 +60,8 @@ def arguments_of(q: Mapping[str, Any]) -> dict[str, Any]:
     if "stages" not in q:
         return {}
     # Comparisons of earlier releases have no schedules.
-    return {"stages": counts_of(q), "schedules": q.get("schedules", DEFAULT_SCHEDULES)}
+    usual = None if "space" in q else DEFAULT_SCHEDULES
+    return {"stages": counts_of(q), "schedules": q.get("schedules", usual)}
 
 
 def counts_of(q: Mapping[str, Any]) -> Sequence[int] | None:

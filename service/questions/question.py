@@ -175,8 +175,6 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
         picked["space"] = ask.space
     if is_staged(ask):
         picked |= staged(ask, limits.max_gpus)
-        if ask.space != ANY and not ask.schedules:
-            del picked["schedules"]  # all of the trainer's
     return _question("plan", graph_id, hardware, options, ask.priority, gpus=gpus.asked, **picked)
 
 
@@ -315,9 +313,6 @@ def _curve(
 def _plan(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Pipeline | documents.Plan:
-    arguments = arguments_of(q)
-    if "space" in q and "schedules" not in q:
-        arguments.pop("schedules", None)  # all of the trainer's
     return solve(
         graph,
         _hardware(q),
@@ -328,7 +323,7 @@ def _plan(
         space=q.get("space", ANY),
         options=options,
         progress=progress,
-        **arguments,
+        **arguments_of(q),
     )
 
 

@@ -14,7 +14,7 @@ from shardwise.advise.curve_points import (
     least_bytes,
 )
 from shardwise.advise.frontier import confidence_of, confidence_of_bundle, peaks_of
-from shardwise.advise.pipeline_points import PipelinePoints
+from shardwise.advise.pipeline_points import FastestPipelines
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
@@ -41,7 +41,7 @@ def bundle_part(
     text: str,
     options: Options,
     progress: Progress,
-    asked: PipelinePoints | None,
+    asked: FastestPipelines | None,
     prices: Mapping[str, GroupPrice],
 ) -> Curve:
     """Returns the curve of one bundle, with the pipelines that are `asked` for, priced by group."""
@@ -60,7 +60,7 @@ def bundle_point(
     bundle: Devices,
     options: Options,
     progress: Progress = quiet,
-    asked: PipelinePoints | None = None,
+    asked: FastestPipelines | None = None,
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the shortest time on a bundle, or why there is none, and the search.
 

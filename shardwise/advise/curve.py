@@ -21,13 +21,14 @@ from shardwise.advise.curve_points import (
     point_progress,
 )
 from shardwise.advise.frontier import confidence
-from shardwise.advise.pipeline_points import PipelinePoints
+from shardwise.advise.pipeline_points import FastestPipelines, PipelinePoints
 from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.advise.simplest import simplest
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
 from shardwise.documents.curve import Curve, CurvePoint, fits, missing_texts
+from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.documents.questions import Gpus
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
@@ -58,7 +59,7 @@ STOPPED = "stopped"
 """Why counts are missing that were not computed when the caller cancelled."""
 
 CountSearch = Callable[
-    [Subject, Hardware, int, Options, Progress, PipelinePoints | None],
+    [Subject, Hardware, int, Options, Progress, FastestPipelines | None],
     tuple[CurvePoint, Search | None],
 ]
 """Returns the point of a count, and its search."""
@@ -165,7 +166,7 @@ class CurveQuestion:
     options: Options
     places: Sequence[Gpus]
     named: bool
-    pipelines: PipelinePoints | None
+    pipelines: FastestPipelines | None
     of_count: CountSearch
     space: str | UnsetType = UNSET
 
@@ -348,7 +349,7 @@ def curve_point(
     gpus: int,
     options: Options,
     progress: Progress = quiet,
-    asked: PipelinePoints | None = None,
+    asked: FastestPipelines | None = None,
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the shortest time on `gpus` devices, or why there is none, and the search.
 
@@ -372,10 +373,17 @@ def curve_point(
         chosen = answer.chosen
         point = feasible_point(chosen, answer.searches, gpus, mesh.nodes)
     if asked is not None:
-        pipeline = asked.fastest(hardware, Devices.alike(gpus), progress, cutoff_s)
-        if pipeline is not None:
-            point = replace(point, pipeline=pipeline)
-        elif chosen is None:
-            neither = f"{point.reason}; no pipeline that was asked for fits either"
-            point = replace(point, reason=neither)
+        point = with_pipeline(
+            point, asked.fastest(hardware, Devices.alike(gpus), progress, cutoff_s)
+        )
     return point, searches[0] if chosen is None else chosen.search
+
+
+def with_pipeline(point: CurvePoint, pipeline: PipelinePoint | None) -> CurvePoint:
+    """Returns a count's point with its pipeline, if one is faster or alone fits; where nothing
+    does, the reason says so."""
+    if pipeline is not None:
+        return replace(point, pipeline=pipeline)
+    if point.feasible:
+        return point
+    return replace(point, reason=f"{point.reason}; no pipeline that was asked for fits either")

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import inf
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 from msgspec import UNSET
@@ -28,6 +29,17 @@ from shardwise.search.pipelines.searched import check_schedules
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 from shardwise.search.search import Infeasible
+
+
+class FastestPipelines(Protocol):
+    """What finds the fastest pipeline on one number of devices after another."""
+
+    seconds: float
+
+    def fastest(
+        self, hardware: Hardware, gpus: Devices, progress: Progress, cutoff_s: float | None = None
+    ) -> PipelinePoint | None:
+        """Returns it where one fits and is faster than `cutoff_s`."""
 
 
 @dataclass

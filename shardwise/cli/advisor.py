@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import click
 
@@ -72,7 +72,7 @@ def advisor(server: str | None, key_file: str | None, priority: int = 0) -> Iter
         return
     from shardwise.cli import here
 
-    yield here
+    yield cast(Advisor, here)
 
 
 @contextmanager

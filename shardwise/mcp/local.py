@@ -195,7 +195,7 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     staged = _beside(ask, options, "curve", several_kinds=several_kinds, space=ask.space)
     make: Callable[..., Curve] = partial(advise.curve, **staged)
     if ask.space != ANY:
-        make = partial(curve_for, trainer=ask.space)
+        make = partial(curve_for, trainer=ask.space, **(_staged(ask) if staged else {}))
     curve = make(
         load_graph(ask.graph),
         hardware,

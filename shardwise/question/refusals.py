@@ -108,14 +108,6 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda q: _trained(q) and q.piped and not q.picks_fastest,
         lambda q: q.objective,
     ),
-    Refusal(
-        "a curve of a trainer with pipelines",
-        "space",
-        "any with stages",
-        "a trainer's curve has the strategies without a pipeline; plan has its pipelines",
-        lambda q: _trained(q) and q.piped and q.kind == "curve",
-        lambda q: q.space[:40],
-    ),
     # Pipelines.
     Refusal(
         "an order of execution with stages",

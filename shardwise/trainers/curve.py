@@ -6,20 +6,30 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from shardwise.advise.curve import CurveQuestion, compute_curve, curve_question
+from shardwise.advise.curve import (
+    CurveQuestion,
+    check_stages_of_curve,
+    compute_curve,
+    curve_question,
+    with_pipeline,
+)
+from shardwise.advise.curve_assembly import gpus_of
 from shardwise.advise.curve_points import feasible_point, infeasible_point
 from shardwise.advise.frontier import confidence
-from shardwise.advise.pipeline_points import PipelinePoints
+from shardwise.advise.pipeline_points import FastestPipelines
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
+from shardwise.cost.program import assumed
 from shardwise.documents.curve import Curve, CurvePoint
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, Hardware
+from shardwise.pipeline.asked import NO_STAGES
 from shardwise.question.question import Question
 from shardwise.question.refusals import check
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.trainers.plan import fastest_of
+from shardwise.trainers.plan_pipeline import TrainerPipelines
 from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import with_stated
 
@@ -34,6 +44,8 @@ def curve_for(
     trainer: str,
     counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] | None = None,
     given: Collection[str] = (),
     count_limit_s: float | None = None,
     known: Iterable[Curve] = (),
@@ -42,8 +54,9 @@ def curve_for(
     """Returns the curve of the strategies of a trainer, one of `SPACES`, as `advise.curve` does.
 
     The step is that of the program which the trainer runs, except for options `given` by name, as
-    in `shardwise.trainers.plan.plan_for`. Raises `BadInput` for an unknown trainer and for what
-    trainers do not take: devices of several kinds, rules, sums.
+    in `shardwise.trainers.plan.plan_for`. With `stages`, as in `advise.curve`, a count has the
+    trainer's fastest pipeline too where that is faster, under some of its `schedules` (None: all).
+    Raises `BadInput` for an unknown trainer and for what is in the table of refusals.
     """
     question = trainer_question(
         graph,
@@ -53,6 +66,8 @@ def curve_for(
         trainer=trainer,
         counts=counts,
         bundles=bundles,
+        stages=stages,
+        schedules=schedules,
         given=given,
     )
     return compute_curve(
@@ -69,15 +84,30 @@ def trainer_question(
     trainer: str,
     counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
+    stages: Sequence[int] | None = NO_STAGES,
+    schedules: Sequence[str] | None = None,
     given: Collection[str] = (),
 ) -> CurveQuestion:
     """Returns the question, to be computed in parts. Raises `BadInput` as `curve_for`."""
     options = with_stated(options or Options(), space_of(trainer).implies, given)
     question = curve_question(graph, hardware, max_gpus, options, counts=counts, bundles=bundles)
-    check(
-        Question.of(question.options, "curve", several_kinds=bool(hardware.groups), space=trainer)
+    asked = Question.of(
+        question.options,
+        "curve",
+        several_kinds=bool(hardware.groups),
+        space=trainer,
+        stages=stages,
+        schedules=schedules,
     )
-    return replace(question, of_count=partial(_trainer_point, trainer), space=trainer)
+    check(asked)
+    pipelines: TrainerPipelines | None = None
+    if asked.piped:
+        check_stages_of_curve(stages, max(map(gpus_of, question.places)))
+        program = assumed(question.options, hardware)
+        pipelines = TrainerPipelines(question.graph, program, trainer, stages, schedules)
+    return replace(
+        question, of_count=partial(_trainer_point, trainer), space=trainer, pipelines=pipelines
+    )
 
 
 def _trainer_point(
@@ -87,7 +117,7 @@ def _trainer_point(
     gpus: int,
     options: Options,
     progress: Progress,
-    asked: PipelinePoints | None,
+    asked: FastestPipelines | None,
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the point of the fastest strategy of the trainer, or why there is none."""
     search: Search | None = None
@@ -99,5 +129,12 @@ def _trainer_point(
         mesh = None if search is None else search.mesh
         nodes = None if mesh is None else mesh.nodes
         basis = confidence(hardware, mesh)
-        return infeasible_point(gpus, nodes, basis, str(reason)), search
-    return feasible_point(chosen, own, gpus, chosen.search.mesh.nodes), chosen.search
+        point, cutoff_s = infeasible_point(gpus, nodes, basis, str(reason)), None
+    else:
+        point = feasible_point(chosen, own, gpus, chosen.search.mesh.nodes)
+        search, cutoff_s = chosen.search, chosen.ranking_s
+    if asked is not None:
+        point = with_pipeline(
+            point, asked.fastest(hardware, Devices.alike(gpus), progress, cutoff_s)
+        )
+    return point, search

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from shardwise.advise.pipeline_points import pipeline_point
 from shardwise.advise.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Pipeline
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer
+from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.step import step_of
@@ -69,7 +72,44 @@ def pipeline_for(
     named = _named(trainer, schedules or SCHEDULES[trainer])
     graph, devices = tuned(graph, options.tune), taken.gpus
     started = monotonic()
-    model = UniformModel(graph, hardware, devices, scattered=trainer in SCATTERING)
+    asked, best = _fastest(
+        graph, hardware, devices, trainer, stages=stages, named=named, options=options,
+        progress=progress,
+    )  # fmt: skip
+    if best is None or not best.pipeline.fits:
+        raise Infeasible(_reason(trainer, asked, devices, best))
+    step = step_of(graph)
+    return replace(
+        pipeline_document(best.pipeline, monotonic() - started, 0.0),
+        trainer=PlannedTrainer(
+            trainer,
+            best.practice.parallelism,
+            step.seq,
+            None,
+            None,
+            step.dtype,
+            changed_in_words(asked_options, options, space.implies) or UNSET,
+            options.step.gradients,
+            facts_of(graph) or UNSET,
+        ),
+    )
+
+
+def _fastest(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int,
+    trainer: str,
+    *,
+    stages: Sequence[int] | None,
+    named: frozenset[str],
+    options: Options,
+    progress: Progress,
+) -> tuple[Sequence[int], PipedPractice | None]:
+    """Returns the numbers of stages that are tried, and the fastest pipeline that fits, else that
+    which is nearest in memory; None where a trainer has none."""
+    space = space_of(trainer)
+    model = UniformModel(graph, hardware, gpus, scattered=trainer in SCATTERING)
     best: PipedPractice | None = None
     asked = model.counts() if stages is None else sorted(set(stages))
     questions = [
@@ -93,23 +133,47 @@ def pipeline_for(
                 key=lambda one: one.pipeline.rank,
                 default=None,
             )
-    if best is None or not best.pipeline.fits:
-        raise Infeasible(_reason(trainer, asked, devices, best))
-    step = step_of(graph)
-    return replace(
-        pipeline_document(best.pipeline, monotonic() - started, 0.0),
-        trainer=PlannedTrainer(
-            trainer,
-            best.practice.parallelism,
-            step.seq,
-            None,
-            None,
-            step.dtype,
-            changed_in_words(asked_options, options, space.implies) or UNSET,
-            options.step.gradients,
-            facts_of(graph) or UNSET,
-        ),
-    )
+    return asked, best
+
+
+@dataclass
+class TrainerPipelines:
+    """The pipelines of a trainer on one number of devices after another, for a curve.
+
+    `options` are those of the trainer's program; `stages` and `schedules` are as in `pipeline_for`,
+    but that numbers which layers or devices do not allow are left out. `seconds` are those of the
+    searches so far.
+    """
+
+    graph: Graph
+    options: Options
+    trainer: str
+    stages: Sequence[int] | None
+    schedules: Sequence[str] | None
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises `BadInput` for schedules that the trainer does not have."""
+        self._named = _named(self.trainer, self.schedules or SCHEDULES[self.trainer])
+
+    def fastest(
+        self, hardware: Hardware, gpus: Devices, progress: Progress, cutoff_s: float | None = None
+    ) -> PipelinePoint | None:
+        """Returns the fastest pipeline that fits; None where none is faster than `cutoff_s`."""
+        started = monotonic()
+        scattered = self.trainer in SCATTERING
+        possible = UniformModel(self.graph, hardware, gpus.gpus, scattered=scattered).counts()
+        stages = [count for count in possible if self.stages is None or count in self.stages]
+        _, best = _fastest(
+            self.graph, hardware, gpus.gpus, self.trainer, stages=stages, named=self._named,
+            options=self.options, progress=progress,
+        )  # fmt: skip
+        self.seconds += monotonic() - started
+        if best is None or not best.pipeline.fits:
+            return None
+        if cutoff_s is not None and best.pipeline.step_s >= cutoff_s:
+            return None
+        return pipeline_point(best.pipeline, 0.0)
 
 
 def _with_parts(
