@@ -289,7 +289,8 @@ def curve(
     if server and count_limit is not None:
         raise BadInput("the service decides", field="--count-limit", expected="no --server")
     listed = [] if counts is None else counts_from(counts, "--counts")
-    asked = Stages.of(stages, schedules)
+    named = bool(given_options(("schedules",))) or space == ANY
+    asked = Stages.of(stages, schedules).arguments(given=named)
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -305,7 +306,7 @@ def curve(
                 "curve",
                 several_kinds=bool(profile.groups),
                 space=space,
-                **asked.arguments(),
+                **asked,
             )
         )
         ask: Callable[..., Curve] = advise.curve
@@ -328,7 +329,7 @@ def curve(
             listener,
             counts=listed,
             bundles=bundles,
-            **asked.arguments(),
+            **asked,
         )
     keep(document, output, quiet=quiet)
     if plot:
