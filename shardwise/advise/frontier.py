@@ -50,7 +50,6 @@ from shardwise.search.chosen import Chosen, axes, merge_frontiers
 from shardwise.search.fitting import search_frontier
 from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.search import Search, Subject
-from shardwise.search.tofu import TofuSolution
 from shardwise.search.turning_point import turning_point
 from shardwise.sharding.precision import PRECISIONS
 
@@ -301,5 +300,5 @@ def search_report(searches: Sequence[Search]) -> SearchReport:
         edges=len(first.problem.edges),
         configurations_max=max((len(c.time_s) for c in costs), default=0),
         configurations_mean=sum(len(c.time_s) for c in costs) / max(len(costs), 1),
-        tofu=first.solution.report() if isinstance(first.solution, TofuSolution) else UNSET,
+        tofu=first.solution.report() or UNSET,
     )

@@ -18,7 +18,6 @@ from shardwise.replay.scheduling import RANK, WITHIN_MEMORY, Kind, Scheduled, sc
 from shardwise.search.chosen import Chosen
 from shardwise.search.mixed.search import MixedSearch, limits_of
 from shardwise.search.search import Infeasible, Search
-from shardwise.search.solution import Solution
 
 PROGRAM, AUTO = "program", "auto"
 ORDERS = (PROGRAM, RANK, AUTO)
@@ -45,8 +44,6 @@ class Ordered:
         self.scheduled = scheduled
         search, point = chosen.search, chosen.point
         solution = search.solution
-        if not isinstance(solution, Solution):
-            raise TypeError("a sum's strategies have no order")
         one = slice(point, point + 1)
         alone = replace(
             solution,

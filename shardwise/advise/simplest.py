@@ -20,7 +20,6 @@ from shardwise.search.chosen import Chosen, time_gap
 from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.neighbours import Candidate
 from shardwise.search.search import Search
-from shardwise.search.solution import Solution
 from shardwise.search.watch import Watch
 
 
@@ -81,8 +80,6 @@ def _is(one: Candidate, best: Chosen) -> bool:
 def _added(one: Candidate) -> tuple[Search, Chosen]:
     """Returns the search with one more strategy as its last point, and that point."""
     search, solution = one.search, one.search.solution
-    if not isinstance(solution, Solution):
-        raise TypeError("Tofu's recursion has one strategy")
     memory, time = search.problem.summed(one.choices[None, :], one.edge_choices[None, :])
     more = replace(
         solution,

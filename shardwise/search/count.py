@@ -20,7 +20,7 @@ from shardwise.search.elimination import near
 from shardwise.search.game import Bounding, Game, Outcome, Query
 from shardwise.search.improve import SHARE, Choices, Improver, Pool
 from shardwise.search.search import Charges, Proof, Search, search_near
-from shardwise.search.solution import STATUSES, Solution
+from shardwise.search.solution import STATUSES
 from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
 
@@ -419,7 +419,7 @@ class Count:
         """Returns the search with its points and what is proven."""
         if self._search is None or self._pool is None:
             alone = self._draft.alone()
-            if self.watch.strict and isinstance(alone.solution, Solution):
+            if self.watch.strict:
                 alone = replace(alone, solution=replace(alone.solution, status=self.status))
             return replace(alone, proof=self.proof)
         solution = self._pool.solution(

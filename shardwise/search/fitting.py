@@ -10,14 +10,13 @@ from math import inf
 
 import numpy as np
 
-from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware import Devices, Hardware
 from shardwise.search.mixed.search import Propose
 from shardwise.search.replayed import search_replayed
 from shardwise.search.replayed_frontier import search_replayed_frontier
 from shardwise.search.search import Search, Subject, search_all, search_near
-from shardwise.search.solution import Solution
 
 MOST_MOVES = 6
 NEAR = 0.01
@@ -67,7 +66,7 @@ def _moved(first: Search, progress: Progress) -> list[Search]:
     """Returns the search and those after it, each near a sum of which the peak should meet the
     limit."""
     searches, targets = [first], [first.limit_bytes]
-    if not isinstance(first.solution, Solution):
+    if first.options.method == TOFU:
         return searches
     for _ in range(MOST_MOVES):
         target = _next_target(searches, targets)

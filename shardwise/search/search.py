@@ -27,7 +27,7 @@ from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
 from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
-from shardwise.search.tofu import TofuSolution, tofu
+from shardwise.search.tofu import tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
 from shardwise.sharding.experts import has_experts
 from shardwise.sharding.fusion import Fusing
@@ -156,7 +156,7 @@ class Search:
     mesh: Mesh
     options: Options
     problem: SearchProblem
-    solution: Solution | TofuSolution
+    solution: Solution
     replayer_of: Callable[[], StrategyReplayer]
     """Returns the problem's replayer, built when it is first called."""
     proof: Proof | None = None
@@ -345,7 +345,7 @@ def search(
         options = replace(options, time_limit_s=left)
     if options.method == TOFU:
         with solver_errors():
-            solution: Solution | TofuSolution = tofu(problem, options, progress)
+            solution: Solution = tofu(problem, options, progress)
     else:
         near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
         solution = _track(problem, options, progress, near)

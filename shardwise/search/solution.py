@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.part import Part
+from shardwise.documents.common import TofuReport
 from shardwise.sharding.layout import Floats
 
 STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
@@ -52,6 +53,10 @@ class Solution:
             seconds=0.0,
             method="replayed",
         )
+
+    def report(self) -> TofuReport | None:
+        """Returns what a method of another system minimised, where it is not the solver's."""
+        return None
 
     @classmethod
     def of(cls, part: Part, solved: _core.Solution) -> Solution:

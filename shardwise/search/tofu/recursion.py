@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 
 import numpy as np
@@ -37,10 +38,11 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
 from shardwise.cost.legality import Legality, keeping_rows
-from shardwise.cost.options import Options, Progress, go_on
+from shardwise.cost.options import TOFU, Options, Progress, go_on
 from shardwise.cost.space import SearchAxis, canonical
 from shardwise.documents.common import TofuReport, TofuStep
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.search.solution import Solution
 from shardwise.search.tofu.step import (
     NONE,
     StepPlan,
@@ -55,27 +57,13 @@ from shardwise.sharding.layout import Floats
 
 
 @dataclass(frozen=True)
-class TofuSolution:
-    """The one strategy that Tofu finds, in the form of the solver's solutions."""
+class TofuSolution(Solution):
+    """The one strategy that Tofu finds: its steps, the axis of each, and what Tofu would store."""
 
-    memory_bytes: Floats
-    time_s: Floats
-    choices: NDArray[np.uint32]
-    edge_choices: NDArray[np.uint32]
-    seconds: float
-    steps: tuple[StepPlan, ...]
-    step_axes: tuple[str, ...]
-    renamed_groups: int
-    stored_bytes: float
-    exact: bool = False
-    epsilon: float = float("inf")
-    time_lower_bound_s: float | None = None
-    status: str = "heuristic"
-    method: str = "tofu"
-
-    @property
-    def statistics(self) -> dict[str, float]:
-        return {"steps": len(self.steps), "renamed_groups": self.renamed_groups}
+    steps: tuple[StepPlan, ...] = ()
+    step_axes: tuple[str, ...] = ()
+    renamed_groups: int = 0
+    stored_bytes: float = 0.0
 
     def report(self) -> TofuReport:
         """Returns what Tofu itself minimised, for the answer's `search`."""
@@ -112,11 +100,17 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSo
         np.array([time]),
         choices[None, :],
         taken[None, :],
-        monotonic() - solver.start,
-        tuple(steps),
-        tuple(axes[axis].name for axis in step_order(axes)),
-        renamed,
-        stored_bytes(problem, workers),
+        exact=False,
+        epsilon=inf,
+        time_lower_bound_s=None,
+        status="heuristic",
+        seconds=monotonic() - solver.start,
+        method=TOFU,
+        statistics={"steps": len(steps), "renamed_groups": renamed},
+        steps=tuple(steps),
+        step_axes=tuple(axes[axis].name for axis in step_order(axes)),
+        renamed_groups=renamed,
+        stored_bytes=stored_bytes(problem, workers),
     )
 
 
