@@ -32,6 +32,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.base.problems import MEDIA_TYPE, Problem, encode
+from service.handlers.tenants import CONFIRM_HEADER
 from service.host.connections import Connections, Slot
 from service.login.signed_in import TENANT_HEADER
 
@@ -39,8 +40,9 @@ log = logging.getLogger(__name__)
 MAX_HEADERS = 200
 """Fields of one request. A field of four bytes costs fifty times as much once it is read."""
 
-_ONCE = ("host", "authorization", "origin", "content-type", "idempotency-key", TENANT_HEADER)
-ONCE = {name.encode(): name.title() for name in _ONCE}
+_ONCE = ("host", "authorization", "origin", "content-type", "content-encoding", "idempotency-key",
+         TENANT_HEADER, CONFIRM_HEADER)  # fmt: skip
+ONCE = {name.lower().encode(): name.title() for name in _ONCE}
 """Headers of which there is one: who reads the first of two and who reads the last, such as a proxy
 and this service, would disagree (RFC 9112, 3.2, of Host)."""
 
