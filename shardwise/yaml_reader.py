@@ -59,8 +59,9 @@ def read_yaml(
 
     Errors name `file` or `field`. Raises `BadInput` for what is no YAML, longer than
     `MOST_CHARACTERS`, deeper than `DEEPEST`, of more than `MOST_VALUES` values, for aliases, tags
-    and their directives, several documents, keys that occur twice or are no scalars, whole numbers
-    of more than 64 bits, and where PyYAML is not installed.
+    and their directives, several documents, keys that occur twice or are no scalars, the character
+    0 (PostgreSQL cannot store it), whole numbers of more than 64 bits, and where PyYAML is not
+    installed.
     """
     try:
         return _Reader(text).document()
@@ -124,6 +125,8 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             raise BadInput(f"an alias (*){_where(event)}", expected="YAML without aliases")
         if isinstance(event, yaml.ScalarEvent):
+            if "\0" in event.value:
+                raise BadInput(f"the character 0{_where(event)}", expected="text without it")
             return self._tagged(event, scalar(event))
         if depth == DEEPEST:
             raise BadInput(

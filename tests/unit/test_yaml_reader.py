@@ -120,6 +120,8 @@ def test_scalars(text: str, value: Any) -> None:
         ("? " + "x" * 2000 + "\n: 1", "a key too long"),
         ("a: [1", "not YAML in line"),
         ("a: \x07", "not YAML"),
+        ('a: [b, "c\\0"]', "the character 0 in line 1"),
+        ('? "a\\x00"\n: b', "the character 0"),
         ("a: \ud800", "not YAML that can be read"),
         ("@", "not YAML in line 1"),
     ],
