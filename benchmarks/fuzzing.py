@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import sys
 import threading
 from collections import Counter
@@ -25,6 +26,7 @@ from time import monotonic
 from typing import Any
 
 import httpx
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -109,6 +111,7 @@ def fuzz(seconds: float, seed: int) -> dict[str, Any]:
         process.start()
         if not started.wait(STARTS_WITHIN_S):
             raise TimeoutError(f"the sender did not start within {STARTS_WITHIN_S:g} s")
+        before_s = scheduled_s(system.service.pid)
         seen_ms: list[float] = []
         enough, failed = threading.Event(), Counter[str]()
         asking = threading.Thread(target=health, args=(url, enough, seen_ms, failed))
@@ -118,15 +121,36 @@ def fuzz(seconds: float, seed: int) -> dict[str, Any]:
         wrong, counts = _told(told)
         enough.set()
         asking.join()
+        ran_s, waited_s = np.subtract(scheduled_s(system.service.pid), before_s)
         process.join()
+        lag = late_loops(system.client.get("/metrics").text)
         wrong += _defects(system) + [f"{count} times {why}" for why, count in failed.items()]
         if not counts:
             wrong.append("no body was answered")
     return {
         "bodies": dict(sorted(counts.items())),
         "healthz_ms": percentiles(seen_ms),
+        "loop_ran_s": float(ran_s),
+        "loop_waited_for_a_core_s": float(waited_s),
+        "loop_late_by_s": lag,
         "wrong": wrong,
     }
+
+
+def scheduled_s(pid: int) -> tuple[float, float]:
+    """Returns the seconds that a process's first thread, which has the event loop, has run and has
+    waited for a core (Linux's schedstat).
+
+    What /healthz waits for beyond that is what holds the loop or the interpreter.
+    """
+    ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return int(ran) / 1e9, int(waited) / 1e9
+
+
+def late_loops(metrics: str) -> dict[str, float]:
+    """Returns how often the event loop came back late, by the most seconds, cumulative."""
+    found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', metrics)
+    return {limit: float(count) for limit, count in found}
 
 
 def _told(told: Any) -> tuple[list[str], Counter[str]]:
@@ -177,6 +201,11 @@ def show(figures: dict[str, Any]) -> None:
     print(
         f"/healthz: p50 {times['p50']:.1f}, p99 {times['p99']:.1f}, most {times['most']:.1f} ms "
         f"of {times['count']} (at most {figures['healthz_most_ms']:g})"
+    )
+    print(
+        f"the loop's thread ran {figures['loop_ran_s']:.0f} s and waited for a core "
+        f"{figures['loop_waited_for_a_core_s']:.0f} s; it was late by at most "
+        + ", ".join(f"{most} s {times:.0f}" for most, times in figures["loop_late_by_s"].items())
     )
     for line in figures["wrong"]:
         print(f"WRONG: {line}")

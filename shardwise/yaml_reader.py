@@ -2,7 +2,8 @@
 
 PyYAML's parser gives events, and values are made of them here, so that a short text never becomes
 a large value: no aliases, no tags but the core ones, one document, bounded in length, depth and
-number of values. Plain scalars are null, truths, numbers and text. Numbers are those of YAML 1.2
+number of values. `%TAG` is refused before anything is parsed, since libyaml compares each of them
+with all before it. Plain scalars are null, truths, numbers and text. Numbers are those of YAML 1.2
 (10.3.2): no sexagesimal `1:30`, no underscores, `1e-8` is a number, `010` is ten. Truths are those
 of YAML 1.1 (`yes`, `on`), since the programs that read the same files (accelerate, SkyPilot,
 Kubernetes) take them so. Dates stay text.
@@ -34,6 +35,7 @@ _WORDS: dict[str, Any] = {
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_TAG_LINE = re.compile("(?:^\ufeff?|[\n\r\x85\u2028\u2029])%TAG\\b")
 _CORE = "tag:yaml.org,2002:"
 _KINDS: dict[str, tuple[type, ...]] = {
     _CORE + "null": (type(None),),
@@ -56,9 +58,10 @@ def read_yaml(
     """Returns the value of a YAML text: None, bool, int, float, str, or lists and dicts of them.
 
     Errors name `file` or `field`. Raises `BadInput` for what is no YAML, longer than
-    `MOST_CHARACTERS`, deeper than `DEEPEST`, of more than `MOST_VALUES` values, for aliases, tags,
-    several documents, keys that occur twice or are no scalars, whole numbers of more than 64 bits,
-    and where PyYAML is not installed.
+    `MOST_CHARACTERS`, deeper than `DEEPEST`, of more than `MOST_VALUES` values, for aliases, tags
+    and their directives, several documents, keys that occur twice or are no scalars, the character
+    0 (PostgreSQL cannot store it), whole numbers of more than 64 bits, and where PyYAML is not
+    installed.
     """
     try:
         return _Reader(text).document()
@@ -73,6 +76,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         if len(text) > MOST_CHARACTERS:
             raise BadInput("too long", expected=f"at most {MOST_CHARACTERS} characters")
+        if _TAG_LINE.search(text):
+            raise BadInput("a %TAG directive", expected="YAML without tags")
         try:
             import yaml
         except ImportError:
@@ -120,6 +125,8 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             raise BadInput(f"an alias (*){_where(event)}", expected="YAML without aliases")
         if isinstance(event, yaml.ScalarEvent):
+            if "\0" in event.value:
+                raise BadInput(f"the character 0{_where(event)}", expected="text without it")
             return self._tagged(event, scalar(event))
         if depth == DEEPEST:
             raise BadInput(

@@ -58,20 +58,22 @@ def check_measurement(document: Any) -> Measured:
     if not isinstance(document, dict):
         raise BadInput("not an object", field="document", expected=f"a {SCHEMA} document")
     measured = convert(document, Measured, "document")
-    times = [measured.iteration_s.median, *measured.iteration_s.all]
-    times += [t for t in (measured.compute_s, measured.communication_s) if t is not None]
+    spread = measured.iteration_s
+    given = (spread.p10, spread.p90, measured.compute_s, measured.communication_s)
+    times = [spread.median, *spread.all, *(t for t in given if t is not None)]
     errors = [error for error in msgspec.structs.astuple(measured.errors) if error is not None]
     for holds, name, problem, expected in (
         (measured.schema == SCHEMA, "schema", f"unknown schema {measured.schema[:60]!r}", SCHEMA),
         (len(measured.graph) <= 71, "graph", "a long id", "the id of a graph"),
-        (len(measured.iteration_s.all) <= MAX_ITERATIONS, "iteration_s.all", "too many",
+        (measured.steps >= 0, "steps", f"{measured.steps}", "a whole number from 0"),
+        (len(spread.all) <= MAX_ITERATIONS, "iteration_s.all", "too many",
          f"at most {MAX_ITERATIONS}"),
         (all(isfinite(t) and t >= 0 for t in times), "iteration_s", "a time below 0",
          "finite seconds"),
         (all(isfinite(e) and e >= -1 for e in errors), "errors", "not a relative error",
          "measured over predicted less 1: finite, at least -1"),
-        (_agree(measured.iteration_s, measured.steps), "iteration_s",
-         "a median that is not between its own times", "p10, median and p90 of the steps' times"),
+        (_agree(spread, measured.steps), "iteration_s",
+         "a spread that is not between its own times", "p10, median and p90 of the steps' times"),
         (1 <= measured.gpus <= 10**6, "gpus", f"{measured.gpus}", "a whole number from 1"),
         (len(measured.device_kind) <= 100, "device_kind", "a long name", "at most 100 characters"),
         (len(measured.hardware) <= 500, "hardware", "a long name", "at most 500 characters"),
@@ -90,4 +92,4 @@ def _agree(spread: Iterations, steps: int) -> bool:
     if not low <= spread.median <= high:
         return False
     whole = bool(spread.all) and steps <= len(spread.all)
-    return not whole or min(spread.all) <= spread.median <= max(spread.all)
+    return not whole or (min(spread.all) <= low and high <= max(spread.all))

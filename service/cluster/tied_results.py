@@ -81,7 +81,7 @@ def _check_same(measured: Measured, document: Mapping[str, Any], plan: Mapping[s
         ("hardware_id", measured.hardware_id, plan.get("hardware_id")),
         ("gpus", measured.gpus, plan["gpus"]),
         ("nodes", measured.nodes, plan.get("nodes")),
-        ("peak_bytes.per_rank", len(ranks) if isinstance(ranks, list) else None, plan["gpus"]),
+        ("peak_bytes.per_rank", _count(ranks), plan["gpus"]),
         ("peak_bytes.max", peaks.get("max") if isinstance(peaks, dict) else None, _most(ranks)),
     ):
         optional = name not in ("plan", "graph", "hardware", "gpus")
@@ -91,6 +91,13 @@ def _check_same(measured: Measured, document: Mapping[str, Any], plan: Mapping[s
                 field=f"document.{name}",
                 expected=f"{str(wanted)[:80]!r}, as {_WHOSE.get(name, 'in its plan')}",
             )
+
+
+def _count(ranks: Any) -> int | None:
+    """Returns how many ranks say their peak, in bytes from 0; None without any."""
+    if not isinstance(ranks, list):
+        return None
+    return sum((_number(one) or 0.0) >= 0 and _number(one) is not None for one in ranks)
 
 
 def _most(ranks: Any) -> float | None:
@@ -143,9 +150,11 @@ def _implausible(
                 f"{name}: {took_s:.3g} s, but the model's products alone take {roofline_s:.3g} s "
                 "at the devices' peak"
             )
-    step_s, talking_s = values["iteration"], values["communication"]
-    if step_s is not None and talking_s is not None and talking_s > 2 * step_s + BUSY_S:
-        return f"communication: {talking_s:.3g} s in a step of {step_s:.3g} s"
+    step_s = values["iteration"]
+    for name in ("compute", "communication"):
+        took_s = values[name]
+        if step_s is not None and took_s is not None and took_s > 2 * step_s + BUSY_S:
+            return f"{name}: {took_s:.3g} s in a step of {step_s:.3g} s"
     memory = max((device.memory_bytes for device in base.devices), default=0.0) if base else 0.0
     peak = values["peak"]
     if memory and peak is not None and peak > MEMORY * memory:

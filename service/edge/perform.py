@@ -311,7 +311,7 @@ def _store(
     audited: bool = True,
 ) -> Result:
     """Runs the handler and stores audit and Idempotency-Key in one transaction."""
-    key = None if secret else context.idempotency_key
+    key = context.idempotency_key
     with context.state.database.write() as session:
         context.session = session
         require_open(session, context.principal)
@@ -325,9 +325,10 @@ def _store(
                         "this Idempotency-Key was used for another request",
                         field="Idempotency-Key",
                     )
-                return repeated(context, before, handler)
+                if not secret:
+                    return repeated(context, before, handler)
         result = handler(context)
-        if key is not None:
+        if key is not None and not secret:
             content, reference = replay_record(result)
             remember(
                 session,

@@ -32,6 +32,7 @@ from service.store.keys import MAX_EXPIRES_S, limits_in_force, require_tenant, r
 from service.store.pages import by_creation, page
 from service.store.quotas import room_of
 from service.store.tables import Key
+from service.store.tenants import lock_tenant
 from shardwise.errors import BadInput
 from shardwise.validation import convert
 
@@ -138,6 +139,8 @@ def rotate_key(context: RequestContext, key_id: str, tenant: str | None = None) 
     ask: RotateRequest = context.parsed
     old = _key(context, key_id, tenant)
     require_tenant(context.session, old.tenant_id)
+    # Rotations at once take turns: each would replace the key, unseen by the others.
+    lock_tenant(context.session, old.tenant_id)
     once = _once(context, f"rotate {old.id}")
     before = withdraw(context.session, old.tenant_id, once)
     if before is None and not is_in_force(context.session, old):

@@ -29,7 +29,7 @@ from service.edge.readiness import PROBE_S, Readiness
 from service.edge.state import State
 from service.edge.watch import Watch
 from service.handlers.curve_query import KnownCurves
-from service.host.asgi import Outermost
+from service.host.asgi import Charged, Outermost
 from service.mcp.route import mcp_route
 from service.openapi.document import allowed_methods, complete
 from service.page.routes import router as page
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 
 
 class Service(FastAPI):
-    """FastAPI with our outermost layer, outside even the handler of defects."""
+    """FastAPI with our layers around it, outside even the handler of defects."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Returns the stack, wrapped once more."""
+        """Returns the stack, wrapped in ours."""
         state: State = self.state.shardwise
-        known = KnownCurves(super().build_middleware_stack(), state)
-        return Outermost(known, state.metrics, state.pools.times)
+        charged = Charged(super().build_middleware_stack(), state.pools.times)
+        return Outermost(KnownCurves(charged, state), state.metrics)
 
     def openapi(self) -> dict[str, Any]:
         """Returns the document, built once."""

@@ -1,4 +1,4 @@
-"""The outermost layer, plain ASGI: request id, access log, metrics, the loop's time by tenant."""
+"""Our layers around the framework, plain ASGI: request id, access log, metrics, the loop's time."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ class Outermost:
     A request id from the client is used if it is readable and contains no key.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, times: TimeShares) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
         self.metrics = metrics
-        self._times = times
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,28 +56,10 @@ class Outermost:
 
         try:
             with span(redacted(f"{scope['method']} {scope['path']}"), _carried(scope)):
-                await charged(self.app(scope, receive, answer), self._charge(scope))
+                await self.app(scope, receive, answer)
         finally:
             self._count(scope, status, monotonic() - started)
             REQUEST_ID.reset(token)
-
-    def _charge(self, scope: Scope) -> Callable[[float], None]:
-        """Returns what charges the caller's tenant with the loop's time as soon as it is known, so
-        that a stream pays while it is open.
-
-        Known answers from memory are free: who asks for them is not to wait for its other calls.
-        """
-        known = scope.setdefault("state", {})
-        owed_s = 0.0
-
-        def charge(seconds: float) -> None:
-            nonlocal owed_s
-            owed_s += seconds
-            if (principal := known.get("principal")) is not None:
-                self._times.charge(principal.lane, owed_s)
-                owed_s = 0.0
-
-        return charge
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = str(scope.get(ANSWERED) or getattr(scope.get("route"), "path", "unmatched"))
@@ -93,6 +74,40 @@ class Outermost:
                 scope["path"],
                 extra={"status": status, "seconds": round(seconds, 6)},
             )
+
+
+class Charged:
+    """Charges tenants with the event loop's time of what it wraps.
+
+    Known answers from memory lie outside of it: they are free, since who asks for them is not to
+    wait for its other calls, and measuring their time would add a tenth to it.
+    """
+
+    def __init__(self, app: ASGIApp, times: TimeShares) -> None:
+        self.app = app
+        self._times = times
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        await charged(self.app(scope, receive, send), self._charge(scope))
+
+    def _charge(self, scope: Scope) -> Callable[[float], None]:
+        """Returns what charges the caller's tenant as soon as it is known, so that a stream pays
+        while it is open.
+        """
+        known = scope.setdefault("state", {})
+        owed_s = 0.0
+
+        def charge(seconds: float) -> None:
+            nonlocal owed_s
+            owed_s += seconds
+            if (principal := known.get("principal")) is not None:
+                self._times.charge(principal.lane, owed_s)
+                owed_s = 0.0
+
+        return charge
 
 
 def _request_id(scope: Scope) -> str:

@@ -19,7 +19,6 @@ import asyncio
 import logging
 import secrets
 from asyncio import TimerHandle
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +32,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.base.problems import MEDIA_TYPE, Problem, encode
+from service.handlers.tenants import CONFIRM_HEADER
 from service.host.connections import Connections, Slot
 from service.login.signed_in import TENANT_HEADER
 
@@ -40,8 +40,9 @@ log = logging.getLogger(__name__)
 MAX_HEADERS = 200
 """Fields of one request. A field of four bytes costs fifty times as much once it is read."""
 
-_ONCE = ("host", "authorization", "origin", "content-type", "idempotency-key", TENANT_HEADER)
-ONCE = {name.encode(): name.title() for name in _ONCE}
+_ONCE = ("host", "authorization", "origin", "content-type", "content-encoding", "idempotency-key",
+         TENANT_HEADER, CONFIRM_HEADER)  # fmt: skip
+ONCE = {name.lower().encode(): name.title() for name in _ONCE}
 """Headers of which there is one: who reads the first of two and who reads the last, such as a proxy
 and this service, would disagree (RFC 9112, 3.2, of Host)."""
 
@@ -263,14 +264,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 Problem("headers-too-large", f"at most {MAX_HEADERS} headers are read"), "head"
             )
             return
-        counts = Counter(name for name, _ in self.headers if name in ONCE)
-        if self.parser.get_http_version() != "1.0":
-            counts.setdefault(b"host", 0)
-        for name, count in counts.items():
-            if count != 1:
-                detail = f"a request has one {ONCE[name]} header, this one has {count}"
-                self._refuse(Problem("bad-request", detail), "malformed")
-                return
+        once = [name for name, _ in self.headers if name in ONCE]
+        wrong = next((name for name in once if once.count(name) > 1), None)
+        if b"host" not in once and self.parser.get_http_version() != "1.0":
+            wrong = b"host"
+        if wrong is not None:
+            detail = f"a request has one {ONCE[wrong]} header, this one has {once.count(wrong)}"
+            self._refuse(Problem("bad-request", detail), "malformed")
+            return
         self._in_body = True
         if self.slot is not None:
             self._places.works(self.slot)

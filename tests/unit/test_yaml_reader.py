@@ -80,6 +80,8 @@ def test_what_pyyaml_writes_is_read_as_it_was(value: Any, flow: bool | None) -> 
         ("18446744073709551615", 2**64 - 1),
         ("-.inf", -math.inf),
         ("&a x", "x"),
+        ("%YAML 1.2\n--- 5%", "5%"),
+        ("a: |\n  %TAG here", {"a": "%TAG here"}),
     ],
 )
 def test_scalars(text: str, value: Any) -> None:
@@ -99,6 +101,12 @@ def test_scalars(text: str, value: Any) -> None:
         ("!!python/object/apply:os.system [ls]", "the tag"),
         ("!!int x", "the tag"),
         ("!!set {a}", "the tag"),
+        # libyaml compares each with all before it: a megabyte took 17 s.
+        ("".join(f"%TAG !{n}! x\n" for n in range(70_000)) + "--- a", "a %TAG directive"),
+        ("a: 1\n...\n%TAG !a! x\n--- b", "a %TAG directive"),
+        ("\ufeff%TAG !a! x\n--- b", "a %TAG directive"),
+        ("#\r%TAG !a! x\r--- b", "a %TAG directive"),
+        ("#\u2028%TAG !a! x\n--- b", "a %TAG directive"),
         ("- " * 30, "nested too deeply in line 1"),
         ("[" * 10**6, "not YAML"),
         ("{a: " * 21 + "}" * 21, "nested too deeply"),
@@ -112,6 +120,8 @@ def test_scalars(text: str, value: Any) -> None:
         ("? " + "x" * 2000 + "\n: 1", "a key too long"),
         ("a: [1", "not YAML in line"),
         ("a: \x07", "not YAML"),
+        ('a: [b, "c\\0"]', "the character 0 in line 1"),
+        ('? "a\\x00"\n: b', "the character 0"),
         ("a: \ud800", "not YAML that can be read"),
         ("@", "not YAML in line 1"),
     ],

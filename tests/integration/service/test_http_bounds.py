@@ -149,7 +149,7 @@ def test_a_request_has_one_host(service: Service) -> None:
         assert b" 200 " in whole_answer(client).split(b"\r\n")[0]
 
 
-@pytest.mark.parametrize("name", sorted(ONCE.values()))
+@pytest.mark.parametrize("name", sorted({*ONCE.values(), "Content-Encoding", "Shardwise-Confirm"}))
 def test_a_request_has_no_header_twice_of_which_the_first_would_count(
     service: Service, name: str
 ) -> None:

@@ -8,7 +8,7 @@ import gzip
 import inspect
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,9 @@ from service.base.pools import Pools
 from service.base.problems import Problem
 from service.base.settings import Settings
 from service.base.shares import OPERATORS, Shares
-from service.base.time_shares import LONGEST_TURN_S
+from service.base.time_shares import LONGEST_TURN_S, charged
+from service.host import asgi
+from service.store.results import Stored
 from shardwise.graph import canonical_json
 
 TENANTS = ("alpha", "beta", "ops")
@@ -229,6 +231,34 @@ def test_refusals_are_charged_and_wait_their_turn(
         assert time.monotonic() - began < LONGEST_TURN_S / 2
     finally:
         times._debts.clear()
+
+
+def test_known_answers_are_not_even_measured(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measuring them added a tenth to their time, and nothing is charged for them."""
+    service = Administered(
+        tmp_path, redis_url=redis_url, queue="unmeasured", auth_cache_s=60, rate_per_s=0
+    )
+    state = service.app.state.shardwise
+    measured: list[Awaitable[None]] = []
+    monkeypatch.setattr(state.curve_keys, "of", lambda query: b"known")
+
+    def measure(work: Awaitable[None], charge: Callable[[float], None]) -> Awaitable[None]:
+        measured.append(work)
+        return charged(work, charge)
+
+    monkeypatch.setattr(asgi, "charged", measure)
+    try:
+        service("alpha", "GET", "/v1/me")
+        assert len(measured) == 1, "the key is remembered from now on"
+        state.answers.put(("alpha", b"known"), Stored(b"{}", '"e"'))
+        measured.clear()
+        known = service("alpha", "GET", "/v1/curves?graph=x")
+        assert (known.status_code, known.content) == (200, b"{}")
+        assert measured == []
+    finally:
+        service.close()
 
 
 def test_waiting_agents_of_one_tenant_leave_room_for_anothers(service: Administered) -> None:

@@ -57,7 +57,19 @@ def test_peaks_are_of_the_launchs_ranks_and_of_a_plan() -> None:
             "iteration_s",
         ),
         ({"iteration_s": {"median": 1.2, "p10": 9.0, "p90": 0.1, "all": []}}, "iteration_s"),
+        ({"iteration_s": {"median": 1.2, "p10": -3.0, "p90": 1.3, "all": []}}, "iteration_s"),
+        (
+            {"iteration_s": {"median": 1.2, "p10": 1.2, "p90": 9.0, "all": [1.2] * 10}},
+            "iteration_s",
+        ),
+        (
+            {"iteration_s": {"median": 1.2, "p10": 0.1, "p90": 1.2, "all": [1.2] * 10}},
+            "iteration_s",
+        ),
+        ({"steps": -1}, "steps"),
         ({"peak_bytes": {"max": 1e9, "per_rank": [5e9]}}, "peak_bytes.max"),
+        ({"peak_bytes": {"max": 1e9, "per_rank": ["1e9"]}}, "peak_bytes.per_rank"),
+        ({"peak_bytes": {"per_rank": [-1e9]}}, "peak_bytes.per_rank"),
     ],
 )
 def test_what_contradicts_itself_is_refused(wrong: dict[str, Any], field: str) -> None:
@@ -96,6 +108,7 @@ def test_a_pipelines_step_is_what_its_iterations_are_compared_with() -> None:
         (measurement(compute_s=0.1), "compute: 0.1 s, but"),
         (measurement(101.0), "iteration: 101 times what the plan predicts"),
         (measurement(communication_s=1e300), "communication: 1e+300 s in a step of 1.2 s"),
+        (measurement(compute_s=8.0), "compute: 8 s in a step of 1.2 s"),
         (measurement(peak_bytes={"max": 1e11, "per_rank": [1e11]}), "peak: 1e"),
         (measurement(peak_bytes={"max": 1e7, "per_rank": [1e7]}), "peak: 0.0095 times"),
     ],
