@@ -391,14 +391,18 @@ def powered(asked: Asked) -> Asked:
 
 
 def answerable(asked: Asked) -> Asked:
-    """Returns a question without what devices of several kinds do not have."""
+    """Returns a question without what devices of several kinds, or a trainer's stages, do not
+    have."""
     options: Options = asked.arguments["options"]
     several = asked.arguments.get("hardware") in GROUPED or asked.arguments.get("combine", 1) > 1
-    if not several:
+    trained = asked.arguments.get("space", ANY) != ANY
+    piped = set(asked.arguments.get("stages") or (0,)) != set(NO_STAGES)
+    if not (several or (trained and piped)):
         return asked
     step = replace(options.step, offload=NONE)
-    sums = asked.kind in ("frontier", "plan", "curve", "quote", "compare") and not options.overlap
-    return asked.with_(options=replace(options, step=step, overlap=not sums and options.overlap))
+    return asked.with_(
+        options=replace(options, step=step, overlap=True, gradients_applied_at_once=False)
+    )
 
 
 EVERY = {

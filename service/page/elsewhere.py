@@ -51,7 +51,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,80}")
 _MEMBERS = {
     "frontier": ("gpus", "stages", "schedules"),
     "curve": ("max_gpus", "counts", "bundles", "space", "stages", "schedules"),
-    "plan": ("gpus", "objective", "space", "stages", "schedules"),
+    "plan": ("gpus", "objective", "point", "order", "space", "stages", "schedules"),
     "pricing": ("gpus",),
     "compare": ("gpus", "proposals", "seed", "stages", "schedules"),
     "quote": (
@@ -131,7 +131,7 @@ def _members(kind: str, question: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the question asks that is not a default."""
     members = {name: question[name] for name in _MEMBERS[kind] if question.get(name)}
     if question.get("objective") == "point":
-        members = {"gpus": question["gpus"], "point": question["point"]}
+        del members["objective"]
     if members.get("objective") == "mini-time":
         del members["objective"]
     if members.get("schedules") == list(DEFAULT_SCHEDULES):

@@ -128,7 +128,8 @@ def python_of(asked: Asked, server: str, *, key: bool) -> str:
     else:
         first.append(_python(asked.hardware))
     named += [
-        (name, "None" if value == AUTO else _python(value)) for name, value in asked.members.items()
+        (name, "None" if name == "stages" and value == AUTO else _python(value))
+        for name, value in asked.members.items()
     ]
     named += _python_options(asked.options, imports)
     arguments = first + [f"{name}={value}" for name, value in named]

@@ -65,8 +65,8 @@ def options_query(options: Options | None) -> list[tuple[str, str]]:
 
 
 def devices_text(gpus: int | str | Devices) -> int | str:
-    """Returns devices as a request has them: a number, or the text of a bundle."""
-    return str(gpus) if isinstance(gpus, Devices) else gpus
+    """Returns devices as a request has them: a number, or the text of groups."""
+    return gpus.asked if isinstance(gpus, Devices) else gpus
 
 
 def staged(stages: Sequence[int] | None, schedules: Sequence[str] | None) -> dict[str, Any]:

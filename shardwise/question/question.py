@@ -103,6 +103,7 @@ def staged_arguments(
     stages: Sequence[int] | str | None, schedules: Sequence[str]
 ) -> dict[str, Any]:
     """Returns `stages` and `schedules` as a question takes them, of those of a request: numbers,
-    `auto` or none, and names, none of them where they are left out."""
+    `auto` or none, and names, none of them where they are left out or one stage is asked for."""
     counts = None if isinstance(stages, str) else tuple(stages or NO_STAGES)
-    return {"stages": counts, "schedules": tuple(schedules) or None}
+    alone = stages is not None and counts is not None and set(counts) == set(NO_STAGES)
+    return {"stages": counts, "schedules": None if alone else tuple(schedules) or None}
