@@ -19,7 +19,7 @@ from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
-from shardwise.trainers.plan import check_options, fastest_of
+from shardwise.trainers.plan import answer_of, check_options
 from shardwise.trainers.spaces import ANY, space_of
 from shardwise.trainers.stated import with_stated
 
@@ -100,15 +100,16 @@ def _trainer_point(
     progress: Progress,
     asked: PipelinePoints | None,
 ) -> tuple[CurvePoint, Search | None]:
-    """Returns the point of the fastest strategy of the trainer, or why there is none."""
+    """Returns the point of the trainer's answer, as that of a plan, or why there is none."""
     search: Search | None = None
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
         search = searches[0]
-        _, _, own, chosen = fastest_of(trainer, space_of(trainer), searches, progress)
+        answer = answer_of(trainer, space_of(trainer), searches, progress)
     except (Infeasible, NoSuchAxis) as reason:
         mesh = None if search is None else search.mesh
         nodes = None if mesh is None else mesh.nodes
         basis = confidence(hardware, mesh)
         return infeasible_point(gpus, nodes, basis, str(reason)), search
-    return feasible_point(chosen, own, gpus, chosen.search.mesh.nodes), chosen.search
+    chosen = answer.chosen
+    return feasible_point(chosen, answer.searches, gpus, chosen.search.mesh.nodes), chosen.search
