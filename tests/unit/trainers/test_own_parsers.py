@@ -354,6 +354,7 @@ def test_one_step_of_megatron_core_on_mock_data(count: int, one_rank: None) -> N
     distributed = installed("megatron.core.distributed")
     optimizers = installed("megatron.core.optimizer")
     schedules = installed("megatron.core.pipeline_parallel.schedules")
+    installed("megatron.core.datasets.helpers_cpp")  # built in the package, not in a clone
     text = of_model("megatron", shortened("gpt2", 1), Parallelism(micro_batches=count))
     flags = flags_of(text)
     steps, losses = mock_batches(flags), []
@@ -425,6 +426,13 @@ def test_megatron_lm_s_own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parsed.untie_embeddings_and_output_weights and not parsed.add_bias_linear
 
 
+def nothing(name: str) -> type:
+    """Returns an empty class; raises AttributeError for what Python asks of every module."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})
+
+
 class Kernels(Loader, MetaPathFinder):
     """Empty modules for kernels that only a GPU's toolkit builds; a parser runs none of them."""
 
@@ -435,7 +443,7 @@ class Kernels(Loader, MetaPathFinder):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = ModuleType(spec.name)
         module.__dict__["__version__"] = "2.7.0"
-        module.__dict__["__getattr__"] = lambda name: type(name, (), {})
+        module.__dict__["__getattr__"] = nothing
         return module
 
     def exec_module(self, module: ModuleType) -> None:
