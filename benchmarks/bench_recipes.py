@@ -202,7 +202,7 @@ def compared(recipe: Recipe, *, priced: bool = False) -> dict[str, Any]:
     if priced:
         return {**row, "reason": "not asked"}
     try:
-        limited = replace(options, time_limit_s=SEARCH_S)
+        limited = replace(options, time_limit_s=SEARCH_S, simplest="never")
         ours = plan_for(graph, hardware, recipe.gpus, recipe.trainer, options=limited)
     except NotFound as error:
         return {**row, "reason": str(error)}

@@ -3,7 +3,8 @@
 `python -m tools.own_parsers [FOLDER]` installs torchtitan, megatron-core and DeepSpeed in an
 environment of their own, `.venv-trainers`, which takes torch and pytest from this one, and runs
 tests/unit/trainers/test_own_parsers.py there. Where no package can be had it says so, and nothing
-is checked. The parser of Megatron-LM is in no package: put a clone of it on PYTHONPATH.
+is checked. The parsers of Megatron-LM and of today's nanotron are in no package: put clones of them
+on PYTHONPATH (Megatron-LM's core_v0.16.1, the last for this Python, and nanotron's src).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ PACKAGES = (
     *("torch_checkpointing", "spmd_types==0.2.3", "datasets<4.8.0", "pyarrow", "multiprocess"),
     *("dill", "xxhash", "fsspec", "pandas", "aiohttp", "wandb"),
     *("megatron-core==0.16.1", "deepspeed==0.19.8", "hjson", "py-cpuinfo", "ninja", "msgpack"),
+    "dacite",
     *("pydantic", "pydantic-core", "annotated-types", "typing-inspection"),
 )
 """The trainers and what their configurations import; torch is that of this environment."""

@@ -342,10 +342,9 @@ class Labels:
             return "recompute" if rerun[None] >= NEARLY_ALL * able[None] else "recompute in part"
         some = [layer for layer in layers if rerun[layer]]
         full = [layer for layer in some if rerun[layer] >= NEARLY_ALL * able[layer]]
-        if full and len(some) > len(full):
-            return f"recompute in {len(full)}, selective in {len(some) - len(full)} layers"
         if full:
-            return f"recompute in {_of(len(full), len(layers))} layers"
+            apart = f" ({len(some) - len(full)} selective)" if len(some) > len(full) else ""
+            return f"recompute in {_of(len(some), len(layers))} layers{apart}"
         if some:
             return f"selective recompute in {_of(len(some), len(layers))} layers"
         return "recompute outside the layers"

@@ -35,13 +35,10 @@ class Simplest:
 def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Simplest:
     """Returns the strategy of the fewest different choices within the options' epsilon of the
     best, which is the fastest that was found."""
-    options = best.search.options
     same = Simplest(list(searches), best, None)
-    if options.simplest == NEVER or not options.replays or isinstance(best.search, MixedSearch):
+    longest_s = tolerated_s(searches, best)
+    if longest_s is None:
         return same
-    longest_s, gap = best.replayed_time_s * (1.0 + options.epsilon), time_gap(searches, best)
-    if gap is not None and gap <= options.epsilon:
-        longest_s /= 1.0 + gap
     watch = Watch(progress, left_s(searches))
     for one in _candidates(searches, best, watch, longest_s):
         if one.fits and one.time_s <= longest_s:
@@ -50,6 +47,18 @@ def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Si
             search, chosen = _added(one)
             return Simplest([search if s is one.search else s for s in searches], chosen, best)
     return same
+
+
+def tolerated_s(searches: Sequence[Search], best: Chosen) -> float | None:
+    """Returns how long the step of a simpler strategy may be; None where none is asked for, and
+    where steps are not replayed or of devices of several kinds."""
+    options = best.search.options
+    if options.simplest == NEVER or not options.replays or isinstance(best.search, MixedSearch):
+        return None
+    longest_s, gap = best.replayed_time_s * (1.0 + options.epsilon), time_gap(searches, best)
+    if gap is not None and gap <= options.epsilon:
+        longest_s /= 1.0 + gap
+    return longest_s
 
 
 def _candidates(

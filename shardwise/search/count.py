@@ -18,7 +18,7 @@ from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.customary import customary
 from shardwise.search.elimination import near
 from shardwise.search.game import Bounding, Game, Outcome, Query
-from shardwise.search.improve import SHARE, Choices, Improver, Pool
+from shardwise.search.improve import Choices, Improver, Pool, shared
 from shardwise.search.search import Charges, Proof, Search, search_near
 from shardwise.search.solution import STATUSES
 from shardwise.search.watch import OutOfTime, Watch
@@ -305,7 +305,7 @@ class Count:
         self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         goal = _Goal(limit_bytes, outcome.bound_s * (1.0 + GOOD), cutoff_s)
         close_s = outcome.bound_s * (1.0 + CLOSE)
-        donors = outcome.met.choices[outcome.mix > SHARE]
+        donors = outcome.met.choices[shared(outcome.met, outcome.mix)]
         near_limit = self._known.time_s.min() < self.time_within(limit_bytes)
         near_limit = near_limit and not game.is_wide and effort.frontiers > 0
         sums_first = False

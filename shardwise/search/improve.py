@@ -197,8 +197,9 @@ class Improver:
 
     def mixes(self, met: Met, mix: Floats) -> Choices:
         """Returns strategies that take each segment from one of those met, in the mix's shares."""
-        chosen = np.flatnonzero(mix > SHARE)
-        shares = mix[chosen] / mix[chosen].sum()
+        chosen = shared(met, mix)
+        shares = mix[chosen] if len(chosen) > 1 else np.ones(1)
+        shares = shares / shares.sum()
         where = (np.arange(self._segments) + 0.5) / max(self._segments, 1)
         made = []
         for order in (np.argsort(-shares), np.argsort(shares)):
@@ -321,6 +322,13 @@ class Improver:
             length *= 2
         for kind in np.unique(self._kind[differs]).tolist():
             yield np.where(self._kind == kind, donor, best)
+
+
+def shared(met: Met, mix: Floats) -> NDArray[np.int64]:
+    """Returns which of the strategies met have a share of the mix (S,); the fastest alone where
+    none has, since the game ran out of time before its first equilibrium."""
+    chosen = np.flatnonzero(mix > SHARE)
+    return chosen if len(chosen) else np.array([met.time_s.argmin()])
 
 
 def _gains(now: tuple[float, float], before: tuple[float, float]) -> bool:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace as with_fields
 from typing import Any
 
 from msgspec.structs import replace
 
-from shardwise.cost.software import COMPILED, MEGATRON
-from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
+from shardwise.cost.software import COMPILED
+from shardwise.cost.step_settings import OFFLOADED_STATES
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
-from shardwise.trainers import megatron, precisions
+from shardwise.trainers import megatron_read, precisions
 from shardwise.trainers.accelerate import NAME, PREFIX
 from shardwise.trainers.configuration import (
     ON_GPU,
     Configuration,
+    NamedModel,
     Section,
     divided,
     whole_number,
@@ -83,11 +85,19 @@ _NOISE = {
         "deepspeed_exclusion_filter",
         "deepspeed_inclusion_filter",
     ),
-    "megatron_lm_config": ("megatron_lm_gradient_clipping",),
     "dynamo_config": ("dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph"),
     "parallelism_config": (f"{PREFIX}cp_comm_strategy",),
 }
 """Of each inner mapping, the keys that do not bear on time or memory."""
+
+_FLAGS = {
+    "tp_degree": "tensor-model-parallel-size",
+    "pp_degree": "pipeline-model-parallel-size",
+    "sequence_parallelism": "sequence-parallel",
+}
+"""Megatron's flags that its plugin calls otherwise, without the prefix of all of its keys."""
+_NO_FLAGS = ("num-micro-batches", "gradient-clipping", "attention-backend")
+"""Keys of the plugin that are read, or do not bear on time or memory."""
 
 
 def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuration:
@@ -104,7 +114,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     step = Section(_numbers(text))
     kind = top.word("distributed_type", "NO")
     notes: list[str] = []
-    trainer, stated, stages = NAME, {}, 1
+    stated = {}
     if kind == "FSDP":
         parallelism = _fsdp(top, gpus, machines)
     elif kind == "DEEPSPEED":
@@ -113,11 +123,16 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
         if parallelism.zero and plugin.word("offload_optimizer_device", "none") == "cpu":
             stated["offload"] = OFFLOADED_STATES
     elif kind == "MEGATRON_LM":
-        trainer = megatron.NAME
-        parallelism, stages = _megatron(top, gpus)
-        stated["framework"] = MEGATRON
-        if top.word("mixed_precision", "no") == "bf16":
-            stated["gradients"] = FLOAT32
+        read = _megatron(top, gpus)
+        top.section("megatron_lm_config").ignore_all()
+        for name, keys in _NOISE.items():
+            top.section(name).ignore(*keys)
+        return with_fields(
+            read,
+            batch=step.maybe_count("batch"),
+            sequence_length=step.maybe_count("sequence_length"),
+            unread=[*read.unread, *top.unread()],
+        )
     elif kind in ("MULTI_GPU", "NO"):
         parallelism = Parallelism(replicas=gpus)
     else:
@@ -128,8 +143,6 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
         )
     steps = top.section("deepspeed_config").maybe_count("gradient_accumulation_steps")
     steps = steps or step.maybe_count("micro_batches")
-    if trainer == megatron.NAME:
-        steps = parallelism.micro_batches
     if steps is None:
         notes.append("gradient accumulation: the script says it, read as 1 micro-batch")
     if top.section("dynamo_config").word("dynamo_backend", "NO").upper() == "INDUCTOR":
@@ -141,12 +154,11 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     for name, keys in _NOISE.items():
         top.section(name).ignore(*keys)
     return Configuration(
-        trainer=trainer,
+        trainer=NAME,
         parallelism=replace(parallelism, micro_batches=steps or 1),
         batch=step.maybe_count("batch"),
         sequence_length=step.maybe_count("sequence_length"),
         unread=[*notes, *top.unread()],
-        stages=stages,
         stated=stated,
         left_out=left_out,
     )
@@ -163,23 +175,35 @@ def _left_out(top: Section, stated: Mapping[str, str]) -> Iterator[str]:
             yield f"{plugin.path(key)}: {ON_GPU}"
 
 
-def _megatron(top: Section, gpus: int) -> tuple[Parallelism, int]:
-    """Returns the parallelism of Megatron's plugin in each stage, and the number of stages."""
-    plugin = top.section("megatron_lm_config")
-    prefix = "megatron_lm"
-    tensor = plugin.count(f"{prefix}_tp_degree", 1)
-    stages = plugin.count(f"{prefix}_pp_degree", 1)
-    field = plugin.path(f"{prefix}_tp_degree")
-    data = divided(gpus, tensor * stages, "GPUs (tensor × pipeline)", field)
-    parallelism = Parallelism(
-        shards=data,
-        tensor=tensor,
-        sequence=plugin.flag(f"{prefix}_sequence_parallelism"),
-        zero=1 if plugin.flag(f"{prefix}_use_distributed_optimizer") else 0,
-        recompute="selective" if plugin.flag(f"{prefix}_recompute_activations") else "none",
-        micro_batches=plugin.count(f"{prefix}_num_micro_batches", 1),
+def _megatron(top: Section, gpus: int) -> Configuration:
+    """Returns what Megatron's plugin says: its keys are Megatron's flags by other names."""
+    plugin, values = top.section("megatron_lm_config"), top.given("megatron_lm_config") or {}
+    steps = plugin.count("megatron_lm_num_micro_batches", 1)
+    mapping: dict[str, Any] = {"bf16": top.word("mixed_precision", "no") == "bf16"}
+    paths: dict[str, str] = {}
+    for key in map(str, values):
+        name = key.removeprefix("megatron_lm_")
+        flag = _FLAGS.get(name, name.replace("_", "-"))
+        value = plugin.given(key)
+        mapping[flag] = plugin.flag(key) if str(value).lower() in ("true", "false") else value
+        paths[flag] = plugin.path(key)
+    mapping.pop("num-micro-batches", None)
+    read = megatron_read.read_mapping(mapping, gpus, paths)
+    stated = {key: value for key, value in read.stated.items() if key != "optimizer"}
+    listed = [line.partition(":")[0] for line in (*read.unread, *read.left_out)]
+    unread = [
+        path
+        for flag, path in paths.items()
+        if flag not in (*megatron_read.READ, *_NO_FLAGS) and path not in listed
+    ]
+    return with_fields(
+        read,
+        parallelism=replace(read.parallelism, micro_batches=steps),
+        batch=None,
+        stated=stated,
+        named=NamedModel(),
+        unread=[*read.unread, *unread],
     )
-    return parallelism, stages
 
 
 def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:

@@ -20,7 +20,7 @@ _MISSPELT = 0.88
 ON_GPU = "priced with parameters and states on the GPU"
 """What is said of offloading."""
 
-_NOT_PLANNED = "1: Shardwise does not plan this kind of parallelism yet"
+_NOT_PRICED = "1: this kind of parallelism is not priced from such a file yet"
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ def bounded(unread: list[str]) -> list[str]:
 
 
 def only_one(degree: int, path: str) -> None:
-    """Raises `BadInput` for a degree above 1 of what Shardwise does not plan."""
+    """Raises `BadInput` for a degree above 1 of what is not priced from a trainer's file."""
     if degree > 1:
-        raise BadInput(f"got {degree}", field=path, expected=_NOT_PLANNED)
+        raise BadInput(f"got {degree}", field=path, expected=_NOT_PRICED)
 
 
 def same_tensor(given: int, tensor: int, expert: int, path: str) -> None:

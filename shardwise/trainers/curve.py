@@ -28,7 +28,7 @@ from shardwise.question.question import Question
 from shardwise.question.refusals import check
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
-from shardwise.trainers.plan import fastest_of
+from shardwise.trainers.plan import answer_of
 from shardwise.trainers.plan_pipeline import TrainerPipelines
 from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import with_stated
@@ -119,19 +119,20 @@ def _trainer_point(
     progress: Progress,
     asked: FastestPipelines | None,
 ) -> tuple[CurvePoint, Search | None]:
-    """Returns the point of the fastest strategy of the trainer, or why there is none."""
+    """Returns the point of the trainer's answer, as that of a plan, or why there is none."""
     search: Search | None = None
     try:
         searches = search_fitting(subject, hardware, Devices.alike(gpus), options, progress)
         search = searches[0]
-        _, _, own, chosen = fastest_of(trainer, space_of(trainer), searches, progress)
+        answer = answer_of(trainer, space_of(trainer), searches, progress)
     except (Infeasible, NoSuchAxis) as reason:
         mesh = None if search is None else search.mesh
         nodes = None if mesh is None else mesh.nodes
         basis = confidence(hardware, mesh)
         point, cutoff_s = infeasible_point(gpus, nodes, basis, str(reason)), None
     else:
-        point = feasible_point(chosen, own, gpus, chosen.search.mesh.nodes)
+        chosen = answer.chosen
+        point = feasible_point(chosen, answer.searches, gpus, chosen.search.mesh.nodes)
         search, cutoff_s = chosen.search, chosen.ranking_s
     if asked is not None:
         point = with_pipeline(

@@ -132,9 +132,11 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     top = Section(document, known=_TOP)
     top.ignore(*_IGNORED)
     top.section("pipeline").one("stages")
-    top.one("sequence_parallel_size")
+    # Ulysses: positions are exchanged for heads, and ZeRO shards over these devices too.
+    context = top.count("sequence_parallel_size", 1)
     tensor = top.section("tensor_parallel").count("autotp_size", 1, least=0) or 1
-    data = divided(gpus, tensor, "GPUs", "tensor_parallel.autotp_size")
+    of_context = divided(gpus, tensor, "GPUs", "tensor_parallel.autotp_size")
+    data = divided(of_context, context, "GPUs", "sequence_parallel_size")
     zero = top.section("zero_optimization", ZERO_KEYS)
     stage = zero.count("stage", 0, least=0, most=3)
     notes: list[str] = []
@@ -162,6 +164,8 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
             zero=stage,
             recompute="full" if recomputed else "none",
             micro_batches=micro_batches,
+            context=context,
+            context_form="ulysses",
         ),
         batch=batch,
         sequence_length=None,

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise.cost.software import COMPILED
 from shardwise.cost.step_settings import CAPTURED
-from shardwise.documents.parallelism import Parallelism, Recomputed
+from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers import precisions
 from shardwise.trainers.configuration import (
@@ -31,7 +31,7 @@ NAME = "maxtext"
 NODE = 8
 """GPUs of a node where the file leaves both degrees open."""
 
-_DATA, _FSDP, _TENSOR = "data", "fsdp", "tensor"
+_DATA, _FSDP, _TENSOR, _EXPERT, _CONTEXT = "data", "fsdp", "tensor", "expert", "context"
 _KINDS: Mapping[str, str] = {
     "data": _DATA,
     "fsdp": _FSDP,
@@ -39,12 +39,16 @@ _KINDS: Mapping[str, str] = {
     "tensor": _TENSOR,
     "tensor_transpose": _TENSOR,
     "tensor_sequence": _TENSOR,
+    "expert": _EXPERT,
+    "context": _CONTEXT,
 }
-_OTHERS = ("sequence", "context", "context_autoregressive", "pipeline", "expert", "diloco")
+_OTHERS = ("sequence", "context_autoregressive", "pipeline", "diloco")
 """Kinds of parallelism that are not priced; `autoregressive` is of inference."""
 
 _POLICIES: Mapping[str, Recomputed] = {"full": "full", "minimal": "selective"}
 """What keeps nothing of a block, and what keeps its products by weights."""
+
+_FORMS: Mapping[str, ContextForm] = {"all_gather": "gather", "ring": "ring"}
 
 _LLAMA = {
     "num_hidden_layers": ("base_num_decoder_layers", 16),
@@ -77,10 +81,14 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     inside, across = _degrees(top, gpus, notes)
     data = inside[_DATA] * across[_DATA]
     shards, tensor = (inside[kind] * across[kind] for kind in (_FSDP, _TENSOR))
+    expert, context = (inside[kind] * across[kind] for kind in (_EXPERT, _CONTEXT))
+    # Weights are over the devices of experts and of positions too (logical_axis_rules, embed).
+    shards *= expert
+    form = top.word("context_parallel_strategy", "all_gather", tuple(_FORMS))
     steps = top.count("gradient_accumulation_steps", 1)
     samples = _samples(top, gpus)
     divided(samples, data * shards, "samples (data × fsdp)", "per_device_batch_size")
-    zero = 3 if shards > 1 else 1 if top.flag("shard_optimizer_over_data") else 0
+    zero = 3 if shards * context > 1 else 1 if top.flag("shard_optimizer_over_data") else 0
     sequential = top.given("ici_tensor_sequence_parallelism") or 1
     stated = {"framework": COMPILED}
     name = top.word("opt_type", "adamw")
@@ -98,6 +106,9 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
         zero=zero,
         recompute=_recomputed(top, notes),
         micro_batches=steps,
+        expert=expert,
+        context=context,
+        context_form=_FORMS[form],
     )
     left_out, named = list(_left_out(top)), _named(top)
     if top.word("quantization", "") in precisions.MAXTEXT:

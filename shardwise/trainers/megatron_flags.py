@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from shardwise.errors import BadInput
@@ -15,6 +17,12 @@ Flags = dict[str, list[str]]
 _SHOWN = 60
 _DEEPEST = 6
 """Levels of variables that branches set from others that branches set."""
+
+_ALONE = re.compile(
+    r"--(?:bf16|fp16|swiglu|sequence-parallel|group-query-attention|recompute-activations|mock-data"
+    r"|(?:no|use|untie|overlap|disable|create)-.*)"
+)
+"""Flags that take no value."""
 
 
 class MegatronFlags:
@@ -97,8 +105,9 @@ def left_open(unknown: Unknown, field: str) -> BadInput:
     values = ", ".join(value[:20] for value in unknown.values[:8])
     compared = f", which it compares with {values}" if values else ""
     example = f"{named}={unknown.values[0][:20] if unknown.values else '…'}"
+    where = f", unless {unknown.file[:_SHOWN]} does, which is not read" if unknown.file else ""
     return BadInput(
-        f"depends on {unknown.what[:_SHOWN]}{compared}; the script does not set it",
+        f"depends on {unknown.what[:_SHOWN]}{compared}; the script does not set it{where}",
         field=field,
         expected=f"a script that does, such as with the line {example}"
         if named.isidentifier()
@@ -122,8 +131,12 @@ def flags_of_script(text: str, deciding: Collection[str]) -> MegatronFlags:
             commands[-1] += words
         else:
             commands.append(words)
-    found = (_flags(words, script, deciding) for words in commands)
-    launches = [flags for flags in found if any(name in flags for name in deciding)]
+    launches = []
+    for words in commands:
+        flags = _flags(words, script, deciding)
+        if any(name in flags for name in deciding):
+            _check_sourced(words, script)
+            launches.append(flags)
     if not launches:
         values = script.variables.values()
         texts = [one for value in values for one in ([value] if isinstance(value, str) else value)]
@@ -198,6 +211,17 @@ def _flags(
         else:
             current.append(word)
     return flags
+
+
+def _check_sourced(words: Sequence[str], script: Commands) -> None:
+    """Raises `BadInput` where a launch has a word that another file may set to flags: one that is
+    no option of its launcher and no value of a flag."""
+    program = max((at for at, word in enumerate(words) if word.endswith(".py")), default=-1)
+    for before, word in pairwise(words[max(program, 0) :]):
+        unknown = script.texts.only(word)
+        takes = before.startswith("--") and "=" not in before and not _ALONE.fullmatch(before)
+        if unknown is not None and unknown.file and not takes:
+            raise left_open(unknown, "the launch")
 
 
 def _of_branches(

@@ -1,9 +1,10 @@
 """The fastest plan that a trainer can run as it is, and what that costs.
 
 The trainer's strategies (`spaces.py`) are for the whole model, so they can be enumerated: each is
-replayed with every number of micro-batches, and the fastest that fits is the answer. It is exact
-within that space, under one reservation: what tensor parallelism splits is the least sum of its
-factorisation (`peers/practitioners.py`).
+replayed with every number of micro-batches, and the simplest that fits and is within epsilon of the
+fastest is the answer (`advise/simplest.py`). The fastest is exact within that space, under one
+reservation: what tensor parallelism splits is the least sum of its factorisation
+(`peers/practitioners.py`).
 
 Beside it the unrestricted search runs as ever. Every strategy of the space is one of that search's
 space too, so what it proves of all strategies that fit bounds the trainer's as well: `gap` and
@@ -13,6 +14,7 @@ space too, so what it proves of all strategies that fit bounds the trainer's as 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
@@ -24,6 +26,7 @@ from shardwise.advise.label import Labels
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.plan import plan_document
 from shardwise.advise.remedies import answered
+from shardwise.advise.simplest import tolerated_s
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Plan
@@ -48,7 +51,25 @@ from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.facts import facts_of
 from shardwise.trainers.spaces import TrainerSpace, space_of
 from shardwise.trainers.stated import changed_in_words, with_stated
-from shardwise.trainers.strategies import Replayable, best_of, searches_of, strategies
+from shardwise.trainers.strategies import (
+    Replayable,
+    best_of,
+    searches_of,
+    simplest_of,
+    strategies,
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A trainer's strategy that is the answer, all that were replayed, and these as points of
+    searches; `faster` is the fastest that fits, where that is another."""
+
+    best: Practised
+    known: Collection[Practised]
+    searches: list[Search]
+    chosen: Chosen
+    faster: Chosen | None
 
 
 def plan_for(
@@ -63,7 +84,8 @@ def plan_for(
     given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Plan:
-    """Returns the fastest plan that fits among the strategies of a trainer, one of `SPACES`.
+    """Returns the fastest plan that fits among the strategies of a trainer, one of `SPACES`, or
+    with the option `simplest` the simplest within epsilon of it.
 
     The step is that of the program which the trainer runs (`TrainerSpace.implies`), except for
     options `given` by name and those that differ from their default. A time limit of the options is
@@ -98,28 +120,28 @@ def _fastest_plan(
     searches = search_fitting(Subject.of(graph), hardware, devices, options, progress)
     if all(search.proof is not None for search in searches):
         searches, _ = with_neighbours(searches, progress)
-    best, known, own, chosen = fastest_of(trainer, space, searches, progress, objective)
-    near = neighbours_of(best, known, chosen.search.limit_bytes)
+    answer = answer_of(trainer, space, searches, progress, objective)
+    near = neighbours_of(answer.best, answer.known, answer.chosen.search.limit_bytes)
     return replace(
-        plan_document(own, chosen, objective, near),
+        plan_document(answer.searches, answer.chosen, objective, near, faster=answer.faster),
         trainer=replace(
-            planned_trainer(trainer, graph, best, fastest(searches)),
+            planned_trainer(trainer, graph, answer.best, fastest(searches)),
             implied=changed_in_words(asked, options, space.implies) or UNSET,
             gradients=options.step.gradients,
         ),
     )
 
 
-def fastest_of(
+def answer_of(
     trainer: str,
     space: TrainerSpace,
     searches: Sequence[Search],
     progress: Progress,
     objective: str = FASTEST[0],
-) -> tuple[Practised, Collection[Practised], list[Search], Chosen]:
-    """Returns the fastest strategy of a trainer that fits, or what another objective picks of those
-    that no other beats in peak and time; all of its strategies; and these as points of searches,
-    with the one that was picked. Raises `Infeasible` as `fitting`."""
+) -> Answer:
+    """Returns the fastest strategy of a trainer that fits, or the simplest as the options say, or
+    what another objective picks of those that no other beats in peak and time. Raises `Infeasible`
+    as `fitting`."""
     started = monotonic()
     replayables = [Replayable(one, replayer_of_whole(one, progress)) for one in searches]
     known: list[Practised] = []
@@ -136,8 +158,16 @@ def fastest_of(
         if fits and not _divides_positions(fastest(searches)):
             break
     best = _picked(known, objective, fitting(known, trainer, searches[0]), searches[0].limit_bytes)
-    own, chosen = searches_of(replayables, known, best, monotonic() - started)
-    return best, known, own, chosen
+    seconds = monotonic() - started
+    own, [chosen] = searches_of(replayables, known, [best], seconds)
+    if objective not in FASTEST:
+        return Answer(best, known, own, chosen, None)
+    within_s = tolerated_s(own, chosen)
+    simple = best if within_s is None else simplest_of(known, chosen.search.limit_bytes, within_s)
+    if simple is best or simple.step.time_s == best.step.time_s:
+        return Answer(best, known, own, chosen, None)
+    own, [chosen, faster] = searches_of(replayables, known, [simple, best], seconds)
+    return Answer(simple, known, own, chosen, faster)
 
 
 def _with_context(space: TrainerSpace, context: bool) -> Callable[[Parallelism], bool]:

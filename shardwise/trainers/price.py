@@ -81,7 +81,7 @@ def price(
     if given not in known:
         raise _not_priced(given, known, replayables, progress)
     seconds, own = monotonic() - started, known[given]
-    searches, chosen = searches_of(replayables, known.values(), own, seconds)
+    searches, [chosen] = searches_of(replayables, known.values(), [own], seconds)
     limit_bytes = chosen.search.limit_bytes
     best = best_of(known.values(), limit_bytes)
     alternatives = [_alternative(own, other, limit_bytes) for other in known.values()]

@@ -119,33 +119,56 @@ def best_of(practised: Iterable[Practised], limit_bytes: float) -> Practised:
     return min(practised, key=rank)
 
 
+def simplest_of(practised: Iterable[Practised], limit_bytes: float, within_s: float) -> Practised:
+    """Returns the strategy of the fewest choices that fits and takes at most `within_s`, the
+    fastest of equals: no recomputation first, then no context, expert and tensor parallelism, one
+    copy of shards and the least ZeRO stage. There is one.
+
+    Sequence parallelism goes with tensor parallelism and is no choice of its own.
+    """
+
+    def rank(one: Practised) -> tuple[object, ...]:
+        p = one.practice.parallelism
+        recomputation = p.in_part, EVERY_RECOMPUTATION.index(p.recompute)
+        copies = p.replicas if p.zero else 1
+        return (recomputation, p.context, p.expert, p.tensor, copies, p.zero, one.step.time_s)
+
+    return min(
+        (
+            one
+            for one in practised
+            if one.step.peak_bytes <= limit_bytes and one.step.time_s <= within_s
+        ),
+        key=rank,
+    )
+
+
 def searches_of(
     replayables: Sequence[Replayable],
     known: Iterable[Practised],
-    wanted: Practised,
+    wanted: Sequence[Practised],
     seconds: float,
-) -> tuple[list[Search], Chosen]:
+) -> tuple[list[Search], list[Chosen]]:
     """Returns a search for each number of micro-batches with its strategies as points, and the
-    wanted one of them.
+    wanted ones of them.
 
-    Points are those that none of the same search beats in peak and time, and the wanted one. The
+    Points are those that none of the same search beats in peak and time, and the wanted ones. The
     first search took `seconds` more, which replaying the strategies did.
     """
     searches: list[Search] = []
-    chosen: Chosen | None = None
+    chosen: dict[int, Chosen] = {}
     known = list(known)
     for one in replayables:
         own = [other for other in known if other.problem is one.replayer.problem]
-        points = _unbeaten([other for other in own if other is not wanted])
-        if wanted.problem is one.replayer.problem:
-            points.append(wanted)
-        search = _with_points(one, points, 0.0 if searches else seconds)
+        asked = [other for other in wanted if other.problem is one.replayer.problem]
+        points = _unbeaten([other for other in own if all(other is not some for some in asked)])
+        search = _with_points(one, [*points, *asked], 0.0 if searches else seconds)
         searches.append(search)
-        if wanted.problem is one.replayer.problem:
-            chosen = Chosen(search, len(points) - 1)
-    if chosen is None:
-        raise InternalError("the strategy that was asked for is of none of the searches")
-    return searches, chosen
+        for place, other in enumerate(asked, len(points)):
+            chosen[id(other)] = Chosen(search, place)
+    if any(id(one) not in chosen for one in wanted):
+        raise InternalError("a strategy that was asked for is of none of the searches")
+    return searches, [chosen[id(one)] for one in wanted]
 
 
 def _unbeaten(practised: Sequence[Practised]) -> list[Practised]:

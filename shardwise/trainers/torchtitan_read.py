@@ -278,6 +278,11 @@ def _left_out(job: Section, training: Section) -> Iterator[str]:
     if job.section("optimizer").flag("early_step_in_backward"):
         yield "optimizer.early_step_in_backward: priced with the gradients of all parameters kept"
     job.section("optimizer").ignore_all()
+    for section in ("parallelism", "experimental"):
+        one = job.section(section)
+        if one.flag("enable_async_tensor_parallel"):
+            path = one.path("enable_async_tensor_parallel")
+            yield f"{path}: priced with products that wait for their communication"
 
 
 def _schedule(

@@ -18,6 +18,7 @@ from harness.strategies import problem_of, random_strategies
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
@@ -28,6 +29,8 @@ from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayed, Replayer
 from shardwise.search import count
 from shardwise.search.fitting import search_frontier
+from shardwise.search.game import Bounding, Game
+from shardwise.search.improve import Improver
 from shardwise.search.replayed import search_replayed
 from shardwise.search.search import Subject
 
@@ -275,3 +278,19 @@ def test_a_frontier_that_is_not_tracked_in_time_is_done_without(
     graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
     searches = search_frontier(Subject.of(graph), machine, Devices.alike(4), options)
     assert sum(len(search.time_s) for search in searches) > 3
+
+
+def test_a_game_that_is_out_of_time_leaves_a_strategy_to_mix() -> None:
+    """A query of another number of micro-batches bounds it before there is an equilibrium."""
+    replayer = step_of("gpt2", "dgx-h100", 8, 1, "never")
+    options = Options(recompute="never")
+    first, second = (Game(replayer, Bounding.of(replayer), options, quiet) for _ in range(2))
+    met = first.met(*random_strategies(replayer.problem, 5, np.random.default_rng(0)))
+    bounded = first.play(met, inf, most_queries=2)
+    assert second.try_first(first.best_query(inf))
+    outcome = second.play(met, inf, time_limit_s=0.0)
+    assert not outcome.mix.any() and bounded.mix.any()
+    [mixed] = Improver(replayer, outcome.charges, inf).mixes(outcome.met, outcome.mix)
+    assert (mixed == outcome.met.choices[outcome.met.time_s.argmin()]).all()
+    several = Improver(replayer, bounded.charges, inf).mixes(bounded.met, bounded.mix)
+    assert several.shape[1] == len(mixed)

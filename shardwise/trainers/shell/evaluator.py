@@ -42,6 +42,8 @@ MOST_ROUNDS = 1_000
 
 _SILENT = frozenset(("echo", "printf", "cd", "mkdir", "cat", "rm", "cp", "set", "shift", "trap"))
 _SHELLS = frozenset(("bash", "sh", "zsh", "sbatch", "ssh"))
+_SETTINGS = ("activate", ".", "profile", "conda", "modules", "setvars", "lmod")
+"""How files begin that set up a shell or its programs and no options of a launch."""
 _DECLARING = frozenset(("export", "declare", "local", "readonly", "typeset"))
 
 
@@ -284,6 +286,10 @@ class _Evaluator:
         if name in ("unset", "read"):
             for word in words[1:]:
                 self.expander.variables.pop(word, None)
+        if name in ("source", ".") and len(words) > 1:
+            file = words[1].rsplit("/", 1)[-1]
+            if not file.startswith(_SETTINGS):
+                self.expander.sourced = file if known(file) else "a file"
         inner = self._inner(words, node.documents)
         for script in inner:
             self._node(parse(script))
@@ -338,7 +344,8 @@ class _Evaluator:
             return self.texts.without(text, f"${name}")
         if only is None or not only.unset or only.what in (f"${name}", name):
             return text
-        return self.texts.mark(Unknown(f"{name}={only.what}", only.values, unset=True))
+        given = f"{name}={only.what}"
+        return self.texts.mark(Unknown(given, only.values, unset=True, file=only.file))
 
 
 def _nothing() -> bool | None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwise.trainers.shell.arithmetic import value_of
-from shardwise.trainers.shell.tree import Part, Word
+from shardwise.trainers.shell.syntax import parse
+from shardwise.trainers.shell.tree import Part, Simple, Word
 from shardwise.trainers.shell.values import Texts, Unknown, known
 from shardwise.trainers.shell.words import DEEPEST, parse_word
 
@@ -19,6 +20,7 @@ _PARAMETER = re.compile(
     r"(?P<prefix>[#!]?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])"
     r"(?:\[(?P<index>[^\]]{1,40})\])?(?P<operator>:?[-=?+]|##?|%%?|//?|\^\^?|,,?|:)?",
 )
+_PRINTING = ("echo ", "expr ", "cat ")
 _SHOWN = 40
 
 
@@ -29,6 +31,8 @@ class Expander:
     texts: Texts
     variables: dict[str, Value] = field(default_factory=dict)
     arguments: list[str] | None = None
+    sourced: str = ""
+    """Another file that may set what this script does not."""
     depth: int = 0
 
     def text(self, word: Word) -> str:
@@ -72,7 +76,29 @@ class Expander:
             return self._parameter(part.text, part.quoted)
         if part.kind == "arithmetic":
             return self.arithmetic(part.text)
-        return self.texts.mark(Unknown(f"$({_short(part.text)})"))
+        printed = self._printed(part.text)
+        return self.texts.mark(Unknown(f"$({_short(part.text)})")) if printed is None else printed
+
+    def _printed(self, script: str) -> str | None:
+        """Returns what a command prints, if it is one that only prints its words, the value of its
+        arithmetic or its here-document; None where that is unknown."""
+        if self.depth >= DEEPEST or not script.lstrip().startswith(_PRINTING):
+            return None
+        commands = parse(script).commands
+        command = commands[0] if len(commands) == 1 else None
+        if not isinstance(command, Simple) or command.assignments:
+            return None
+        self.depth += 1
+        name, *words = [one for word in command.words for one in self.fields(word)]
+        documents = [self.text(one) for one in command.documents]
+        self.depth -= 1
+        if name == "cat" and not words and len(documents) == 1:
+            return documents[0].rstrip("\n")
+        if documents or (words and words[0].startswith("-")):
+            return None
+        if name == "echo":
+            return self.texts.made(" ".join(words))
+        return self.arithmetic(" ".join(words)) if name == "expr" and len(words) > 1 else None
 
     def arithmetic(self, expression: str) -> str:
         """Returns the value of an arithmetic expression as a text."""
@@ -107,7 +133,9 @@ class Expander:
             return str(len(self.arguments))
         if name in self.variables:
             return self.variables[name]
-        return self.texts.mark(Unknown(f"${name}", unset=name not in "#?$!-"))
+        unset = name not in "#?$!-"
+        file = self.sourced if unset and not name.isdecimal() else ""
+        return self.texts.mark(Unknown(f"${name}", unset=unset, file=file))
 
     def _parameter(self, inner: str, quoted: bool) -> Value:
         """Returns what `${inner}` is."""

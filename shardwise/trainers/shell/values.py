@@ -20,14 +20,15 @@ _MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 class Unknown:
     """What a script does not say: `what` in words, and which `values` its conditions name.
 
-    `unset`: the script never sets it, so that a default stands for it. `texts` are what branches
-    make of it where they differ.
+    `unset`: the script never sets it, so that a default stands for it; `file` is another one that
+    it reads before, which may. `texts` are what branches make of it where they differ.
     """
 
     what: str
     values: tuple[str, ...] = ()
     unset: bool = False
     texts: tuple[str, ...] = ()
+    file: str = ""
 
     @property
     def in_words(self) -> str:

@@ -6,7 +6,7 @@ accelerate comes with the extra `dev`; the others are checked where somebody has
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.util
 import json
 import re
 import shlex
@@ -14,6 +14,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from itertools import islice
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,6 +26,7 @@ import torch
 from msgspec import UNSET
 from msgspec.structs import replace
 from torch.distributed.pipelining.schedules import get_schedule_class
+from torch.overrides import TorchFunctionMode
 
 from harness.models.shortened import shortened
 from harness.trainer_plans import plan_of
@@ -309,6 +313,88 @@ def test_megatron_core_makes_the_model_of_the_graph(name: str, one_rank: None) -
     assert all(one.grad is not None for one in model.parameters())
 
 
+class OnCpu(TorchFunctionMode):
+    """Takes CPU tensors where Megatron writes "cuda"."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.Tensor.cuda:
+            return args[0]
+        kwargs = dict(kwargs or {})
+        if "cuda" in str(kwargs.get("device")):
+            kwargs["device"] = "cpu"
+        return function(*args, **kwargs)
+
+
+def mock_batches(flags: dict[str, list[str]]) -> Iterator[dict[str, torch.Tensor]]:
+    """Returns the micro-batches of Megatron's mock data, of one step."""
+    builder = installed("megatron.core.datasets.blended_megatron_dataset_builder")
+    data = installed("megatron.core.datasets.gpt_dataset")
+    words = int(flags["vocab_size"][0])
+    config = data.GPTDatasetConfig(
+        random_seed=0,
+        sequence_length=int(flags["seq_length"][0]),
+        split="99,1,0",
+        tokenizer=SimpleNamespace(vocab_size=words, eod=words - 1, pad=0, unique_identifiers={}),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+    )
+    samples = int(flags["global_batch_size"][0])
+    of_mock = (data.MockGPTDataset, [samples, None, None], lambda: True, config)
+    train, *_ = builder.BlendedMegatronDatasetBuilder(*of_mock).build()
+    size = int(flags["micro_batch_size"][0])
+    return islice(torch.utils.data.DataLoader(train, batch_size=size), samples // size)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_step_of_megatron_core_on_mock_data(count: int, one_rank: None) -> None:
+    """Its data, its gradient buffers, its schedule and its optimizer, as the script's flags say."""
+    distributed = installed("megatron.core.distributed")
+    optimizers = installed("megatron.core.optimizer")
+    schedules = installed("megatron.core.pipeline_parallel.schedules")
+    installed("megatron.core.datasets.helpers_cpp")  # built in the package, not in a clone
+    text = of_model("megatron", shortened("gpt2", 1), Parallelism(micro_batches=count))
+    flags = flags_of(text)
+    steps, losses = mock_batches(flags), []
+
+    def forward(batches: Any, model: Any) -> Any:
+        one = next(batches)
+        names = ("tokens", "position_ids", "attention_mask")
+        loss = model(*(one[name] for name in names), labels=one["labels"]).mean()
+        losses.append(float(loss))
+        return loss, lambda output: (output, {"loss": output.detach()})
+
+    with OnCpu():
+        config = distributed.DistributedDataParallelConfig
+        made = megatron_model(text)
+        model = distributed.DistributedDataParallel(
+            made.config, config(**taken(config, flags)), made
+        )
+        before = [one.detach().clone() for one in model.parameters()]
+        # Clipping asserts CUDA's tensor types.
+        settings = optimizers.OptimizerConfig(optimizer=flags["optimizer"][0], lr=1e-3, clip_grad=0)
+        optimizer = optimizers.get_megatron_optimizer(settings, [model])
+        made.config.finalize_model_grads_func = distributed.finalize_model_grads
+        model.zero_grad_buffer()
+        schedules.get_forward_backward_func()(
+            forward_step_func=forward,
+            data_iterator=steps,
+            model=[model],
+            num_microbatches=count,
+            seq_length=int(flags["seq_length"][0]),
+            micro_batch_size=int(flags["micro_batch_size"][0]),
+            forward_only=False,
+        )
+        done, norm, _ = optimizer.step()
+    assert next(steps, None) is None and len(losses) == count
+    assert all(9.0 < loss < 13.0 for loss in losses)
+    assert done and norm > 0.0
+    moved = [(one != old).any() for one, old in zip(model.parameters(), before, strict=True)]
+    assert all(moved)
+
+
 def test_megatron_lm_s_own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its arguments are in a clone of Megatron-LM, not in the package megatron-core."""
     parser = installed("megatron.training.arguments")
@@ -340,7 +426,34 @@ def test_megatron_lm_s_own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parsed.untie_embeddings_and_output_weights and not parsed.add_bias_linear
 
 
-def test_nanotron_s_configuration(tmp_path: Path) -> None:
+def nothing(name: str) -> type:
+    """Returns an empty class; raises AttributeError for what Python asks of every module."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})
+
+
+class Kernels(Loader, MetaPathFinder):
+    """Empty modules for kernels that only a GPU's toolkit builds; a parser runs none of them."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        ours = name.partition(".")[0] in ("flash_attn", "grouped_gemm")
+        return ModuleSpec(name, self, is_package=True) if ours else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__dict__["__version__"] = "2.7.0"
+        module.__dict__["__getattr__"] = nothing
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Has nothing to run."""
+
+
+def test_nanotron_s_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parser is in a clone of nanotron: the package is older than the files."""
+    if importlib.util.find_spec("flash_attn") is None:
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Kernels()])
     installed("nanotron.parallel")
     config = installed("nanotron.config")
     if not hasattr(config, "DatasetStageArgs"):

@@ -15,9 +15,11 @@ from msgspec import UNSET
 
 import shardwise
 from harness.models.comparison_models import residual_block
+from harness.models.shortened import shortened
 from harness.strategies import problem_of
 from shardwise import advise, documents
 from shardwise.advise import Infeasible, Options
+from shardwise.advise.explain import strategy_text
 from shardwise.cli.plan import plan as plan_command
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer, trainer_text
@@ -27,16 +29,17 @@ from shardwise.hardware import load_hardware
 from shardwise.peers.evaluate import Step
 from shardwise.peers.practitioners import practitioners, replayed
 from shardwise.replay.replay import Replayer
+from shardwise.trainers.curve import curve_for
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.spaces import SPACES
 from shardwise.trainers.stated import with_stated
 
 GPUS, GIB = 8, 2**30
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
-OPTIONS = Options(micro_batches=(1, 2), memory_limit_bytes=3 * GIB)
+OPTIONS = Options(micro_batches=(1, 2), memory_limit_bytes=3 * GIB, simplest="never")
 """GPT-2 then needs shards or recomputation."""
 BLOCK = residual_block()
-BLOCK_OPTIONS = Options(micro_batches=(1, 2, 4))
+BLOCK_OPTIONS = Options(micro_batches=(1, 2, 4), simplest="never")
 
 
 def every(graph: Graph, options: Options) -> dict[Parallelism, list[Step]]:
@@ -82,6 +85,41 @@ def test_it_is_the_fastest_of_its_space(name: str, gpt2: Graph) -> None:
     assert predicted.gap == pytest.approx(predicted.replayed_time_s / bound - 1.0)
     assert trainer.any_time_s is not None and bound <= trainer.any_time_s
     assert trainer.slower == predicted.replayed_time_s / trainer.any_time_s - 1.0 >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "zero"),
+    [
+        ("deepspeed", 0.0, 3),
+        ("deepspeed", 0.01, 1),
+        ("deepspeed", 0.05, 0),
+        ("torchtitan", 0.01, 2),
+        ("torchtitan", 0.05, 0),
+        ("megatron", 0.01, 1),
+        ("megatron", 0.05, 0),
+    ],
+)
+def test_it_is_the_simplest_within_the_tolerance(name: str, epsilon: float, zero: int) -> None:
+    graph = shortened("gpt2", 1)
+    options = Options(micro_batches=(1,), epsilon=epsilon)
+    plan = plan_for(graph, MACHINE, GPUS, name, options=options)
+    fastest = plan_for(graph, MACHINE, GPUS, name, options=replace(options, simplest="never"))
+    one, predicted, faster = trainer_of(plan).parallelism, plan.predicted, plan.predicted.faster
+    other = trainer_of(fastest).parallelism
+    assert (one.zero, one.data, one.recompute) == (zero, GPUS, "none")
+    assert (faster is UNSET) == (one == other) and fastest.predicted.faster is UNSET
+    least_s = fastest.predicted.replayed_time_s
+    assert least_s <= predicted.replayed_time_s <= least_s * (1.0 + epsilon)
+    assert predicted.gap == plan.certificate.epsilon
+    if faster is not UNSET:
+        assert faster.replayed_time_s == least_s
+        assert strategy_text(predicted).endswith(
+            f"{faster.saves:.1%} faster is possible: {faster.label}, see explain"
+        )
+        # It is one change away here, so that the neighbours have it.
+        assert min(n.replayed_time_s for n in plan.neighbours or []) == least_s
+    curve = curve_for(graph, MACHINE, options=options, trainer=name, counts=(GPUS,))
+    assert curve.points[0].replayed_time_s == predicted.replayed_time_s
 
 
 @pytest.mark.parametrize("name", list(SPACES))
@@ -144,7 +182,7 @@ def test_any_is_the_search_as_it_was() -> None:
     for document in (asked, before):
         document["search"] = None  # seconds
     assert asked == before and "trainer" not in asked
-    restricted = shardwise.plan(BLOCK, MACHINE, GPUS, space="nanotron", **chosen)
+    restricted = shardwise.plan(BLOCK, MACHINE, GPUS, space="nanotron", simplest="never", **chosen)
     assert restricted.trainer == of_block("nanotron").trainer
 
 
