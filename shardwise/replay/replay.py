@@ -33,6 +33,10 @@ AT_ONCE = 32
 allocator keeps from one time to the next."""
 
 
+Rows = tuple[int, dict[int, Floats], dict[int, NDArray[np.int64]]]
+"""Of P strategies: P, the tables of values by number, the row that each owner has chosen in each
+table, (P, owners)."""
+
 Values = tuple[Floats, Floats, NDArray[np.bool_]]
 """Of P strategies: durations (P, tasks), sizes (P, buffers), flags (P, flags)."""
 
@@ -146,7 +150,9 @@ class Replayer:
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = self.tape.streams
         self._communicating = np.flatnonzero(np.array(self._streams) == COMMUNICATION)
-        self._group_values = {n: table.values() for n, table in enumerate(self.group_tables)}
+        self._group_values = {
+            n: np.ascontiguousarray(table.values()) for n, table in enumerate(self.group_tables)
+        }
         self._table_of_group, self._table_of_edge = table_numbers(problem)
         self._sources = np.array([e.source for e in problem.edges], dtype=np.int64)
         self._targets = np.array([e.target for e in problem.edges], dtype=np.int64)
@@ -197,8 +203,16 @@ class Replayer:
         )
 
     def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
-        values = self.values(choices, edge_choices)
-        return self.replay_values(values, self.host_times(choices, edge_choices))
+        rows = self._rows(choices, edge_choices)
+        outcome = _core.replay_chosen(
+            self.program,
+            (self.durations.cells, self._sizes.cells, self._flags.cells),
+            *rows,
+            block_bytes=self._settings.block_bytes,
+            urgency=self._urgency,
+        )
+        durations = self.durations.fill(*rows)
+        return self._replayed(durations, outcome, self.host_times(choices, edge_choices))
 
     def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns how long the host launches each strategy's work, (P,) seconds of a step."""
@@ -223,7 +237,9 @@ class Replayer:
 
     def replayed(self, values: Values, outcome: _core.Replays, host_s: Floats) -> Replayed:
         """Returns the steps of P strategies, of which `run` gave `outcome`."""
-        durations, _, _ = values
+        return self._replayed(values[0], outcome, host_s)
+
+    def _replayed(self, durations: Floats, outcome: _core.Replays, host_s: Floats) -> Replayed:
         time, busy_s = outcome.time_s, outcome.busy_s
         compute, communication = busy_s[:, COMPUTE], busy_s[:, COMMUNICATION]
         if self.repeat is not None:
@@ -328,8 +344,17 @@ class Replayer:
 
     def values(self, choices: Choices, edge_choices: Choices) -> Values:
         """Returns durations (P, tasks), sizes (P, buffers) and flags (P, flags) of strategies."""
+        rows = self._rows(choices, edge_choices)
+        return (
+            self.durations.fill(*rows),
+            self._sizes.fill(*rows),
+            self._flags.fill(*rows) != 0.0,
+        )
+
+    def _rows(self, choices: Choices, edge_choices: Choices) -> Rows:
+        """Returns the tables with the rows that strategies choose in them."""
         points = len(choices)
-        chosen = choices.astype(np.int64)
+        chosen = np.ascontiguousarray(choices, dtype=np.int64)
         alternatives = edge_choices.astype(np.int64)
         tables = dict(self._group_values)
         rows: dict[int, NDArray[np.int64]] = dict.fromkeys(tables, chosen)
@@ -342,8 +367,4 @@ class Replayer:
             row = np.zeros((points, len(self._sources)), dtype=np.int64)
             row[:, of] = at
             rows[number] = row
-        return (
-            self.durations.fill(points, tables, rows),
-            self._sizes.fill(points, tables, rows),
-            self._flags.fill(points, tables, rows) != 0.0,
-        )
+        return points, tables, rows

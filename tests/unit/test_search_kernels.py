@@ -50,32 +50,39 @@ def test_weighted_seconds_are_the_columns_weighted(replayer: Replayer) -> None:
     assert {AFTER, BEFORE, REBUILT} <= kinds
 
 
-def test_gathers_the_rows_that_owners_chose() -> None:
-    result = np.zeros((2, 3))
-    picks = (np.array([2, 0]), np.array([0, 1]), np.array([1, 0]))
-    values, rows = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0, 1], [1, 0]])
-    _core.gather(result, picks, values, rows)
-    assert result.tolist() == [[3.0, 0.0, 2.0], [1.0, 0.0, 4.0]]
+TABLES = {7: np.array([[1.0, 2.0], [3.0, 4.0]])}
+CHOSEN = {7: np.array([[0, 1], [1, 0]])}
 
 
-@pytest.mark.parametrize("which", ["values", "rows", "result"])
-def test_arrays_in_another_order_are_refused(which: str) -> None:
+def _cells(items: int) -> _core.Cells:
+    """Items 2 and 0 are cells of table 7, of the owners 0 and 1."""
+    picks = (7, np.array([2, 0]), np.array([0, 1]), np.array([1, 0]))
+    return _core.Cells(np.full(items, 9.0), [picks])
+
+
+def test_fills_the_rows_that_owners_chose() -> None:
+    filled = _cells(3).fill(2, TABLES, CHOSEN)
+    assert filled.tolist() == [[3.0, 9.0, 2.0], [1.0, 9.0, 4.0]]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_arrays_in_another_order_are_refused(which: int) -> None:
     """Their memory would be read as if it were row by row."""
-    arrays = {
-        "result": np.zeros((2, 3)),
-        "values": np.array([[1.0, 2.0], [3.0, 4.0]]),
-        "rows": np.array([[0, 1], [1, 0]]),
-    }
-    arrays[which] = np.asfortranarray(arrays[which])
-    picks = (np.array([2, 0]), np.array([0, 1]), np.array([1, 0]))
+    given = [TABLES, CHOSEN]
+    given[which] = {7: np.asfortranarray(given[which][7])}
     with pytest.raises(ValueError, match="row by row"):
-        _core.gather(arrays["result"], picks, arrays["values"], arrays["rows"])
+        _cells(3).fill(2, *given)
 
 
-def test_a_row_that_a_table_does_not_have_is_refused() -> None:
-    picks = (np.array([0]), np.array([0]), np.array([0]))
+def test_numbers_of_what_there_is_not_are_refused() -> None:
     with pytest.raises(ValueError, match="numbers of what there is"):
-        _core.gather(np.zeros((1, 1)), picks, np.ones((1, 1)), np.array([[1]]))
+        _cells(2)
+    with pytest.raises(ValueError, match="numbers of what there is"):
+        _cells(3).fill(2, TABLES, {7: np.array([[0, 1], [2, 0]])})
+    with pytest.raises(ValueError, match="numbers of what there is"):
+        _cells(3).fill(3, TABLES, CHOSEN)
+    with pytest.raises(KeyError, match="no table 7"):
+        _cells(3).fill(2, {}, CHOSEN)
 
 
 def test_a_cell_takes_the_least_alternative_that_counts() -> None:

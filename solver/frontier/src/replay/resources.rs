@@ -130,6 +130,17 @@ impl Resources {
         })
     }
 
+    /// Returns the resources of a program of some of the tasks, which `number` numbers anew.
+    pub fn of_tasks(&self, tasks: &[TaskId], number: impl Fn(TaskId) -> Option<TaskId>) -> Self {
+        Self {
+            orders: self.orders.clone(),
+            sets: self.sets.clone(),
+            set_count: self.set_count,
+            held: tasks.iter().map(|task| self.held[*task]).collect(),
+            tasks: self.tasks.of_keys(self.orders.ids(), number),
+        }
+    }
+
     /// Returns the order of a resource.
     pub fn order(&self, resource: ResourceId) -> Order {
         self.orders[resource]
