@@ -17,6 +17,7 @@ __all__ = [
     "equilibrium",
     "layout_changes",
     "least_time",
+    "refilled",
     "replay_chosen",
     "shortest_paths",
     "solve",
@@ -369,6 +370,25 @@ def replay_chosen(
     they are not 0) that `cells` take from tables.
 
     Raises as `Program.replay` and `Cells.fill` do.
+    """
+
+def refilled(
+    choices: NDArray[np.uint32],
+    constant: float,
+    groups: tuple[Sequence[NDArray[np.float64]], NDArray[np.int64]],
+    edges: tuple[
+        Sequence[
+            tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64]]
+        ],
+        NDArray[np.int64],
+    ],
+) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
+    """Return the cheapest alternatives of edges (S, E) and the costs (S,) of S strategies.
+
+    `choices` (S, G) are those of groups; `groups` are tables of what their choices cost, and the
+    number of each group's. `edges` are tables: the row of each choice of the source, the column of
+    each of the target, the cheapest alternative (R, C) and its costs (R, C); then source, target
+    and table of each edge, (E, 3). Raises `ValueError` for numbers of what there is not.
     """
 
 def weighted_cells(

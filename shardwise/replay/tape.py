@@ -264,6 +264,19 @@ class Gather:
             [(table, of.items, of.owners, of.columns) for table, of in self.picks.items()],
         )
 
+    def some(self, items: NDArray[np.int64]) -> Gather:
+        """Returns what fills these items alone, (N,), in this order."""
+        places = np.full(len(self.constants), -1)
+        places[items] = np.arange(len(items))
+        other = Gather(())
+        other.constants = self.constants[items]
+        for table, of in self.picks.items():
+            taken = places[of.items] >= 0
+            if taken.any():
+                at = places[of.items[taken]]
+                other.picks[table] = Picks(at, of.owners[taken], of.columns[taken])
+        return other
+
     def with_constants(self, constants: NDArray[np.float64]) -> Gather:
         """Returns the same cells beside other constants, (items,)."""
         other = Gather(())

@@ -4,6 +4,7 @@
 mod attended;
 mod cells;
 mod error;
+mod refill;
 mod replay;
 
 use std::collections::HashMap;
@@ -483,6 +484,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(layout_changes, m)?)?;
     m.add_function(wrap_pyfunction!(weighted_cells, m)?)?;
     m.add_function(wrap_pyfunction!(cells::replay_chosen, m)?)?;
+    m.add_function(wrap_pyfunction!(refill::refilled, m)?)?;
     m.add_function(wrap_pyfunction!(version, m)?)?;
     Ok(())
 }

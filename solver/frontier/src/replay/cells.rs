@@ -55,8 +55,8 @@ pub struct Cells {
     of_slot: Lists<SlotId, (u32, u32)>,
 }
 
-/// Values of several strategies, of which most are equal: all of the first one, and per strategy
-/// the items of which it has others, ascending in nothing.
+/// Values of several strategies, most of them equal: all those of the first, and of each strategy
+/// the items whose values differ from them.
 #[derive(Debug)]
 pub struct Sheet {
     pub first: Vec<f64>,

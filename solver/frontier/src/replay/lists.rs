@@ -64,6 +64,8 @@ impl<K: Id, T: Copy> Lists<K, T> {
         mut of: impl FnMut(T) -> Option<U>,
     ) -> Lists<L, U> {
         let mut lists = Lists::none();
+        lists.starts.reserve(keys.size_hint().0);
+        lists.items.reserve(self.items.len());
         for key in keys {
             let items = self.of(key).iter();
             lists.items.extend(items.filter_map(|item| of(*item)));

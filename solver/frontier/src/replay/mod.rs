@@ -4,6 +4,7 @@ mod batch;
 mod buffers;
 mod cells;
 mod chains;
+mod columns;
 mod conditions;
 mod lists;
 mod liveness;

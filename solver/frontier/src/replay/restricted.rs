@@ -15,73 +15,24 @@
 use crate::model::ids::{Id, IdVec};
 use crate::replay::batch::Batch;
 use crate::replay::buffers::Buffers;
-use crate::replay::cells::{Sheet, StrategyId};
+use crate::replay::cells::Sheet;
 use crate::replay::chains::Chains;
+use crate::replay::columns::Columns;
 use crate::replay::conditions::Conditions;
 use crate::replay::lists::Lists;
 use crate::replay::outcome::Replayed;
 use crate::replay::program::{waits, BufferId, Program, TaskId, ALWAYS};
 use crate::replay::resources::Order;
-use crate::replay::strategy::Strategy;
 
 /// In place of a flag: it is set under none of the strategies.
 const NEVER: i32 = -2;
 
-/// The program of what at least one of some strategies needs.
+/// The program of what at least one of some strategies needs, and their values in it.
 pub struct Restricted {
     pub program: Program,
+    pub values: Columns,
     /// The numbers of its tasks in the whole program.
     tasks: Vec<TaskId>,
-    durations_s: Column<f64>,
-    sizes_bytes: Column<f64>,
-    flags: Column<bool>,
-}
-
-/// Values of the items that are left: of the first strategy, and what differs under the others, one
-/// list each.
-struct Column<T> {
-    first: Vec<T>,
-    differing: Lists<StrategyId, (u32, T)>,
-}
-
-/// The values of one strategy in a restricted program.
-#[derive(Debug, Clone)]
-pub struct Values {
-    durations_s: Vec<f64>,
-    sizes_bytes: Vec<f64>,
-    flags: Vec<bool>,
-}
-
-impl<T: Copy> Column<T> {
-    /// Takes the items with these numbers.
-    fn of(sheet: &Sheet, items: impl Iterator<Item = usize>, value: impl Fn(f64) -> T) -> Self {
-        let mut numbers = vec![u32::MAX; sheet.first.len()];
-        let mut first = Vec::new();
-        for item in items {
-            numbers[item] = first.len() as u32;
-            first.push(value(sheet.first[item]));
-        }
-        let strategies = (0..sheet.strategies()).map(StrategyId::new);
-        let differing = sheet.differing.of_keys(strategies, |(item, other)| {
-            let number = numbers[item as usize];
-            (number != u32::MAX).then(|| (number, value(other)))
-        });
-        Self { first, differing }
-    }
-
-    /// Makes the values of the first strategy those of another.
-    fn apply(&self, strategy: StrategyId, values: &mut [T]) {
-        for &(item, value) in self.differing.of(strategy) {
-            values[item as usize] = value;
-        }
-    }
-
-    /// Makes the values of a strategy those of the first again.
-    fn undo(&self, strategy: StrategyId, values: &mut [T]) {
-        for &(item, _) in self.differing.of(strategy) {
-            values[item as usize] = self.first[item as usize];
-        }
-    }
 }
 
 impl Restricted {
@@ -137,42 +88,9 @@ impl Restricted {
         let of_flags = flags.iter().map(|flag| *flag as usize);
         Self {
             program: restricted,
-            durations_s: Column::of(&batch.durations_s, of_tasks, |seconds| seconds),
-            sizes_bytes: Column::of(&batch.sizes_bytes, of_buffers, |bytes| bytes),
-            flags: Column::of(&batch.flags, of_flags, |flag| flag != 0.0),
+            values: Columns::of(batch, of_tasks, of_buffers, of_flags),
             tasks,
         }
-    }
-
-    /// Returns the values of the first strategy.
-    pub fn first(&self) -> Values {
-        Values {
-            durations_s: self.durations_s.first.clone(),
-            sizes_bytes: self.sizes_bytes.first.clone(),
-            flags: self.flags.first.clone(),
-        }
-    }
-
-    /// Lets a replay have the values of a strategy; `values` are those of the first, before and
-    /// after.
-    pub fn with<T>(
-        &self,
-        strategy: StrategyId,
-        values: &mut Values,
-        replay: impl FnOnce(Strategy) -> T,
-    ) -> T {
-        self.durations_s.apply(strategy, &mut values.durations_s);
-        self.sizes_bytes.apply(strategy, &mut values.sizes_bytes);
-        self.flags.apply(strategy, &mut values.flags);
-        let result = replay(Strategy {
-            durations_s: &values.durations_s,
-            sizes_bytes: &values.sizes_bytes,
-            flags: &values.flags,
-        });
-        self.durations_s.undo(strategy, &mut values.durations_s);
-        self.sizes_bytes.undo(strategy, &mut values.sizes_bytes);
-        self.flags.undo(strategy, &mut values.flags);
-        result
     }
 
     /// Gives tasks the numbers of the whole program.
