@@ -8,15 +8,17 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Cancelled",
+    "Cells",
     "Problem",
     "Program",
     "Replays",
     "Solution",
     "Timeline",
     "equilibrium",
-    "gather",
     "layout_changes",
     "least_time",
+    "refilled",
+    "replay_chosen",
     "shortest_paths",
     "solve",
     "version",
@@ -325,14 +327,69 @@ def least_time(
     progress and errors are those of `solve`.
     """
 
-def gather(
-    result: NDArray[np.float64],
-    picks: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    values: NDArray[np.float64],
-    rows: NDArray[np.int64],
-) -> None:
-    """Writes some items of `result` (P, items): those whose numbers, owners and columns are
-    `picks`, from the row of `values` that the owner has chosen, `rows` (P, owners)."""
+@final
+class Cells:
+    """Where the values of N items are: constants, and cells of tables in the rows that owners
+    choose."""
+
+    def __init__(
+        self,
+        constants: NDArray[np.float64],
+        picks: Sequence[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
+    ) -> None:
+        """Index cells: the number of each table, then items, their owners and their columns.
+
+        All other items are their `constants` (N,). Raises `ValueError` for numbers of what there
+        is not.
+        """
+
+    def fill(
+        self,
+        points: int,
+        tables: dict[int, NDArray[np.float64]],
+        rows: dict[int, NDArray[np.int64]],
+    ) -> NDArray[np.float64]:
+        """Return values (points, N) from the row of each table (R, columns) that the owner has
+        chosen, `rows` (points, owners).
+
+        Raises `KeyError` for a table that is not given, `ValueError` for shapes and rows that do
+        not fit.
+        """
+
+def replay_chosen(
+    program: Program,
+    cells: tuple[Cells, Cells, Cells],
+    points: int,
+    tables: dict[int, NDArray[np.float64]],
+    rows: dict[int, NDArray[np.int64]],
+    *,
+    block_bytes: int = 512,
+    urgency: Literal["rank", "depth", "fifo"] = "rank",
+) -> Replays:
+    """Replay strategies as `Program.replay` does, with the durations, sizes and flags (set where
+    they are not 0) that `cells` take from tables.
+
+    Raises as `Program.replay` and `Cells.fill` do.
+    """
+
+def refilled(
+    choices: NDArray[np.uint32],
+    constant: float,
+    groups: tuple[Sequence[NDArray[np.float64]], NDArray[np.int64]],
+    edges: tuple[
+        Sequence[
+            tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64]]
+        ],
+        NDArray[np.int64],
+    ],
+) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
+    """Return the cheapest alternatives of edges (S, E) and the costs (S,) of S strategies.
+
+    `choices` (S, G) are those of groups; `groups` are tables of what their choices cost, and the
+    number of each group's. `edges` are tables: the row of each choice of the source, the column of
+    each of the target, the cheapest alternative (R, C) and its costs (R, C); then source, target
+    and table of each edge, (E, 3). Raises `ValueError` for numbers of what there is not.
+    """
 
 def weighted_cells(
     kept: NDArray[np.int8],

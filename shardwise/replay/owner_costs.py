@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,10 @@ class OwnerCosts:
     groups: Sequence[Floats]
     edges: Sequence[Floats]
 
+    @cached_property
+    def _alike_groups(self) -> list[list[int]]:
+        return alike(self.groups)
+
     def of(self, problem: SearchProblem, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns the sum for P strategies, (P, groups) and (P, edges); shape (P,)."""
         each = self.each(problem, choices, edge_choices)
@@ -41,7 +46,7 @@ class OwnerCosts:
         edges = problem.edges
         each = np.zeros((len(self.groups) + len(edges), len(choices)))
         chosen = np.ascontiguousarray(choices.T)
-        for of in alike(self.groups):
+        for of in self._alike_groups:
             each[of] = self.groups[of[0]][chosen[of]]
         alternatives = edge_choices.T
         for of in alike([edge.table for edge in edges], self.edges):

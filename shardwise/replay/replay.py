@@ -8,6 +8,7 @@ longer counts activations and gradients that never exist at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Protocol
@@ -25,13 +26,19 @@ from shardwise.replay.kit import Kit, Kits, kit_for
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices, host_costs
 from shardwise.replay.structure import table_numbers
-from shardwise.replay.tape import COMMUNICATION, COMPUTE, Urgency
+from shardwise.replay.tape import COMMUNICATION, COMPUTE, Gather, Urgency
 from shardwise.sharding.layout import Floats
 
-AT_ONCE = 32
-"""Strategies whose values are gathered at a time: of a large model's step some 30 MB, which the
-allocator keeps from one time to the next."""
+AT_ONCE = 128
+"""Strategies that are replayed at a time: what none of them needs is left out once for all."""
 
+
+COMMUNICATIONS = 2
+"""All communication of a step, as a part of the tasks beside those of the streams."""
+
+Rows = tuple[int, dict[int, Floats], dict[int, NDArray[np.int64]]]
+"""Of P strategies: P, the tables of values by number, the row that each owner has chosen in each
+table, (P, owners)."""
 
 Values = tuple[Floats, Floats, NDArray[np.bool_]]
 """Of P strategies: durations (P, tasks), sizes (P, buffers), flags (P, flags)."""
@@ -145,8 +152,18 @@ class Replayer:
         self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = self.tape.streams
-        self._communicating = np.flatnonzero(np.array(self._streams) == COMMUNICATION)
-        self._group_values = {n: table.values() for n, table in enumerate(self.group_tables)}
+        streams = np.array(self._streams)
+        streams = np.array(self._streams)
+        # What each stream does in the micro-batch that stands for others, and all communication.
+        first, last = (self.repeat.tasks.start, self.repeat.tasks.stop) if self.repeat else (0, 0)
+        self._parts = (
+            *(first + np.flatnonzero(streams[first:last] == s) for s in (COMPUTE, COMMUNICATION)),
+            np.flatnonzero(streams == COMMUNICATION),
+        )
+        self._of_parts: dict[int, Gather] = {}
+        self._group_values = {
+            n: np.ascontiguousarray(table.values()) for n, table in enumerate(self.group_tables)
+        }
         self._table_of_group, self._table_of_edge = table_numbers(problem)
         self._sources = np.array([e.source for e in problem.edges], dtype=np.int64)
         self._targets = np.array([e.target for e in problem.edges], dtype=np.int64)
@@ -197,8 +214,25 @@ class Replayer:
         )
 
     def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
-        values = self.values(choices, edge_choices)
-        return self.replay_values(values, self.host_times(choices, edge_choices))
+        rows = self._rows(choices, edge_choices)
+        outcome = _core.replay_chosen(
+            self.program,
+            (self.durations.cells, self._sizes.cells, self._flags.cells),
+            *rows,
+            block_bytes=self._settings.block_bytes,
+            urgency=self._urgency,
+        )
+
+        def durations(part: int) -> Floats:
+            return np.asfortranarray(self._durations_of(part).fill(*rows))
+
+        return self._replayed(durations, outcome, self.host_times(choices, edge_choices))
+
+    def _durations_of(self, part: int) -> Gather:
+        """Returns what fills the durations of a part of the tasks."""
+        if part not in self._of_parts:
+            self._of_parts[part] = self.durations.some(self._parts[part])
+        return self._of_parts[part]
 
     def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns how long the host launches each strategy's work, (P,) seconds of a step."""
@@ -223,19 +257,27 @@ class Replayer:
 
     def replayed(self, values: Values, outcome: _core.Replays, host_s: Floats) -> Replayed:
         """Returns the steps of P strategies, of which `run` gave `outcome`."""
-        durations, _, _ = values
+        return self._replayed(lambda part: values[0][:, self._parts[part]], outcome, host_s)
+
+    def _replayed(
+        self,
+        durations: Callable[[int], Floats],
+        outcome: _core.Replays,
+        host_s: Floats,
+    ) -> Replayed:
+        """`durations` returns those of one of the `_parts`, (P, tasks), task after task."""
         time, busy_s = outcome.time_s, outcome.busy_s
         compute, communication = busy_s[:, COMPUTE], busy_s[:, COMMUNICATION]
         if self.repeat is not None:
             times = self.repeat.times
-            period = durations[:, self.repeat.tasks.start : self.repeat.tasks.stop]
-            streams = np.array(self._streams[self.repeat.tasks.start : self.repeat.tasks.stop])
             time = time + times * (outcome.mark_end_s[:, 1] - outcome.mark_end_s[:, 0])
-            compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
-            communication = communication + times * period[:, streams == COMMUNICATION].sum(axis=1)
+            compute = compute + times * durations(COMPUTE).sum(axis=1)
+            communication = communication + times * durations(COMMUNICATION).sum(axis=1)
         time = contended_time(time, compute, communication, self.overlap)
         if self._waiting is not None:
-            time = time + self._waiting.per_step(compute, self.collectives(durations))
+            time = time + self._waiting.per_step(
+                compute, self._communications(durations(COMMUNICATIONS))
+            )
         return Replayed(
             outcome.peak_bytes,
             soft_maximum(time, host_s),
@@ -260,12 +302,16 @@ class Replayer:
 
     def collectives(self, durations: Floats) -> Floats:
         """Returns how often ranks communicate in one step of each strategy: (P,)."""
-        tasks = self._communicating
+        return self._communications(durations[:, self._parts[COMMUNICATIONS]])
+
+    def _communications(self, durations: Floats) -> Floats:
+        """As `collectives`, of the tasks that communicate."""
+        tasks = self._parts[COMMUNICATIONS]
         times = np.ones(len(tasks))
         if self.repeat is not None:
             stretch = self.repeat.tasks
             times[(stretch.start <= tasks) & (tasks < stretch.stop)] += self.repeat.times
-        return np.asarray((durations[:, tasks] > 0.0) @ times)
+        return np.asarray((durations > 0.0) @ times)
 
     def starts(self, choices: Choices, edge_choices: Choices, limit_bytes: float = inf) -> Floats:
         """Returns when each task of one strategy, (groups,) and (edges,), starts: (tasks,).
@@ -328,8 +374,17 @@ class Replayer:
 
     def values(self, choices: Choices, edge_choices: Choices) -> Values:
         """Returns durations (P, tasks), sizes (P, buffers) and flags (P, flags) of strategies."""
+        rows = self._rows(choices, edge_choices)
+        return (
+            self.durations.fill(*rows),
+            self._sizes.fill(*rows),
+            self._flags.fill(*rows) != 0.0,
+        )
+
+    def _rows(self, choices: Choices, edge_choices: Choices) -> Rows:
+        """Returns the tables with the rows that strategies choose in them."""
         points = len(choices)
-        chosen = choices.astype(np.int64)
+        chosen = np.ascontiguousarray(choices, dtype=np.int64)
         alternatives = edge_choices.astype(np.int64)
         tables = dict(self._group_values)
         rows: dict[int, NDArray[np.int64]] = dict.fromkeys(tables, chosen)
@@ -342,8 +397,4 @@ class Replayer:
             row = np.zeros((points, len(self._sources)), dtype=np.int64)
             row[:, of] = at
             rows[number] = row
-        return (
-            self.durations.fill(points, tables, rows),
-            self._sizes.fill(points, tables, rows),
-            self._flags.fill(points, tables, rows) != 0.0,
-        )
+        return points, tables, rows

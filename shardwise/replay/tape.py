@@ -7,7 +7,7 @@ owner, so the structure is written once (`program.py`) and a strategy only gathe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -256,6 +256,27 @@ class Gather:
             of = np.flatnonzero(tables == table)
             self.picks[table] = Picks(items[of], owners[of], columns[of])
 
+    @cached_property
+    def cells(self) -> _core.Cells:
+        """The same, as replays take it."""
+        return _core.Cells(
+            self.constants,
+            [(table, of.items, of.owners, of.columns) for table, of in self.picks.items()],
+        )
+
+    def some(self, items: NDArray[np.int64]) -> Gather:
+        """Returns what fills these items alone, (N,), in this order."""
+        places = np.full(len(self.constants), -1)
+        places[items] = np.arange(len(items))
+        other = Gather(())
+        other.constants = self.constants[items]
+        for table, of in self.picks.items():
+            taken = places[of.items] >= 0
+            if taken.any():
+                at = places[of.items[taken]]
+                other.picks[table] = Picks(at, of.owners[taken], of.columns[taken])
+        return other
+
     def with_constants(self, constants: NDArray[np.float64]) -> Gather:
         """Returns the same cells beside other constants, (items,)."""
         other = Gather(())
@@ -265,13 +286,8 @@ class Gather:
     def fill(
         self,
         points: int,
-        tables: Mapping[int, NDArray[np.float64]],
-        rows: Mapping[int, NDArray[np.int64]],
+        tables: dict[int, NDArray[np.float64]],
+        rows: dict[int, NDArray[np.int64]],
     ) -> NDArray[np.float64]:
         """Returns values (points, items); `rows[table]` has the shape (points, owners)."""
-        result = np.tile(self.constants, (points, 1))
-        for table, picks in self.picks.items():
-            places = (picks.items, picks.owners, picks.columns)
-            values, chosen = tables[table], rows[table]
-            _core.gather(result, places, np.ascontiguousarray(values), np.ascontiguousarray(chosen))
-        return result
+        return self.cells.fill(points, tables, rows)

@@ -119,6 +119,8 @@ class _LeastProblem:
             if edge.source in number and edge.target in number
         ]
         used = {} if allowed is None else occurring([edge for _, edge in edges], self.rows)
+        # Edges that are alike between groups that are alike have the same rows and columns.
+        at: dict[Hashable, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         for e, edge in edges:
             table = edge.table
             of_edge = (id(table), id(costs.edges[e]))
@@ -127,13 +129,14 @@ class _LeastProblem:
                     self.core, table, costs.edges[e], used.get(id(table))
                 )
             known = self.tables[of_edge]
-            self.core.add_edge(
-                number[edge.source],
-                number[edge.target],
-                known.number,
-                known.row_of[table.rows[self.rows[edge.source]]],
-                known.column_of[table.columns[self.rows[edge.target]]],
-            )
+            source, target = self.rows[edge.source], self.rows[edge.target]
+            pair = known.number, id(source), id(target)
+            if pair not in at:
+                at[pair] = (
+                    known.row_of[table.rows[source]],
+                    known.column_of[table.columns[target]],
+                )
+            self.core.add_edge(number[edge.source], number[edge.target], known.number, *at[pair])
 
 
 @dataclass(frozen=True)
@@ -225,8 +228,9 @@ def near(
         core.add_operator(pattern.group.name, number)
         rows.append(kept)
     tables: dict[Hashable, int] = {}
+    at: dict[Hashable, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
     for e, edge in enumerate(problem.edges):
-        table = edge.table
+        table, before, after = edge.table, rows[edge.source], rows[edge.target]
         key = (id(table), id(memory.edges[e]), id(time.edges[e]))
         if key not in tables:
             shape = table.kept.shape
@@ -235,13 +239,10 @@ def near(
                 np.broadcast_to(time.edges[e], shape).copy(),
                 table.count,
             )
-        core.add_edge(
-            edge.source,
-            edge.target,
-            tables[key],
-            table.rows[rows[edge.source]],
-            table.columns[rows[edge.target]],
-        )
+        pair = id(table), id(before), id(after)
+        if pair not in at:
+            at[pair] = table.rows[before], table.columns[after]
+        core.add_edge(edge.source, edge.target, tables[key], *at[pair])
     target = None if target_bytes is None else max(target_bytes - memory.constant, 0.0)
     with solver_errors():
         solved = _core.solve(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise import _core
 from shardwise.cost.alike import alike
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import EdgeTable
@@ -42,6 +44,9 @@ SHARE = 1e-3
 """Strategies with less of the mean are left out of mixes."""
 
 Choices = NDArray[np.uint32]
+Cheapest = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], Floats]
+"""Of a table of edges: rows of sources, columns of targets, and per pair (R, C) the cheapest
+alternative and what it costs."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ class Improver:
         self._replayer = replayer
         self.apart = apart
         self._problem = replayer.problem
-        self._charges = charges
+        self.charges = charges
         self._limit = limit_bytes
         _, self._segment = np.unique(self._problem.context.segments, return_inverse=True)
         self._segments = int(self._segment.max(initial=-1)) + 1
@@ -161,7 +166,6 @@ class Improver:
         self._kind = np.array(
             [kinds.setdefault(id(cost), len(kinds)) for cost in self._problem.costs]
         )
-        self._least: dict[tuple[int, int], tuple[NDArray[np.int64], Floats]] = {}
 
     def replayed(self, choices: Choices) -> Pool:
         """Returns strategies with the cheapest alternatives of their edges, replayed."""
@@ -169,31 +173,27 @@ class Improver:
 
     def refilled(self, choices: Choices) -> tuple[Choices, Floats]:
         """Returns the cheapest alternatives of edges, (S, edges), and all charges (S,)."""
-        problem, charges = self._problem, self._charges
-        crossings, groups = problem.edges, choices.shape[1]
-        each = np.zeros((groups + len(crossings), len(choices)))
-        chosen = np.ascontiguousarray(choices.T)
-        for of in alike(charges.groups):
-            each[of] = charges.groups[of[0]][chosen[of]]
-        edges = np.zeros((len(crossings), len(choices)), dtype=np.uint32)
-        for of in alike([edge.table for edge in crossings], charges.edges):
-            table = crossings[of[0]].table
-            which, least = self._least_of(table, charges.edges[of[0]])
-            row = table.rows[chosen[[crossings[e].source for e in of]]]
-            column = table.columns[chosen[[crossings[e].target for e in of]]]
-            edges[of] = which[row, column]
-            each[[groups + e for e in of]] = least[row, column]
-        total = np.add.reduce(each, axis=0, initial=charges.constant)
-        return np.ascontiguousarray(edges.T), total
+        given = np.ascontiguousarray(choices, dtype=np.uint32)
+        return _core.refilled(given, self.charges.constant, self._of_groups, self._of_edges)
 
-    def _least_of(self, table: EdgeTable, costs: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Returns the cheapest alternative of each pair of rows and columns, and what it costs."""
-        key = (id(table), id(costs))
-        if key not in self._least:
-            exists = np.arange(table.kept.shape[2]) < table.count[..., None]
-            every = np.where(exists, np.broadcast_to(costs, exists.shape), inf)
-            self._least[key] = (every.argmin(axis=2), every.min(axis=2))
-        return self._least[key]
+    @cached_property
+    def _of_groups(self) -> tuple[list[Floats], NDArray[np.int64]]:
+        """What groups are charged, and the number of each one's charges among these."""
+        charges, numbers = self.charges.groups, np.zeros(len(self.charges.groups), np.int64)
+        tables = alike(charges)
+        for number, of in enumerate(tables):
+            numbers[of] = number
+        return [np.ascontiguousarray(charges[of[0]]) for of in tables], numbers
+
+    @cached_property
+    def _of_edges(self) -> tuple[list[Cheapest], NDArray[np.int64]]:
+        """What edges are charged; source, target and number of each one's charges, (edges, 3)."""
+        crossings, charges = self._problem.edges, self.charges.edges
+        ends = np.array([(e.source, e.target, 0) for e in crossings], np.int64).reshape(-1, 3)
+        tables = alike([edge.table for edge in crossings], charges)
+        for number, of in enumerate(tables):
+            ends[of, 2] = number
+        return [_cheapest(crossings[of[0]].table, charges[of[0]]) for of in tables], ends
 
     def mixes(self, met: Met, mix: Floats) -> Choices:
         """Returns strategies that take each segment from one of those met, in the mix's shares."""
@@ -258,19 +258,19 @@ class Improver:
     def _of_kind(self, best: Choices, kind: int, most: int) -> Iterator[Choices]:
         """Yields the best with one of the `most` cheapest configurations for one kind's groups, or
         with the cheapest of any proportion and kind of gradient sum."""
-        yield from self._of_groups(best, np.flatnonzero(self._kind == kind), most)
+        yield from self._changed(best, np.flatnonzero(self._kind == kind), most)
 
     def _singles(self, best: Choices) -> Iterator[Choices]:
         """Yields the best with other configurations for one group, or for two between which data
         moves."""
         for group in range(len(self._kind)):
-            yield from self._of_groups(best, np.array([group]), PAIRED)
+            yield from self._changed(best, np.array([group]), PAIRED)
         for edge in self._problem.edges[:MOST_PAIRS]:
-            for one in self._of_groups(best, np.array([edge.source]), PAIRED):
-                yield from self._of_groups(one, np.array([edge.target]), PAIRED)
+            for one in self._changed(best, np.array([edge.source]), PAIRED):
+                yield from self._changed(one, np.array([edge.target]), PAIRED)
 
-    def _of_groups(self, best: Choices, groups: NDArray[np.int64], most: int) -> Iterator[Choices]:
-        charged = self._charges.groups[groups[0]]
+    def _changed(self, best: Choices, groups: NDArray[np.int64], most: int) -> Iterator[Choices]:
+        charged = self.charges.groups[groups[0]]
         cheapest = np.argsort(charged, kind="stable")
         costs = self._problem.costs[groups[0]]
         kinds = np.stack([costs.proportion, costs.gradient_sum], axis=1)[cheapest]
@@ -329,6 +329,14 @@ def shared(met: Met, mix: Floats) -> NDArray[np.int64]:
     none has, since the game ran out of time before its first equilibrium."""
     chosen = np.flatnonzero(mix > SHARE)
     return chosen if len(chosen) else np.array([met.time_s.argmin()])
+
+
+def _cheapest(table: EdgeTable, costs: Floats) -> Cheapest:
+    """Returns the rows and columns of a table's configurations, the cheapest alternative of each
+    pair of them, and what it costs."""
+    exists = np.arange(table.kept.shape[2]) < table.count[..., None]
+    every = np.where(exists, np.broadcast_to(costs, exists.shape), inf)
+    return table.rows, table.columns, every.argmin(axis=2).astype(np.uint32), every.min(axis=2)
 
 
 def _gains(now: tuple[float, float], before: tuple[float, float]) -> bool:

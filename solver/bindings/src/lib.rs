@@ -2,7 +2,9 @@
 //! result. Nothing is computed here.
 
 mod attended;
+mod cells;
 mod error;
+mod refill;
 mod replay;
 
 use std::collections::HashMap;
@@ -471,6 +473,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("Cancelled", m.py().get_type::<error::Cancelled>())?;
     m.add_class::<Problem>()?;
     m.add_class::<Solution>()?;
+    m.add_class::<cells::Cells>()?;
     m.add_class::<replay::Program>()?;
     m.add_class::<replay::Replays>()?;
     m.add_class::<replay::Timeline>()?;
@@ -480,7 +483,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
     m.add_function(wrap_pyfunction!(layout_changes, m)?)?;
     m.add_function(wrap_pyfunction!(weighted_cells, m)?)?;
-    m.add_function(wrap_pyfunction!(replay::gather, m)?)?;
+    m.add_function(wrap_pyfunction!(cells::replay_chosen, m)?)?;
+    m.add_function(wrap_pyfunction!(refill::refilled, m)?)?;
     m.add_function(wrap_pyfunction!(version, m)?)?;
     Ok(())
 }

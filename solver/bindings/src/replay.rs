@@ -1,14 +1,13 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
+use std::borrow::Cow;
+
 use ::frontier::replay::{
-    Between, BufferId, Chosen, DeviceClassId, Keep, LongestPaths, Order, Parts, Path, Peak, Picks,
-    Program as Checked, Replayed, Replayer, ResourceId, Span, Strategy, Urgency, Use,
+    replay_all, Batch, Between, BufferId, DeviceClassId, Keep, LongestPaths, Order, Parts, Path,
+    Peak, Program as Checked, Replayed, ResourceId, Settings, Span, Strategy, Urgency, Use,
 };
-use ::frontier::SolveError;
-use numpy::ndarray::{Array2, ArrayView1, Axis};
-use numpy::{
-    Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2,
-};
+use numpy::ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -143,28 +142,21 @@ impl Program {
         }
         let limits = limits_bytes.map(|given| given.as_array().to_vec());
         let urgency = urgency_of(urgency)?;
-        let replayed: Result<Vec<Replayed>, _> = py.detach(|| {
-            (0..points)
-                .into_par_iter()
-                .map_init(
-                    || self.replayer(block_bytes, limits.as_deref(), urgency),
-                    |replayer, point| {
-                        let rows = (
-                            row(durations.index_axis(Axis(0), point)),
-                            row(sizes.index_axis(Axis(0), point)),
-                            row(flags.index_axis(Axis(0), point)),
-                        );
-                        match replayer {
-                            Ok(replayer) => replayer.replay(Strategy {
-                                durations_s: &rows.0,
-                                sizes_bytes: &rows.1,
-                                flags: &rows.2,
-                            }),
-                            Err(error) => Err(error.clone()),
-                        }
-                    },
-                )
-                .collect()
+        let settings = Settings {
+            block_bytes,
+            limits_bytes: limits.as_deref(),
+            urgency,
+        };
+        let (durations, sizes) = (Rows::of(durations), Rows::of(sizes));
+        let flags = Rows::of(flags);
+        let replayed = py.detach(|| {
+            let strategies = (0..points).map(|point| Strategy {
+                durations_s: durations.row(point),
+                sizes_bytes: sizes.row(point),
+                flags: flags.row(point),
+            });
+            let batch = Batch::of(&self.inner, &strategies.collect::<Vec<_>>())?;
+            replay_all(&self.inner, &batch, &settings)
         });
         Ok(self.replays(replayed.map_err(to_python)?))
     }
@@ -235,8 +227,13 @@ impl Program {
         };
         let limits = limits_bytes.map(|given| given.as_array().to_vec());
         let urgency = urgency_of(urgency)?;
-        let traced = self
-            .replayer(block_bytes, limits.as_deref(), urgency)
+        let settings = Settings {
+            block_bytes,
+            limits_bytes: limits.as_deref(),
+            urgency,
+        };
+        let traced = settings
+            .replayer(&self.inner)
             .and_then(|mut replayer| replayer.trace(strategy));
         let (replayed, inner) = traced.map_err(to_python)?;
         let peak_class = replayed.peak_class();
@@ -246,20 +243,13 @@ impl Program {
 }
 
 impl Program {
-    fn replayer(
-        &self,
-        block_bytes: u64,
-        limits_bytes: Option<&[f64]>,
-        urgency: Urgency,
-    ) -> Result<Replayer<'_>, SolveError> {
-        let replayer = Replayer::new(&self.inner, block_bytes)?.with_urgency(urgency);
-        match limits_bytes {
-            Some(limits) => replayer.with_limits(limits),
-            None => Ok(replayer),
-        }
+    /// Returns the checked program.
+    pub fn checked(&self) -> &Checked {
+        &self.inner
     }
 
-    fn replays(&self, replayed: Vec<Replayed>) -> Replays {
+    /// Returns results of its replays.
+    pub fn replays(&self, replayed: Vec<Replayed>) -> Replays {
         Replays {
             replayed,
             resources: self.inner.resources(),
@@ -382,36 +372,6 @@ pub fn in_rows<T>(slice: Option<T>) -> PyResult<T> {
     slice.ok_or_else(|| PyValueError::new_err("arrays must lie in memory row by row"))
 }
 
-/// Writes picked items of every strategy into `result`; see `_core.pyi`.
-#[pyfunction]
-pub fn gather(
-    py: Python<'_>,
-    mut result: PyReadwriteArray2<f64>,
-    picks: (
-        PyReadonlyArray1<i64>,
-        PyReadonlyArray1<i64>,
-        PyReadonlyArray1<i64>,
-    ),
-    values: PyReadonlyArray2<f64>,
-    rows: PyReadonlyArray2<i64>,
-) -> PyResult<()> {
-    let items = result.as_array().ncols();
-    let picks = Picks {
-        items: picks.0.as_slice()?,
-        owners: picks.1.as_slice()?,
-        columns: picks.2.as_slice()?,
-    };
-    let chosen = Chosen {
-        values: in_rows(values.as_array().to_slice())?,
-        width: values.as_array().ncols(),
-        rows: in_rows(rows.as_array().to_slice())?,
-        owners: rows.as_array().ncols(),
-    };
-    let result = in_rows(result.as_array_mut().into_slice())?;
-    py.detach(|| ::frontier::replay::gather(result, items, &picks, &chosen))
-        .map_err(to_python)
-}
-
 /// Returns the number of the task that reached a peak; -1 if it was reached before the first task.
 fn number(peak: Peak) -> i64 {
     peak.task.map_or(-1, |task| u32::from(task).into())
@@ -430,7 +390,8 @@ fn order(name: &str) -> PyResult<Order> {
     })
 }
 
-fn urgency_of(name: &str) -> PyResult<Urgency> {
+/// Returns the urgency with a name.
+pub fn urgency_of(name: &str) -> PyResult<Urgency> {
     Urgency::parse(name).ok_or_else(|| {
         let names = Urgency::NAMES.map(|(known, _)| known).join(", ");
         PyValueError::new_err(format!("unknown urgency {name:?} (expected {names})"))
@@ -440,6 +401,26 @@ fn urgency_of(name: &str) -> PyResult<Urgency> {
 /// Returns the id of a resource; numbers that no id has become one that no program has.
 fn resource(number: u32) -> ResourceId {
     u16::try_from(number).unwrap_or(u16::MAX).into()
+}
+
+/// Rows of an array that lie in memory one after another, copied where they do not.
+struct Rows<'a, T: Copy> {
+    items: Cow<'a, [T]>,
+    width: usize,
+}
+
+impl<'a, T: Copy> Rows<'a, T> {
+    fn of(array: ArrayView2<'a, T>) -> Self {
+        let items = array.to_slice();
+        Self {
+            items: items.map_or_else(|| array.iter().copied().collect(), Cow::Borrowed),
+            width: array.ncols(),
+        }
+    }
+
+    fn row(&self, at: usize) -> &[T] {
+        &self.items[at * self.width..][..self.width]
+    }
 }
 
 fn row<T: Copy>(from: ArrayView1<T>) -> Vec<T> {

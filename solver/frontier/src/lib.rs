@@ -45,8 +45,9 @@
 //!    solution.
 //!
 //! `equilibrium` is the linear programme of a game between paths and strategies; it uses `model`
-//! alone. [`rescheduling`] and [`replay`] use only `model`: the first computes costs that problems are
-//! built from, the second the peak memory and the time of one strategy.
+//! alone. [`rescheduling`], [`replay`] and [`refill`] use only `model`: the first computes costs that
+//! problems are built from, the second the peak memory and the time of one strategy, the third the
+//! cheapest alternatives under given choices.
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +57,7 @@ mod model;
 mod oracle;
 #[cfg(test)]
 mod properties;
+pub mod refill;
 pub mod replay;
 pub mod rescheduling;
 mod solve;

@@ -23,6 +23,11 @@ impl Conditions {
         for &(task, flag) in &parts.conditions {
             flags[TaskId::from(task)] = flag;
         }
+        Self::of_flags(flags)
+    }
+
+    /// Returns the conditions of the tasks with these flags, `ALWAYS` where there is none.
+    pub fn of_flags(flags: IdVec<TaskId, i32>) -> Self {
         let is_conditional = |task: &TaskId| flags[*task] != ALWAYS;
         let tasks = flags.ids().filter(is_conditional).collect();
         Self { flags, tasks }

@@ -1,8 +1,11 @@
 //! Replay of one training step: peak memory and overlapped time.
 
+mod batch;
 mod buffers;
+mod cells;
+mod chains;
+mod columns;
 mod conditions;
-mod gather;
 mod lists;
 mod liveness;
 mod longest_path;
@@ -11,10 +14,12 @@ mod program;
 mod ready;
 mod replayer;
 mod resources;
+mod restricted;
 mod strategy;
 mod urgency;
 
-pub use gather::{gather, Chosen, Picks};
+pub use batch::{replay_all, Batch, Settings};
+pub use cells::{Cells, Chosen, Picks, Sheet};
 pub use liveness::Peak;
 pub use longest_path::{Between, LongestPaths, Path, Span};
 pub use outcome::{Replayed, Timeline};

@@ -10,11 +10,10 @@
 //! A conditional task takes part only under strategies that set its flag. Elsewhere it is void: the
 //! step is that of a program without the task, its dependencies and its uses.
 
-use std::collections::HashSet;
-
 use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
 use crate::replay::buffers::Buffers;
+use crate::replay::chains::Chains;
 use crate::replay::conditions::{self, Conditions};
 use crate::replay::lists::Lists;
 use crate::replay::resources::{Order, ResourceId, Resources};
@@ -108,7 +107,7 @@ impl Default for Parts {
 pub struct Program {
     pub(super) resources: Resources,
     /// Per task, how many tasks it waits for: those that it depends on, and those just before it in
-    /// the program's order on a resource.
+    /// the program's order on a resource, without those that others of them come after ([`Chains`]).
     pub(super) before: IdVec<TaskId, u32>,
     /// The tasks that wait for conditional ones at most, ascending.
     pub(super) first: Vec<TaskId>,
@@ -140,20 +139,11 @@ impl Program {
         let resources = Resources::new(parts.resources, tasks, &parts.holds)?;
         let given = parts.dependencies.iter();
         let given = given.map(|&(b, a)| (TaskId::from(b), TaskId::from(a)));
-        let known: HashSet<(TaskId, TaskId)> = given.clone().collect();
-        let order = resources
-            .program_order()
-            .filter(|pair| !known.contains(pair));
-        let waits = given.chain(order);
-        let mut before = IdVec::filled(0_u32, tasks);
-        let mut is_first = IdVec::filled(true, tasks);
-        for (earlier, later) in waits.clone() {
-            before[later] += 1;
-            is_first[later] &= conditions.is_conditional(earlier);
-        }
-        let after = Lists::group(tasks, waits);
+        let mut after = Lists::group(tasks, given.chain(resources.program_order()));
+        Chains::new(&resources, tasks).thin(&mut after, &conditions);
+        let (before, first) = waits(&after, &conditions, tasks);
         Ok(Self {
-            first: before.ids().filter(|task| is_first[*task]).collect(),
+            first,
             before,
             after,
             conditions,
@@ -218,6 +208,25 @@ impl Program {
     pub fn flags(&self) -> usize {
         self.given_flags
     }
+}
+
+/// Returns how many tasks each task waits for, and those that wait for conditional ones at most.
+pub(super) fn waits(
+    after: &Lists<TaskId, TaskId>,
+    conditions: &Conditions,
+    tasks: usize,
+) -> (IdVec<TaskId, u32>, Vec<TaskId>) {
+    let mut before = IdVec::filled(0_u32, tasks);
+    let mut is_first = IdVec::filled(true, tasks);
+    for earlier in (0..tasks).map(TaskId::new) {
+        let is_conditional = conditions.is_conditional(earlier);
+        for &later in after.of(earlier) {
+            before[later] += 1;
+            is_first[later] &= is_conditional;
+        }
+    }
+    let first = before.ids().filter(|task| is_first[*task]).collect();
+    (before, first)
 }
 
 fn check(parts: &Parts) -> Result<(), SolveError> {

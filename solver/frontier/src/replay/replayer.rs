@@ -130,6 +130,11 @@ impl<'a> Replayer<'a> {
     /// program.
     pub fn replay(&mut self, strategy: Strategy) -> Result<Replayed, SolveError> {
         check(self.program, strategy)?;
+        Ok(self.run(strategy))
+    }
+
+    /// Returns the peak and the time of one strategy that [`check`] accepts.
+    pub(super) fn run(&mut self, strategy: Strategy) -> Replayed {
         self.memory.begin(strategy.sizes_bytes, strategy.flags);
         let before = self.program.before.as_slice();
         self.waiting.as_mut_slice().copy_from_slice(before);
@@ -139,7 +144,7 @@ impl<'a> Replayer<'a> {
             Urgency::Depth => self.rank_by_depth(strategy.durations_s),
             Urgency::Fifo => {}
         }
-        Ok(self.schedule(strategy.durations_s))
+        self.schedule(strategy.durations_s)
     }
 
     /// Returns the result of [`Replayer::replay`] together with the schedule.
@@ -159,12 +164,12 @@ impl<'a> Replayer<'a> {
             held_bytes: vec![0.0; tasks * classes],
             at_peak: (0..classes).map(live).collect(),
         });
-        let replayed = self.replay(strategy);
+        let replayed = self.run(strategy);
         let mut timeline = self.timeline.take().unwrap_or_default();
         for task in &self.void {
             timeline.start_s[task.index()] = 0.0;
         }
-        Ok((replayed?, timeline))
+        Ok((replayed, timeline))
     }
 
     /// Determines the void tasks and lets no task wait for them.

@@ -60,8 +60,9 @@ pub struct Resources {
     orders: IdVec<ResourceId, Order>,
     /// The distinct sets one after the other, each ascending.
     sets: Vec<ResourceId>,
-    set_count: usize,
-    held: IdVec<TaskId, Held>,
+    /// What the tasks of each set hold.
+    held: IdVec<SetId, Held>,
+    set_of: IdVec<TaskId, SetId>,
     /// Per resource, the tasks that hold it, in the order of their numbers.
     tasks: Lists<ResourceId, TaskId>,
 }
@@ -92,8 +93,9 @@ impl Resources {
         let by_task = Lists::group(tasks, pairs);
         let orders: IdVec<ResourceId, Order> = orders.into();
         let mut sets = Vec::new();
-        let mut known: HashMap<Vec<ResourceId>, Held> = HashMap::new();
+        let mut known: HashMap<Vec<ResourceId>, SetId> = HashMap::new();
         let mut held = IdVec::default();
+        let mut set_of = IdVec::default();
         for task in (0..tasks).map(TaskId::new) {
             let mut set = by_task.of(task).to_vec();
             if set.is_empty() {
@@ -108,15 +110,15 @@ impl Resources {
                 let any = |order| set.iter().any(|&r| orders[r] == order);
                 let in_program = any(Order::Program);
                 sets.extend_from_slice(set);
-                Held {
+                held.push(Held {
                     start: (sets.len() - set.len()) as u32,
                     end: sets.len() as u32,
                     set: number,
                     in_program,
                     is_bounded: !in_program && any(Order::RankWithinMemory),
-                }
+                })
             });
-            held.push(*of_task);
+            set_of.push(*of_task);
         }
         let ascending = (0..tasks).map(TaskId::new);
         let by_resource = ascending.flat_map(|t| by_task.of(t).iter().map(move |&r| (r, t)));
@@ -124,10 +126,21 @@ impl Resources {
         Ok(Self {
             orders,
             sets,
-            set_count: known.len(),
             held,
+            set_of,
             tasks,
         })
+    }
+
+    /// Returns the resources of a program of some of the tasks, which `number` numbers anew.
+    pub fn of_tasks(&self, tasks: &[TaskId], number: impl Fn(TaskId) -> Option<TaskId>) -> Self {
+        Self {
+            orders: self.orders.clone(),
+            sets: self.sets.clone(),
+            held: self.held.clone(),
+            set_of: tasks.iter().map(|task| self.set_of[*task]).collect(),
+            tasks: self.tasks.of_keys(self.orders.ids(), number),
+        }
     }
 
     /// Returns the order of a resource.
@@ -142,19 +155,19 @@ impl Resources {
 
     /// Returns the number of distinct sets.
     pub fn set_count(&self) -> usize {
-        self.set_count
+        self.held.len()
     }
 
     /// Returns what a task holds.
     #[inline]
     pub fn held(&self, task: TaskId) -> Held {
-        self.held[task]
+        self.held[self.set_of[task]]
     }
 
     /// Returns the resources that a task holds, ascending.
     #[inline]
     pub fn of(&self, task: TaskId) -> &[ResourceId] {
-        let held = &self.held[task];
+        let held = &self.held[self.set_of[task]];
         &self.sets[held.start as usize..held.end as usize]
     }
 

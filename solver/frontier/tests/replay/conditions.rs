@@ -12,7 +12,7 @@ use crate::properties::{check_longest_paths, instances, strategy};
 use crate::{always_used, holding, streams, C, M};
 
 /// Instances of which most have conditional tasks, where a task can be one.
-fn conditional(orders: &'static [&'static [Order]]) -> impl Generator<Value = Instance> {
+pub fn conditional(orders: &'static [&'static [Order]]) -> impl Generator<Value = Instance> {
     let conditions = prop::collection::vec(-3_i32..3, 18);
     (instances(orders), conditions).prop_map(|(mut given, flags)| {
         let can = |task: &u32| {

@@ -1,5 +1,6 @@
 //! Compares replay with hand-made schedules and with a slow simulator.
 
+mod batches;
 mod conditions;
 mod oracle;
 mod properties;
