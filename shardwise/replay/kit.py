@@ -21,8 +21,8 @@ from shardwise.replay import program as step_programs
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.numbered import TableStructure
 from shardwise.replay.program import Pass, Repeat, StepProgram, step_program
+from shardwise.replay.record import Gather, Record
 from shardwise.replay.structure import numbered_tables, problem_structure, table_numbers
-from shardwise.replay.tape import Cell, Gather, Tape
 from shardwise.sharding.once import Once
 
 
@@ -34,7 +34,7 @@ class Kit:
     those of edges. `edge_tables` is the number of each edge's.
     """
 
-    tape: Tape
+    tape: Record
     program: _core.Program
     durations: Gather
     sizes: Gather
@@ -132,7 +132,7 @@ def written_kit(
 
 def kit_of(written: StepProgram) -> Kit:
     """Returns a written step without the values of its problem."""
-    step, tape = written.structure, written.structure.tape
+    step, tape = written.structure, written.structure.tape.record()
     return Kit(
         tape,
         tape.program([] if written.repeat is None else written.repeat.marks),
@@ -146,6 +146,6 @@ def kit_of(written: StepProgram) -> Kit:
     )
 
 
-def _gathers(tape: Tape) -> tuple[Gather, Gather, Gather]:
+def _gathers(tape: Record) -> tuple[Gather, Gather, Gather]:
     """Returns what gathers durations, sizes and flags."""
-    return Gather(tape.durations), Gather(tape.sizes), Gather(list[Cell](tape.flags))
+    return Gather(tape.durations), Gather(tape.sizes), Gather(tape.flags)

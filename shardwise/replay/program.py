@@ -24,8 +24,9 @@ from shardwise.graph.order import OperatorOrder
 from shardwise.replay.backward import Backward
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import Forward
+from shardwise.replay.record import Order
 from shardwise.replay.structure import StepStructure, numbered_tables
-from shardwise.replay.tape import BEFORE, COMPUTE, Order
+from shardwise.replay.tape import BEFORE, COMPUTE
 from shardwise.replay.update import Update
 
 WRITTEN = 3

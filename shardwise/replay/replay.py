@@ -145,7 +145,7 @@ class Replayer:
         self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = self.tape.streams
-        self._communicating = np.flatnonzero(np.array(self._streams) == COMMUNICATION)
+        self._communicating = np.flatnonzero(self._streams == COMMUNICATION)
         self._group_values = {n: table.values() for n, table in enumerate(self.group_tables)}
         self._table_of_group, self._table_of_edge = table_numbers(problem)
         self._sources = np.array([e.source for e in problem.edges], dtype=np.int64)
@@ -229,7 +229,7 @@ class Replayer:
         if self.repeat is not None:
             times = self.repeat.times
             period = durations[:, self.repeat.tasks.start : self.repeat.tasks.stop]
-            streams = np.array(self._streams[self.repeat.tasks.start : self.repeat.tasks.stop])
+            streams = self._streams[self.repeat.tasks.start : self.repeat.tasks.stop]
             time = time + times * (outcome.mark_end_s[:, 1] - outcome.mark_end_s[:, 0])
             compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
             communication = communication + times * period[:, streams == COMMUNICATION].sum(axis=1)
@@ -313,7 +313,7 @@ class Replayer:
         )
         rows = zip(
             self._labels,
-            self._streams,
+            self._streams.tolist(),
             timeline.start_s.tolist(),
             timeline.end_s.tolist(),
             timeline.held_bytes.tolist(),

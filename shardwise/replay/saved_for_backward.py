@@ -13,8 +13,9 @@ from functools import partial
 
 from shardwise.replay.columns import FORWARD
 from shardwise.replay.forward import Forward
+from shardwise.replay.record import ALWAYS
 from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure, Weights
-from shardwise.replay.tape import ALWAYS, COMMUNICATION, COMPUTE
+from shardwise.replay.tape import COMMUNICATION, COMPUTE
 
 
 class SavedForBackward:

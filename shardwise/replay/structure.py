@@ -12,7 +12,8 @@ from shardwise.graph.order import OperatorOrder
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.edge_values import COLUMN
 from shardwise.replay.footprint import Footprint, footprint
-from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, Cell, Tape
+from shardwise.replay.record import ALWAYS, Cell
+from shardwise.replay.tape import BEFORE, COMMUNICATION, Tape
 from shardwise.sharding.coarsen import Member
 
 

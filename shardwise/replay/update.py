@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from shardwise.cost.step_settings import FOREACH, FUSED, ONE_BY_ONE
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.replay.record import ALWAYS, Cell
 from shardwise.replay.structure import Copy, StepStructure
-from shardwise.replay.tape import (
-    ALWAYS,
-    BEFORE,
-    COMMUNICATION,
-    COMPUTE,
-    FROM_HOST,
-    HOST,
-    TO_HOST,
-    Cell,
-)
+from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE, FROM_HOST, HOST, TO_HOST
 
 
 class Update:
