@@ -7,7 +7,7 @@ owner, so the structure is written once (`program.py`) and a strategy only gathe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,8 @@ COMPUTE, COMMUNICATION = 0, 1
 """The resources that every tape has: computing in program order, communication by rank."""
 TO_HOST, HOST, FROM_HOST = 2, 3, 4
 """Those that a step with states on the host has besides: copies each way, and the host's update."""
+NOBODY = -1
+"""Instead of a layer."""
 BEFORE = -1
 """The maker of buffers that exist before the first task."""
 
@@ -39,11 +41,11 @@ class Counts(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A stretch of a tape: its phase, whose it is there (None: nobody's), and what was written
+    """A stretch of a tape: its phase, the layer that it is of (`layers.py`), and what was written
     before it."""
 
     phase: int
-    place: Hashable
+    layer: int
     before: Counts
 
 
@@ -73,14 +75,15 @@ class Tape:
     def phase(self) -> None:
         """Begins a phase: one pass over what is written for each layer."""
         number = self.stretches[-1].phase + 1 if self.stretches else 0
-        self.stretches.append(Stretch(number, None, self._counts()))
+        self.stretches.append(Stretch(number, NOBODY, self.counts()))
 
-    def at(self, place: Hashable) -> None:
-        """Says whose is what follows in this phase."""
-        if self.stretches and place != self.stretches[-1].place:
-            self.stretches.append(Stretch(self.stretches[-1].phase, place, self._counts()))
+    def of_layer(self, layer: int) -> None:
+        """Says of which layer is what follows in this phase."""
+        if self.stretches and layer != self.stretches[-1].layer:
+            self.stretches.append(Stretch(self.stretches[-1].phase, layer, self.counts()))
 
-    def _counts(self) -> Counts:
+    def counts(self) -> Counts:
+        """Returns how much has been written."""
         return Counts(
             len(self.holds), len(self.makers), len(self.flags), len(self._both), len(self.uses),
             self._kept,
