@@ -119,6 +119,7 @@ class _LeastProblem:
             if edge.source in number and edge.target in number
         ]
         used = {} if allowed is None else occurring([edge for _, edge in edges], self.rows)
+        cells: dict[Hashable, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         for e, edge in edges:
             table = edge.table
             of_edge = (id(table), id(costs.edges[e]))
@@ -127,12 +128,13 @@ class _LeastProblem:
                     self.core, table, costs.edges[e], used.get(id(table))
                 )
             known = self.tables[of_edge]
+            at_source, at_target = self.rows[edge.source], self.rows[edge.target]
+            where = (*of_edge, id(at_source), id(at_target))
+            if where not in cells:
+                rows, columns = table.rows[at_source], table.columns[at_target]
+                cells[where] = known.row_of[rows], known.column_of[columns]
             self.core.add_edge(
-                number[edge.source],
-                number[edge.target],
-                known.number,
-                known.row_of[table.rows[self.rows[edge.source]]],
-                known.column_of[table.columns[self.rows[edge.target]]],
+                number[edge.source], number[edge.target], known.number, *cells[where]
             )
 
 

@@ -13,7 +13,7 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.alike import alike
+from shardwise.cost.alike import alike, alike_edges
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import EdgeTable
 from shardwise.replay.owner_costs import OwnerCosts
@@ -161,6 +161,9 @@ class Improver:
         self._kind = np.array(
             [kinds.setdefault(id(cost), len(kinds)) for cost in self._problem.costs]
         )
+        edges = self._problem.edges
+        self._like_groups = alike(charges.groups)
+        self._like_edges = alike_edges(edges, [edge.table for edge in edges], charges.edges)
         self._least: dict[tuple[int, int], tuple[NDArray[np.int64], Floats]] = {}
 
     def replayed(self, choices: Choices) -> Pool:
@@ -173,16 +176,15 @@ class Improver:
         crossings, groups = problem.edges, choices.shape[1]
         each = np.zeros((groups + len(crossings), len(choices)))
         chosen = np.ascontiguousarray(choices.T)
-        for of in alike(charges.groups):
+        for of in self._like_groups:
             each[of] = charges.groups[of[0]][chosen[of]]
         edges = np.zeros((len(crossings), len(choices)), dtype=np.uint32)
-        for of in alike([edge.table for edge in crossings], charges.edges):
-            table = crossings[of[0]].table
-            which, least = self._least_of(table, charges.edges[of[0]])
-            row = table.rows[chosen[[crossings[e].source for e in of]]]
-            column = table.columns[chosen[[crossings[e].target for e in of]]]
-            edges[of] = which[row, column]
-            each[[groups + e for e in of]] = least[row, column]
+        for like in self._like_edges:
+            table = crossings[like.first].table
+            which, least = self._least_of(table, charges.edges[like.first])
+            at = table.rows[chosen[like.sources]], table.columns[chosen[like.targets]]
+            edges[like.edges] = which[at]
+            each[groups + like.edges] = least[at]
         total = np.add.reduce(each, axis=0, initial=charges.constant)
         return np.ascontiguousarray(edges.T), total
 

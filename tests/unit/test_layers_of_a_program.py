@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ FOLDED = (
     "gpt2", "bert-base", "vit-b", "llama3.2-1b", "qwen2.5-7b", "llama3-8b", "mixtral-8x7b",
     "qwen3-30b-a3b", "whisper-large", "mamba-2.8b", "gemma2-9b",
 )  # fmt: skip
-WHOLE = ("vgg16", "gemma3-4b", "t5-large")
+WHOLE = ("gpt-oss-20b", "smollm3-3b")
 """Models of which too few layers repeat."""
 
 
@@ -49,13 +50,14 @@ def _are_equal(made: Kit, whole: Kit) -> None:
     for field in fields(Record):
         one, other = (getattr(kit.tape, field.name) for kit in (made, whole))
         if isinstance(one, Values):
-            assert one.cells.tolist() == other.cells.tolist(), field.name
-            assert one.constants.tolist() == other.constants.tolist(), field.name
+            assert np.array_equal(one.cells, other.cells), field.name
+            assert np.array_equal(one.constants, other.constants), field.name
+        elif isinstance(one, np.ndarray):
+            assert np.array_equal(one, other), field.name
         elif isinstance(one, dict):
             assert list(one.items()) == list(other.items()), field.name
         else:
-            assert list(map(str, one)) == list(map(str, other)), field.name
-    assert made.tape == whole.tape
+            assert list(one) == list(other), field.name
     for name in ("repeat", "last_backward", "passes", "update", "edge_tables"):
         assert getattr(made, name) == getattr(whole, name), name
     for table, other in zip(made.tables, whole.tables, strict=True):
@@ -103,7 +105,7 @@ SETTINGS = st.builds(
 
 
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
