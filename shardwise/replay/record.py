@@ -149,11 +149,13 @@ class Record:
         keeps, conditions = table(kept, 3, np.int64), table(self.conditions.items(), 2, np.int64)
         for rows in (keeps, conditions):
             rows[:, -1] = numbered(rows[:, -1])
-        holds = [(task, resource) for task, held in enumerate(self.holds) for resource in held]
+        held = np.fromiter(map(len, self.holds), np.int64, len(self.holds))
+        resources = np.fromiter(chain.from_iterable(self.holds), np.int64, int(held.sum()))
+        holds = np.column_stack((np.repeat(np.arange(len(held)), held), resources))
         return _core.Program(
             tasks=len(self.holds),
             resources=self.resources,
-            holds=table(holds, 2, np.uint32),
+            holds=holds.astype(np.uint32),
             dependencies=self.dependencies.astype(np.uint32),
             makers=self.makers.astype(np.int32),
             lasting=self.lasting,

@@ -103,21 +103,25 @@ class _Stamp:
         there = numbers >= 0
         if not there.any():
             return np.full(len(sources), -1)
-        is_shifted = self._shifted(items, numbers, space)
-        to = np.maximum(numbers, 0)[sources]
-        stretch = space.stretches(to)
-        layer = space.course.layer_of(stretch)
-        apart = space.course.rank[stretch] - items.rank[sources]
-        layer = np.where(is_shifted[sources], layers + apart, layer)
-        return np.where(there[sources], space.whole(to, layer), -1)
+        stretch = space.stretches(np.maximum(numbers, 0))
+        is_shifted = self._shifted(items, numbers, space, stretch)
+        course = space.course
+        step = np.where(course.series[stretch] >= 0, course.step[stretch], 0)
+        apart = course.rank[stretch] - items.rank
+        base = course.base[stretch] + step * np.where(is_shifted, apart, course.layer_of(stretch))
+        at = base[sources] + (step * is_shifted)[sources] * layers
+        whole = space.whole_starts[at] + (numbers - space.starts[stretch])[sources]
+        return np.where(there[sources], whole, -1)
 
-    def _shifted(self, items: _Items, numbers: Numbers, space: Space) -> NDArray[np.bool_]:
+    def _shifted(
+        self, items: _Items, numbers: Numbers, space: Space, stretch: Numbers
+    ) -> NDArray[np.bool_]:
         """Returns which items refer to what is of a layer as far from theirs wherever they are;
-        raises `Unlike` where neighbours do neither that nor refer to the same."""
+        raises `Unlike` where neighbours do neither that nor refer to the same. `stretch` is where
+        each was written to which an item refers."""
         result = np.zeros(len(numbers), dtype=bool)
         there = numbers >= 0
         course = space.course
-        stretch = space.stretches(np.maximum(numbers, 0))
         series = np.where(there, course.series[stretch], -1)
         repetition, rank = course.repetition[stretch], course.rank[stretch]
         offset = numbers - space.starts[stretch]
