@@ -123,8 +123,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "policy": ("unit/test_policy*",),
     "replay": (
-        "integration/models/test_replay*", "unit/test_made_once.py", "unit/test_mixed_bound.py",
-        "unit/test_mixed_replay.py", "unit/test_order.py", "unit/test_replay*",
+        "integration/models/test_replay*", "unit/test_layers_of_a_program.py",
+        "unit/test_made_once.py", "unit/test_mixed_bound.py", "unit/test_mixed_replay.py",
+        "unit/test_order.py", "unit/test_replay*",
         "unit/test_search_kernels.py",
     ),
     "schedulers": (

@@ -76,14 +76,16 @@ class Backward:
         """Writes the whole pass."""
         step = self._step
         for name, group in step.crossings:
-            for member in step.problem.patterns[group].members:
+            for member in step.members(group):
                 if step.backward_runs(member) and step.patterns.carries_gradient(name):
                     self._to_come[name, group] += member.operator.inputs.count(name)
-        for pattern in step.problem.patterns:
-            for member in pattern.members:
+        for written in step.groups:
+            for member in written.members:
                 if step.backward_runs(member):
                     self._readers.update(member.operator.inputs)
+        self._tape.phase()
         for op in step.backward_operators:
+            step.at(op.name)
             place = step.place.get(op.name)
             if place is not None and step.backward_runs(step.member(*place)):
                 self._member(*place)
@@ -97,7 +99,9 @@ class Backward:
         start = len(tape.holds)
         # Groups begin anew: what they wait for are scatters of W.
         self._scatters.clear()
+        tape.phase()
         for waiting in self._waiting:
+            self._step.at_group(waiting.group)
             self._weights(waiting)
         self.weights_tasks = range(start, len(tape.holds))
 

@@ -37,14 +37,16 @@ class Forward:
         # Which member loads each input of the graph for its group; those that have.
         self._loader = {
             (group.members[reader].operator.inputs[port], group.index): reader
-            for group in step.problem.coarsened.groups
+            for group in step.groups
             for reader, port in step.table(group.index).loads
         }
         self._loaded: set[tuple[int, int]] = set()
 
     def write(self) -> None:
         """Writes the whole pass."""
+        self._tape.phase()
         for op in self._step.operators:
+            self._step.at(op.name)
             place = self._step.place.get(op.name)
             if place is None:
                 self._constant(op)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from shardwise.replay.record import Value
 from shardwise.replay.structure import Copies, Copy
-from shardwise.replay.tape import Tape, Value
+from shardwise.replay.tape import Tape
 
-FEW = 3
-"""The most buffers of a gradient that are listed one by one."""
+FEW = 1
+"""The most buffers of a gradient that are listed one by one: behind every crossing is one name, so
+that like layers are written alike (`layers.py`)."""
 
 
 class Holders:

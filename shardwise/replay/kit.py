@@ -19,10 +19,18 @@ from shardwise.cost.step_settings import StepSettings
 from shardwise.graph.order import OperatorOrder
 from shardwise.replay import program as step_programs
 from shardwise.replay.columns import GroupTable
+from shardwise.replay.layers import Folded, repetitions_of
 from shardwise.replay.numbered import TableStructure
 from shardwise.replay.program import Pass, Repeat, StepProgram, step_program
-from shardwise.replay.structure import numbered_tables, problem_structure, table_numbers
-from shardwise.replay.tape import Cell, Gather, Tape
+from shardwise.replay.record import Gather, Record
+from shardwise.replay.stamp import Stamped, stamped
+from shardwise.replay.structure import (
+    StepStructure,
+    footprints_of,
+    numbered_tables,
+    problem_structure,
+    table_numbers,
+)
 from shardwise.sharding.once import Once
 
 
@@ -34,7 +42,7 @@ class Kit:
     those of edges. `edge_tables` is the number of each edge's.
     """
 
-    tape: Tape
+    tape: Record
     program: _core.Program
     durations: Gather
     sizes: Gather
@@ -126,26 +134,49 @@ def written_kit(
     Operators run in the program's order, or in `order`; with `split` backward is in two parts.
     """
     with uncollected():
+        tables = tables or numbered_tables(problem)
+        if order is None:
+            few = _of_few_layers(problem, settings, tables, split=split)
+            if few is not None:
+                return few, tables
         written = step_program(problem, settings, tables, order=order, split=split)
-        return kit_of(written), written.structure.tables
+        return kit_of(written), tables
+
+
+def _of_few_layers(
+    problem: SearchProblem, settings: StepSettings, tables: list[GroupTable], *, split: bool
+) -> Kit | None:
+    """Returns the program of a problem, stamped from that of a few of its layers, if layers repeat
+    and are written alike."""
+    numbers, _ = table_numbers(problem)
+    repetitions = repetitions_of(problem, numbers, footprints_of(problem, settings))
+    if not repetitions:
+        return None
+    folded = Folded(problem, repetitions)
+    written = step_program(problem, settings, tables, split=split, folded=folded)
+    whole = stamped(problem, written, folded, len(tables))
+    return None if whole is None else _kit(whole, written.structure, whole.record)
 
 
 def kit_of(written: StepProgram) -> Kit:
     """Returns a written step without the values of its problem."""
-    step, tape = written.structure, written.structure.tape
+    return _kit(written, written.structure, written.structure.tape.record())
+
+
+def _kit(of: StepProgram | Stamped, step: StepStructure, tape: Record) -> Kit:
     return Kit(
         tape,
-        tape.program([] if written.repeat is None else written.repeat.marks),
+        tape.program([] if of.repeat is None else of.repeat.marks),
         *_gathers(tape),
-        written.repeat,
-        written.last_backward,
+        of.repeat,
+        of.last_backward,
         tuple(table.structure() for table in step.tables),
         step.edge_table,
-        written.passes,
-        written.update,
+        of.passes,
+        of.update,
     )
 
 
-def _gathers(tape: Tape) -> tuple[Gather, Gather, Gather]:
+def _gathers(tape: Record) -> tuple[Gather, Gather, Gather]:
     """Returns what gathers durations, sizes and flags."""
-    return Gather(tape.durations), Gather(tape.sizes), Gather(list[Cell](tape.flags))
+    return Gather(tape.durations), Gather(tape.sizes), Gather(tape.flags)

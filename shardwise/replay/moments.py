@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.replay.owner_costs import NOTHING, OwnerCosts
+from shardwise.replay.record import ALWAYS, Cell, Value
 from shardwise.replay.replay import Replayer
-from shardwise.replay.tape import ALWAYS, BEFORE, COMPUTE, Cell, Value
+from shardwise.replay.tape import BEFORE, COMPUTE
 from shardwise.sharding.layout import Floats
 
 Use = tuple[Cell, ...]
@@ -110,11 +111,8 @@ class Moments:
         forward. Constants, which not every stage has, are left out."""
         task, tape = self.last_backward, self._replayer.tape
         forward = self._replayer.passes[-1].forward_tasks
-        lasting = sum(
-            size
-            for size, lasts in zip(tape.sizes, tape.lasting, strict=True)
-            if lasts and not isinstance(size, Cell)
-        )
+        # One by one, in their order; cells are 0 there.
+        lasting = sum(tape.sizes.constants[tape.lasting].tolist())
         kept = self._costs(task, forward)
         return replace(self.held(task), constant=lasting), replace(kept, constant=0.0)
 
@@ -182,11 +180,10 @@ class _Program:
     def __init__(self, replayer: Replayer) -> None:
         tape = self._tape = replayer.tape
         self._after, self._before = replayer.program.between()
-        self._compute = np.flatnonzero(np.array(tape.streams) == COMPUTE)
-        self._makers = np.array(tape.makers, dtype=np.int64)
-        uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
-        self._used, self._by, self._flags = uses.T
-        self._given, self._pairs = list(tape.flags), tape.pairs
+        self._compute = np.flatnonzero(tape.streams == COMPUTE)
+        self._makers = tape.makers
+        self._used, self._by, self._flags = tape.uses.T
+        self._given, self._pairs = tape.flags, tape.pairs.tolist()
         self._conjunctions: dict[int, Use] = {ALWAYS: ()}
         self._ends = [(edge.source, edge.target) for edge in replayer.problem.edges]
         self._table_of_edge = [replayer.table_of_edge(edge) for edge in range(len(self._ends))]
@@ -236,7 +233,7 @@ class _Program:
         task starts."""
         node, makers, tape = self._after[task], self._makers, self._tape
         made = (makers == BEFORE) | (self._before[np.maximum(makers, 0)] <= node)
-        surely = (np.array(tape.lasting, dtype=bool) & made) | (makers == task)
+        surely = (tape.lasting & made) | (makers == task)
         if made_by is not None:
             among = (made_by.start <= makers) & (makers < made_by.stop)
             made, surely = made & among, surely & among
@@ -274,7 +271,8 @@ class _Program:
         """Returns the given flags that have to be set for a flag to be."""
         if flag not in self._conjunctions:
             if flag >= 0:
-                cells: Use = (self._given[flag],)
+                given = self._given[flag]
+                cells: Use = (given,) if isinstance(given, Cell) else ()
             else:
                 a, b = self._pairs[-2 - flag]
                 cells = tuple(dict.fromkeys((*self._conjunction(a), *self._conjunction(b))))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.alike import alike
+from shardwise.cost.alike import Alike, alike, alike_edges
 from shardwise.cost.assemble import SearchProblem, fixed_host_s
 from shardwise.cost.host import Launching
 from shardwise.sharding.layout import Floats
+from shardwise.sharding.once import Once
 
 Choices = NDArray[np.unsignedinteger]
 
@@ -30,10 +30,7 @@ class OwnerCosts:
     constant: float
     groups: Sequence[Floats]
     edges: Sequence[Floats]
-
-    @cached_property
-    def _alike_groups(self) -> list[list[int]]:
-        return alike(self.groups)
+    _made: Once = field(default_factory=Once, compare=False, repr=False)
 
     def of(self, problem: SearchProblem, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns the sum for P strategies, (P, groups) and (P, edges); shape (P,)."""
@@ -43,19 +40,29 @@ class OwnerCosts:
 
     def each(self, problem: SearchProblem, choices: Choices, edge_choices: Choices) -> Floats:
         """Returns what each group and then each edge costs, shape (groups + edges, P)."""
-        edges = problem.edges
-        each = np.zeros((len(self.groups) + len(edges), len(choices)))
+        edges, groups = problem.edges, len(self.groups)
+        each = np.zeros((groups + len(edges), len(choices)))
         chosen = np.ascontiguousarray(choices.T)
-        for of in self._alike_groups:
+        like_groups, like_edges = self._alike(problem)
+        for of in like_groups:
             each[of] = self.groups[of[0]][chosen[of]]
         alternatives = edge_choices.T
-        for of in alike([edge.table for edge in edges], self.edges):
-            costs, table = self.edges[of[0]], edges[of[0]].table
+        for like in like_edges:
+            costs, table = self.edges[like.first], edges[like.first].table
             if costs.size > 1:
-                row = table.rows[chosen[[edges[e].source for e in of]]]
-                column = table.columns[chosen[[edges[e].target for e in of]]]
-                each[[len(self.groups) + e for e in of]] = costs[row, column, alternatives[of]]
+                at = table.rows[chosen[like.sources]], table.columns[chosen[like.targets]]
+                each[groups + like.edges] = costs[(*at, alternatives[like.edges])]
         return each
+
+    def _alike(self, problem: SearchProblem) -> tuple[list[list[int]], list[Alike]]:
+        """Returns the groups and the edges of a problem that cost alike, found once."""
+
+        def found() -> tuple[list[list[int]], list[Alike]]:
+            tables = [edge.table for edge in problem.edges]
+            return alike(self.groups), alike_edges(problem.edges, tables, self.edges)
+
+        # With the problem, so that no other takes its place in memory.
+        return self._made.once(id(problem), lambda: (problem, found()))[1]
 
 
 def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:

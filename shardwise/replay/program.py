@@ -24,8 +24,10 @@ from shardwise.graph.order import OperatorOrder
 from shardwise.replay.backward import Backward
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import Forward
+from shardwise.replay.layers import Folded
+from shardwise.replay.record import Order
 from shardwise.replay.structure import StepStructure, numbered_tables
-from shardwise.replay.tape import BEFORE, COMPUTE, Order
+from shardwise.replay.tape import BEFORE, COMPUTE
 from shardwise.replay.update import Update
 
 WRITTEN = 3
@@ -87,6 +89,7 @@ def step_program(
     most: int | None = None,
     compute: Order = "program",
     split: bool = False,
+    folded: Folded | None = None,
 ) -> StepProgram:
     """Writes the whole step to the structure's tape; `tables` are those of the groups.
 
@@ -94,9 +97,10 @@ def step_program(
 
     Operators run in the graph's order and backward in the reverse of it, or as `order` says. Only
     `most` micro-batches are written where that is given. Where `compute` is not the program's
-    order, nothing waits for what the program happens to have before it.
+    order, nothing waits for what the program happens to have before it. `folded` says which layers
+    are written, if not all are.
     """
-    step = StepStructure(problem, settings, tables or numbered_tables(problem), order)
+    step = StepStructure(problem, settings, tables or numbered_tables(problem), order, folded)
     step.tape.resources[COMPUTE] = compute
     _write_lasting(step)
     update = Update(step)
@@ -128,11 +132,15 @@ def step_program(
 def _write_lasting(step: StepStructure) -> None:
     """Writes what exists before the step: parameters, optimizer state, buffers, the batch."""
     tape, tensors = step.tape, step.graph.tensors
+    tape.phase()
     for name, tensor in tensors.items():
-        if tensor.role == "buffer":
+        if tensor.role == "buffer" and step.is_written(name):
+            step.at(name)
             tape.buffer(name, BEFORE, float(tensor.size_bytes), lasting=True)
     inputs: set[str] = set()
-    for group in step.problem.coarsened.groups:
+    tape.phase()
+    for group in step.groups:
+        step.at_group(group.index)
         table, pattern = step.table(group.index), step.problem.patterns[group.index]
         for number, name in enumerate(pattern.parameters):
             size = step.cell(group.index, table.lasting_bytes(number))

@@ -25,8 +25,9 @@ from shardwise.replay.edge_values import EdgeValues
 from shardwise.replay.kit import Kit, Kits, kit_for
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices, host_costs
+from shardwise.replay.record import Gather
 from shardwise.replay.structure import table_numbers
-from shardwise.replay.tape import COMMUNICATION, COMPUTE, Gather, Urgency
+from shardwise.replay.tape import COMMUNICATION, COMPUTE, Urgency
 from shardwise.sharding.layout import Floats
 
 AT_ONCE = 128
@@ -152,8 +153,7 @@ class Replayer:
         self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = self.tape.streams
-        streams = np.array(self._streams)
-        streams = np.array(self._streams)
+        streams = self._streams
         # What each stream does in the micro-batch that stands for others, and all communication.
         first, last = (self.repeat.tasks.start, self.repeat.tasks.stop) if self.repeat else (0, 0)
         self._parts = (
@@ -359,7 +359,7 @@ class Replayer:
         )
         rows = zip(
             self._labels,
-            self._streams,
+            self._streams.tolist(),
             timeline.start_s.tolist(),
             timeline.end_s.tolist(),
             timeline.held_bytes.tolist(),

@@ -13,8 +13,9 @@ from functools import partial
 
 from shardwise.replay.columns import FORWARD
 from shardwise.replay.forward import Forward
+from shardwise.replay.record import ALWAYS
 from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure, Weights
-from shardwise.replay.tape import ALWAYS, COMMUNICATION, COMPUTE
+from shardwise.replay.tape import COMMUNICATION, COMPUTE
 
 
 class SavedForBackward:
@@ -52,8 +53,7 @@ class SavedForBackward:
         needed: list[Copy] = []
         # What is described as kept is moved again where the edge says so, needed or not: that is
         # what was priced.
-        patterns = self._step.patterns
-        described, described_outputs = patterns.saves_inputs(member), patterns.saves_outputs(member)
+        described, described_outputs = self._step.described(member)
         for port, keeps in enumerate(memory.saves_inputs):
             if keeps or described[port]:
                 copies = self.input(group, position, port)

@@ -38,8 +38,9 @@ from shardwise.replay.kit import Kit, kit_of, written_kit
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.program import Pass, step_program
+from shardwise.replay.record import Order
 from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
-from shardwise.replay.tape import COMPUTE, Order, Tape, Urgency
+from shardwise.replay.tape import COMPUTE, Tape, Urgency
 from shardwise.sharding.layout import Floats
 
 PROGRAM: Final = "program"

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.errors import InternalError
 from shardwise.replay.program import Pass
+from shardwise.replay.record import ALWAYS, Record
 from shardwise.replay.replay import Replayer, Values
-from shardwise.replay.tape import ALWAYS, COMPUTE, Tape
+from shardwise.replay.tape import COMPUTE
 from shardwise.sharding.layout import Floats
 
 FORWARD, BACKWARD, WEIGHTS = range(3)
@@ -97,22 +98,20 @@ class PartsReader:
         forward, inputs, weights = (self._segments[number] for number in between)
         # What every device computes in full, such as a mask, is the same for all micro-batches that
         # are kept. Of what waits for W, a run holds all for each.
-        makers = np.array(tape.makers, dtype=np.int64)
+        makers = tape.makers
         counts = (makers >= 0) & self._is_somebodys[np.maximum(makers, 0)]
         self._kept = _reads(tape, counts, forward, range(inputs.start, weights.stop))
         self._read = _reads(tape, np.ones_like(counts), range(weights.start), weights)
-        self._lasting = np.flatnonzero(np.array(tape.lasting, dtype=bool))
+        self._lasting = np.flatnonzero(tape.lasting)
         # Gradients: what the passes made and the update reads, with the flag under which it does.
-        gradients = [
-            (buffer, flag)
-            for buffer, task, flag in tape.uses
-            if task in update and tape.makers[buffer] < update.start and not tape.lasting[buffer]
-        ]
-        buffers, flags = np.array(gradients, dtype=np.int64).reshape(-1, 2).T
+        buffers, tasks, flags = tape.uses.T
+        of_update = (update.start <= tasks) & (tasks < update.stop)
+        of_update &= (makers[buffers] < update.start) & ~tape.lasting[buffers]
+        buffers, flags = buffers[of_update], flags[of_update]
         if (flags < ALWAYS).any():
             raise InternalError("the update reads gradients under a flag that is not given")
         self.gradients, self._of_gradients = buffers, flags
-        makers = self._numbers[np.array(tape.makers, dtype=np.int64)[buffers]]
+        makers = self._numbers[makers[buffers]]
         self._of_weights = makers % 3 == WEIGHTS
 
     def parts(
@@ -219,14 +218,14 @@ class _Reads(NamedTuple):
     counts: NDArray[np.bool_]
 
 
-def _reads(tape: Tape, counts: NDArray[np.bool_], made: range, used: range) -> _Reads:
+def _reads(tape: Record, counts: NDArray[np.bool_], made: range, used: range) -> _Reads:
     """Returns the uses of some tasks of what others have made, of buffers that count, (B,)."""
-    makers = np.array(tape.makers, dtype=np.int64)
+    makers = tape.makers
     there = (made.start <= makers) & (makers < made.stop) & counts
-    there &= ~np.array(tape.lasting, dtype=bool)
+    there &= ~tape.lasting
     may_count = there.copy()
     may_count[list(tape.keeps)] = True
-    uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
+    uses = tape.uses
     in_tasks = (used.start <= uses[:, 1]) & (uses[:, 1] < used.stop)
     buffers, tasks, flags = uses[may_count[uses[:, 0]] & in_tasks].T
     return _Reads(buffers, tasks, flags, tape.keeps, there)
@@ -251,13 +250,13 @@ class _Flags:
     """The flags of a tape: an array indexed by their numbers, from its end where these are below
     0."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Record) -> None:
         self._given = len(tape.flags)
         self._all = self._given + len(tape.pairs) - ALWAYS
         # Pairs of given flags first, then those of pairs.
         depths: list[int] = []
         levels: dict[int, list[tuple[int, int, int]]] = {}
-        for number, pair in enumerate(tape.pairs):
+        for number, pair in enumerate(tape.pairs.tolist()):
             depth = 1 + max(0 if flag >= ALWAYS else depths[-2 - flag] for flag in pair)
             depths.append(depth)
             levels.setdefault(depth, []).append((-2 - number, *pair))

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from shardwise.hardware.host import soft_maximum
 from shardwise.replay.owner_costs import Choices, OwnerCosts
+from shardwise.replay.record import Values as ProgramValues
 from shardwise.replay.replay import Replayer, Values
 from shardwise.replay.stage_parts import FORWARD, WEIGHTS, PartsReader, StageParts
-from shardwise.replay.tape import Cell, Value
 from shardwise.sharding.layout import Floats
 
 EVERYWHERE = -1
@@ -122,16 +122,17 @@ class _Replayed:
 
 
 def units_of_values(
-    replayer: Replayer, of_group: NDArray[np.int64], values: Sequence[Value]
+    replayer: Replayer, of_group: NDArray[np.int64], values: ProgramValues
 ) -> NDArray[np.int64]:
     """Returns the unit that each value of a program belongs to, by the unit of each group; a
     crossing is of the unit that reads."""
     of_edge = np.array([of_group[e.target] for e in replayer.problem.edges], dtype=np.int64)
     units = np.full(len(values), EVERYWHERE)
-    for number, value in enumerate(values):
-        if isinstance(value, Cell):
-            is_edge = replayer.edge_values(value.table) is not None
-            units[number] = (of_edge if is_edge else of_group)[value.owner]
+    tables, owners, _ = values.cells.T
+    first_of_edges = len(replayer.group_tables)
+    is_edge, is_group = tables >= first_of_edges, values.are_cells & (tables < first_of_edges)
+    units[is_edge] = of_edge[owners[is_edge]]
+    units[is_group] = of_group[owners[is_group]]
     return units
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwise.cost.assemble import SearchProblem
@@ -12,7 +12,9 @@ from shardwise.graph.order import OperatorOrder
 from shardwise.replay.columns import GroupTable
 from shardwise.replay.edge_values import COLUMN
 from shardwise.replay.footprint import Footprint, footprint
-from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, Cell, Tape
+from shardwise.replay.layers import GONE, Folded, KeptEdge
+from shardwise.replay.record import ALWAYS, Cell
+from shardwise.replay.tape import BEFORE, COMMUNICATION, NOBODY, Tape
 from shardwise.sharding.coarsen import Member
 
 
@@ -50,14 +52,19 @@ class StepStructure:
         settings: StepSettings,
         tables: list[GroupTable],
         order: OperatorOrder | None = None,
+        folded: Folded | None = None,
     ) -> None:
+        """`folded` says which of the problem's layers are written, if not all are."""
         self.problem = problem
         self.settings = settings
         self.graph = problem.context.graph
         # The operators in the order in which forward and backward run them.
         by_name = {op.name: op for op in self.graph.operators}
-        self.operators = self.graph.operators
-        self.backward_operators = self.graph.operators[::-1]
+        self.operators = self.graph.operators if folded is None else tuple(folded.operators)
+        self.backward_operators = self.operators[::-1]
+        self.groups = problem.coarsened.groups if folded is None else tuple(folded.groups)
+        self._folded = folded
+        self._members = {group.index: group.members for group in self.groups}
         if order is not None:
             self.operators = tuple(by_name[name] for name in order.forward)
             self.backward_operators = tuple(by_name[name] for name in order.backward)
@@ -77,7 +84,7 @@ class StepStructure:
         }
         self.place = {
             m.operator.name: (g.index, position)
-            for g in problem.coarsened.groups
+            for g in self.groups
             for position, m in enumerate(g.members)
         }
         self.footprints = footprints_of(problem, settings)
@@ -85,14 +92,42 @@ class StepStructure:
 
     def _all_crossings(self) -> dict[tuple[str, int], Crossing]:
         """Returns the crossings by tensor and reading group."""
+        numbered = enumerate(self.problem.edges)
+        every = [KeptEdge(e, edge.source, edge.target, edge.tensors) for e, edge in numbered]
         return {
-            (name, edge.target): Crossing(name, edge.source, edge.target, self.edge_table[e], e)
-            for e, edge in enumerate(self.problem.edges)
+            (name, edge.target): Crossing(
+                name, edge.source, edge.target, self.edge_table[edge.number], edge.number
+            )
+            for edge in (every if self._folded is None else self._folded.edges)
             for name in edge.tensors
         }
 
     def member(self, group: int, position: int) -> Member:
-        return self.problem.patterns[group].members[position]
+        return self._members[group][position]
+
+    def members(self, group: int) -> tuple[Member, ...]:
+        return self._members[group]
+
+    def described(self, member: Member) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Returns which inputs and outputs of a member backward is described to need."""
+        if self._folded is not None and member.operator.name in self._folded.whole:
+            # Passes of several operators are known by what these read in the whole model.
+            member = replace(member, operator=self._folded.whole[member.operator.name])
+        return self.patterns.saves_inputs(member), self.patterns.saves_outputs(member)
+
+    def is_written(self, buffer: str) -> bool:
+        """Returns whether the layer is written that a buffer of the graph is for."""
+        return self._folded is None or self._folded.layer.get(buffer) != GONE
+
+    def at(self, name: str) -> None:
+        """Says that what follows is written for an operator, or for a buffer of the graph."""
+        if self._folded is not None:
+            self.tape.of_layer(self._folded.layer.get(name, NOBODY))
+
+    def at_group(self, group: int) -> None:
+        """Says that what follows is written for a group."""
+        if self._folded is not None:
+            self.tape.of_layer(int(self._folded.of_groups[group]))
 
     def table(self, group: int) -> GroupTable:
         return self.tables[self.group_table[group]]
@@ -103,6 +138,8 @@ class StepStructure:
 
     def segment(self, group: int) -> int:
         """Returns the segment of recomputation that the group belongs to."""
+        if self._folded is not None:
+            return int(self._folded.segments[group])
         return self.problem.context.segments[group]
 
     def backward_runs(self, member: Member) -> bool:

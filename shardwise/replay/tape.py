@@ -8,20 +8,13 @@ owner, so the structure is written once (`program.py`) and a strategy only gathe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain
-from typing import Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise import _core
-
-T = TypeVar("T", bound=np.integer)
-
-Order = Literal["program", "rank", "rank-within-memory"]
-"""How a resource takes tasks: in the order of their numbers, or the most urgent ready one first."""
+from shardwise.replay.record import ALWAYS, Cell, Order, Record, Value, Values, table
 
 Urgency = Literal["rank", "depth", "fifo"]
 """Which ready task goes first where a resource does not keep the program's order."""
@@ -30,20 +23,30 @@ COMPUTE, COMMUNICATION = 0, 1
 """The resources that every tape has: computing in program order, communication by rank."""
 TO_HOST, HOST, FROM_HOST = 2, 3, 4
 """Those that a step with states on the host has besides: copies each way, and the host's update."""
-ALWAYS = -1
+NOBODY = -1
+"""Instead of a layer."""
 BEFORE = -1
 """The maker of buffers that exist before the first task."""
 
 
-class Cell(NamedTuple):
-    """One value: the column of a table, in the row that `owner` has chosen."""
+class Counts(NamedTuple):
+    """How much a tape has: what is numbered, and uses."""
 
-    table: int
-    owner: int
-    column: int
+    tasks: int
+    buffers: int
+    flags: int
+    pairs: int
+    uses: int
+    keeps: int
 
 
-Value = Cell | float
+class Stretch(NamedTuple):
+    """A stretch of a tape: its phase, the layer that it is of (`layers.py`), and what was written
+    before it."""
+
+    phase: int
+    layer: int
+    before: Counts
 
 
 @dataclass
@@ -66,6 +69,25 @@ class Tape:
     """The buffers, each with a flag, that a name of several stands for."""
     flags: dict[Cell, int] = field(default_factory=dict)
     _both: dict[tuple[int, int], int] = field(default_factory=dict)
+    stretches: list[Stretch] = field(default_factory=list)
+    _kept: int = 0
+
+    def phase(self) -> None:
+        """Begins a phase: one pass over what is written for each layer."""
+        number = self.stretches[-1].phase + 1 if self.stretches else 0
+        self.stretches.append(Stretch(number, NOBODY, self.counts()))
+
+    def of_layer(self, layer: int) -> None:
+        """Says of which layer is what follows in this phase."""
+        if self.stretches and layer != self.stretches[-1].layer:
+            self.stretches.append(Stretch(self.stretches[-1].phase, layer, self.counts()))
+
+    def counts(self) -> Counts:
+        """Returns how much has been written."""
+        return Counts(
+            len(self.holds), len(self.makers), len(self.flags), len(self._both), len(self.uses),
+            self._kept,
+        )  # fmt: skip
 
     @property
     def streams(self) -> list[int]:
@@ -143,6 +165,7 @@ class Tape:
         the name uses those whose flags are set."""
         name = self.buffer(f"one of {len(buffers)} buffers", BEFORE, 0.0)
         self.keeps[name] = tuple(buffers)
+        self._kept += len(buffers)
         return name
 
     def used(self) -> set[int]:
@@ -166,128 +189,26 @@ class Tape:
         key = (min(a, b), max(a, b))
         return self._both.setdefault(key, -2 - len(self._both))
 
-    @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """The flags of which each flag of `both` is made, -2 first."""
-        return list(self._both)
-
-    def with_tables(self, numbers: Sequence[int], first: int) -> Tape:
-        """Returns the record with other tables where they have at least the number `first`; the
-        cells of owner i are then in table `numbers[i]`."""
-
-        def value(of: Value) -> Value:
-            return cell(of) if isinstance(of, Cell) else of
-
-        def cell(of: Cell) -> Cell:
-            return Cell(numbers[of.owner], *of[1:]) if of.table >= first else of
-
-        return replace(
-            self,
-            durations=[value(duration) for duration in self.durations],
-            sizes=[value(size) for size in self.sizes],
-            flags={cell(of): flag for of, flag in self.flags.items()},
+    def record(self) -> Record:
+        """Returns what has been written."""
+        return Record(
+            resources=self.resources,
+            holds=self.holds,
+            durations=Values.of(self.durations),
+            labels=self.labels,
+            dependencies=table(sorted(self.dependencies), 2, np.int64),
+            conditions=self.conditions,
+            makers=np.array(self.makers, dtype=np.int64),
+            lasting=np.array(self.lasting, dtype=bool),
+            device_classes=np.array(self.device_classes, dtype=np.int64),
+            sizes=Values.of(self.sizes),
+            buffer_labels=self.buffer_labels,
+            uses=table(self.uses, 3, np.int64),
+            keeps=self.keeps,
+            flags=Values.of(self.flags),
+            pairs=table(self._both, 2, np.int64),
         )
 
     def program(self, marks: Sequence[int] = ()) -> _core.Program:
         """Returns the checked program. Its replays report when the tasks in `marks` ended."""
-
-        def number(flag: int) -> int:
-            return flag if flag >= ALWAYS else len(self.flags) - 2 - flag
-
-        uses = [(buffer, task, number(flag)) for buffer, task, flag in self.uses]
-        keeps = [(name, b, number(flag)) for name, kept in self.keeps.items() for b, flag in kept]
-        both = [(number(a), number(b)) for a, b in self._both]
-        conditions = [(task, number(flag)) for task, flag in self.conditions.items()]
-        holds = [(task, resource) for task, held in enumerate(self.holds) for resource in held]
-        return _core.Program(
-            tasks=len(self.holds),
-            resources=self.resources,
-            holds=_table(holds, 2, np.uint32),
-            dependencies=_table(sorted(self.dependencies), 2, np.uint32),
-            makers=np.array(self.makers, dtype=np.int32),
-            lasting=np.array(self.lasting, dtype=bool),
-            uses=_table(uses, 3, np.int32),
-            given_flags=len(self.flags),
-            both=_table(both, 2, np.uint32),
-            marks=np.array(marks, dtype=np.uint32),
-            device_classes=max(self.device_classes, default=0) + 1,
-            buffer_classes=np.array(self.device_classes, dtype=np.uint16),
-            conditions=_table(conditions, 2, np.int32),
-            keeps=_table(keeps, 3, np.int32),
-        )
-
-
-def _table(rows: Sequence[tuple[int, ...]], width: int, dtype: type[T]) -> NDArray[T]:
-    """Returns whole numbers as an array (rows, width), several times as fast as `np.array`."""
-    numbers = np.fromiter(chain.from_iterable(rows), dtype, len(rows) * width)
-    return numbers.reshape(-1, width)
-
-
-@dataclass(frozen=True)
-class Picks:
-    """Which items are cells of one table: item, owner and column of each."""
-
-    items: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    columns: NDArray[np.int64]
-
-    @cached_property
-    def by_owner(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The owners, ascending, and the place of each item's owner among them."""
-        owners, places = np.unique(self.owners, return_inverse=True)
-        return owners, places
-
-
-class Gather:
-    """Fills (points, items) from tables: constants once, cells by the row that the owner chose.
-
-    `constants` has the shape (items,), 0 where an item is a cell; `picks` are the cells by table.
-    """
-
-    def __init__(self, values: Iterable[Value]) -> None:
-        every = list(values)
-        constants = (0.0 if isinstance(value, Cell) else value for value in every)
-        self.constants = np.fromiter(constants, np.float64, len(every))
-        items = np.array([n for n, value in enumerate(every) if isinstance(value, Cell)], np.int64)
-        cells = [value for value in every if isinstance(value, Cell)]
-        tables, owners, columns = _table(cells, 3, np.int64).T
-        self.picks: dict[int, Picks] = {}
-        for table in dict.fromkeys(tables.tolist()):
-            of = np.flatnonzero(tables == table)
-            self.picks[table] = Picks(items[of], owners[of], columns[of])
-
-    @cached_property
-    def cells(self) -> _core.Cells:
-        """The same, as replays take it."""
-        return _core.Cells(
-            self.constants,
-            [(table, of.items, of.owners, of.columns) for table, of in self.picks.items()],
-        )
-
-    def some(self, items: NDArray[np.int64]) -> Gather:
-        """Returns what fills these items alone, (N,), in this order."""
-        places = np.full(len(self.constants), -1)
-        places[items] = np.arange(len(items))
-        other = Gather(())
-        other.constants = self.constants[items]
-        for table, of in self.picks.items():
-            taken = places[of.items] >= 0
-            if taken.any():
-                at = places[of.items[taken]]
-                other.picks[table] = Picks(at, of.owners[taken], of.columns[taken])
-        return other
-
-    def with_constants(self, constants: NDArray[np.float64]) -> Gather:
-        """Returns the same cells beside other constants, (items,)."""
-        other = Gather(())
-        other.constants, other.picks = constants, self.picks
-        return other
-
-    def fill(
-        self,
-        points: int,
-        tables: dict[int, NDArray[np.float64]],
-        rows: dict[int, NDArray[np.int64]],
-    ) -> NDArray[np.float64]:
-        """Returns values (points, items); `rows[table]` has the shape (points, owners)."""
-        return self.cells.fill(points, tables, rows)
+        return self.record().program(marks)

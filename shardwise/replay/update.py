@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from shardwise.cost.step_settings import FOREACH, FUSED, ONE_BY_ONE
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.replay.record import ALWAYS, Cell
 from shardwise.replay.structure import Copy, StepStructure
-from shardwise.replay.tape import (
-    ALWAYS,
-    BEFORE,
-    COMMUNICATION,
-    COMPUTE,
-    FROM_HOST,
-    HOST,
-    TO_HOST,
-    Cell,
-)
+from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE, FROM_HOST, HOST, TO_HOST
 
 
 class Update:
@@ -29,11 +21,12 @@ class Update:
         self._tape = step.tape
         self._owners = {
             name: (group.index, p)
-            for group in step.problem.coarsened.groups
+            for group in step.groups
             for p, name in enumerate(step.problem.patterns[group.index].parameters)
         }
-        # Gradients that live until the update, with the flag where that depends on the ZeRO stage.
-        self._lasting: list[tuple[int, int]] = []
+        # Gradients that live until the update, with the flag where that depends on the ZeRO stage,
+        # and their group.
+        self._lasting: list[tuple[int, int, int]] = []
         self._reduced: dict[str, int] = {}
 
     def reduce(self, name: str, gradient: Copy, *, first: bool, last: bool) -> int:
@@ -52,7 +45,7 @@ class Update:
             flag = ALWAYS
             if table.shards_gradients:
                 flag = tape.flag(step.cell(group, table.stage(0, 1)))
-            self._lasting.append((whole, flag))
+            self._lasting.append((whole, flag, group))
         if table.shards_gradients:
             scatter = self._scatter(name, gradient, first)
         if last:
@@ -76,7 +69,7 @@ class Update:
         size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
         shard = tape.buffer(f"gradient of {name}, a shard", task, size)
         if first and not self._has_main(name):
-            self._lasting.append((shard, ALWAYS))
+            self._lasting.append((shard, ALWAYS, group))
         self._reduced[name] = task
         return task
 
@@ -89,15 +82,16 @@ class Update:
         """Writes the update of all parameters that got a gradient."""
         step, tape = self._step, self._tape
         owners = [(*self._owners[name], name) for name in self._owners if name in self._reduced]
+        tape.phase()
         finished = [self._finish(*owner) for owner in owners]
+        tape.phase()
         if step.settings.offloads_states:
-            last = self._on_host(owners, finished)
-            for buffer, flag in self._lasting:
-                tape.use(buffer, last, flag)
+            self._end(self._on_host(owners, finished))
             return
         opening = last = tape.task("optimizer", COMPUTE, 0.0, finished)
         temporaries = _Temporaries(step, opening)
         for group, number, name in owners:
+            step.at_group(group)
             table = step.table(group)
             seconds = step.cell(group, table.parameter(number, "update_s"))
             last = tape.task(f"update {name}", COMPUTE, seconds, (opening,))
@@ -105,12 +99,18 @@ class Update:
             each = settings.moments_bytes(item)[0]
             size = step.cell(group, table.state_elements_bytes(number, each))
             mixed = settings.has_master(item) and not settings.has_main_gradient(item)
-            temporaries.add(name, last, size, mixed=mixed)
+            temporaries.add(name, group, last, size, mixed=mixed)
             spread = step.cell(group, table.parameter(number, "spread_s"))
             tape.task(f"spread {name}", COMMUNICATION, spread, (last,))
         temporaries.close(last)
-        for buffer, flag in self._lasting:
-            tape.use(buffer, last, flag)
+        self._end(last)
+
+    def _end(self, last: int) -> None:
+        """Holds the gradients that live until the update until its last task."""
+        self._tape.phase()
+        for buffer, flag, group in self._lasting:
+            self._step.at_group(group)
+            self._tape.use(buffer, last, flag)
 
     def _on_host(self, owners: list[tuple[int, int, str]], finished: list[int]) -> int:
         """Writes the update of states that the host has, and returns its last task.
@@ -124,10 +124,13 @@ class Update:
             tape.resource("rank")
         copied = []
         for (group, number, name), before in zip(owners, finished, strict=True):
+            step.at_group(group)
             seconds = step.cell(group, step.table(group).parameter(number, "down_s"))
             copied.append(tape.task(f"gradient of {name} to host", TO_HOST, seconds, (before,)))
+        tape.phase()
         opening = last = tape.task("optimizer", COMPUTE, 0.0, copied)
         for group, number, name in owners:
+            step.at_group(group)
             table = step.table(group)
             seconds = step.cell(group, table.parameter(number, "update_s"))
             updated = tape.task(f"update {name}", HOST, seconds, (opening,))
@@ -139,6 +142,7 @@ class Update:
 
     def _finish(self, group: int, number: int, name: str) -> int:
         step, table = self._step, self._step.table(group)
+        step.at_group(group)
         seconds = step.cell(group, table.parameter(number, "finish_s"))
         before = (self._reduced[name],)
         return self._tape.task(f"finish gradient of {name}", COMMUNICATION, seconds, before)
@@ -155,20 +159,22 @@ class _Temporaries:
     """
 
     def __init__(self, step: StepStructure, opening: int) -> None:
+        self._step = step
         self._tape = step.tape
         self._how = FUSED if step.settings.fused else step.settings.update or FOREACH
         self._adam = step.problem.context.options.optimizer == "adam"
         self._opening = opening
-        self._open: list[int] = []
+        self._open: list[tuple[int, int]] = []  # with their groups
         self._before: list[int] = []
 
-    def add(self, name: str, task: int, size: Cell, *, mixed: bool) -> None:
+    def add(self, name: str, group: int, task: int, size: Cell, *, mixed: bool) -> None:
         """Writes the temporaries of one parameter; `mixed`: with a master weight."""
         tape = self._tape
         if self._how == FOREACH:
             for needed in (self._adam, mixed):
                 if needed:
-                    self._open.append(tape.buffer(f"temporary of {name}", self._opening, size))
+                    held = tape.buffer(f"temporary of {name}", self._opening, size)
+                    self._open.append((held, group))
         elif self._how == ONE_BY_ONE:
             before, self._before = self._before, []
             for buffer in before:
@@ -181,5 +187,7 @@ class _Temporaries:
 
     def close(self, last: int) -> None:
         """Holds the temporaries of `foreach` until the last parameter's update."""
-        for buffer in self._open:
+        self._tape.phase()
+        for buffer, group in self._open:
+            self._step.at_group(group)
             self._tape.use(buffer, last)

@@ -16,8 +16,9 @@ from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 from shardwise.replay import holders
 from shardwise.replay.moments import Moments
+from shardwise.replay.record import Cell
 from shardwise.replay.replay import Replayer
-from shardwise.replay.tape import BEFORE, COMPUTE, Cell, Tape
+from shardwise.replay.tape import BEFORE, COMPUTE, Tape
 
 MANY = 30
 ANY_NUMBER = 10**9

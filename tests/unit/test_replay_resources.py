@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shardwise import _core
-from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell, Order, Tape
+from shardwise.replay.record import ALWAYS, Cell, Order
+from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE, Tape
 
 LIMIT = np.array([10.0, np.inf])
 

@@ -11,8 +11,8 @@ from shardwise.replay.edge_values import COLUMNS
 from shardwise.replay.mixed.itinerary import Task
 from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.replay.owner_costs import Choices
+from shardwise.replay.record import Cell
 from shardwise.replay.replay import Replayer
-from shardwise.replay.tape import Cell
 from shardwise.sharding.layout import Floats
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from shardwise.replay.edge_values import COLUMNS
 from shardwise.replay.mixed.replay import MixedReplayer
-from shardwise.replay.tape import COMPUTE, Cell
+from shardwise.replay.record import Cell
+from shardwise.replay.tape import COMPUTE
 from shardwise.sharding.layout import Floats
 
 NOWHERE, ELSEWHERE = -1, -2
@@ -47,11 +48,13 @@ class Itinerary:
         self.repeat = replayer.kit.repeat
         self.count = replayer.tasks
         tape = replayer.kit.tape
-        self._dependencies = tape.dependencies
-        self._communicates = np.array(tape.streams, dtype=np.int64) != COMPUTE
+        self._dependencies = [(before, after) for before, after in tape.dependencies.tolist()]
+        self._communicates = tape.streams != COMPUTE
         first = replayer.places[0]
         self.tasks: dict[int, Task] = {}
-        for number, (value, stream) in enumerate(zip(tape.durations, tape.streams, strict=True)):
+        for number, (value, stream) in enumerate(
+            zip(tape.durations, tape.streams.tolist(), strict=True)
+        ):
             if isinstance(value, Cell):
                 of_edge = first.edge_values(value.table) is not None
                 if of_edge and COLUMNS[value.column] not in MOVES:
@@ -61,7 +64,7 @@ class Itinerary:
                 )
         self.before: list[list[int]] = [[] for _ in range(self.count)]
         through: dict[int, list[int]] = {}
-        for before, after in sorted(tape.dependencies, key=lambda arc: (arc[1], arc[0])):
+        for before, after in sorted(self._dependencies, key=lambda arc: (arc[1], arc[0])):
             # What waits for a task that nothing owns waits for all that this one waits for.
             for first_of in (before, *through.get(before, ())):
                 if self._leads(first_of, after):
@@ -106,7 +109,7 @@ class Itinerary:
         first = np.full(self.count, self.count, dtype=np.int64)
         computes = ~self._communicates
         last[computes] = first[computes] = np.flatnonzero(computes)
-        arcs = sorted(self._dependencies)
+        arcs = self._dependencies
         for before, after in sorted(arcs, key=lambda arc: arc[1]):
             if not computes[after]:
                 last[after] = max(last[after], last[before])

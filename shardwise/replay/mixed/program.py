@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.replay.kit import Kit
-from shardwise.replay.tape import ALWAYS, COMPUTE, Order
+from shardwise.replay.record import ALWAYS, Order
+from shardwise.replay.tape import COMPUTE
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def mixed_program(kit: Kit, places: int) -> MixedProgram:
 class _Writer:
     def __init__(self, kit: Kit, places: int) -> None:
         self._tape, self._places, self._kit = kit.tape, places, kit
-        self._streams = kit.tape.streams
+        self._streams = kit.tape.streams.tolist()
         self._before: list[list[int]] = [[] for _ in range(kit.program.tasks)]
-        for before, after in sorted(kit.tape.dependencies):
+        for before, after in kit.tape.dependencies.tolist():
             self._before[after].append(before)
         self._of: list[tuple[int, int]] = []
         self._holds: list[tuple[int, int]] = []
@@ -102,7 +103,7 @@ class _Writer:
         tape, places = self._tape, self._places
         own = len(tape.flags)
         given = own * places + len(self._communicating)
-        pairs = tape.pairs
+        pairs, own_uses = tape.pairs.tolist(), tape.uses.tolist()
 
         def flag(number: int, place: int) -> int:
             if number == ALWAYS:
@@ -114,9 +115,9 @@ class _Writer:
         makers, classes, uses, keeps = [], [], [], []
         count = len(tape.makers)
         for place in range(places):
-            makers += [-1 if m < 0 else self._at[m][place] for m in tape.makers]
+            makers += [-1 if m < 0 else self._at[m][place] for m in tape.makers.tolist()]
             classes += [place] * count
-            for buffer, task, number in tape.uses:
+            for buffer, task, number in own_uses:
                 uses.append((place * count + buffer, self._at[task][place], flag(number, place)))
             for name, kept in tape.keeps.items():
                 first = place * count
@@ -129,7 +130,7 @@ class _Writer:
             holds=_pairs(self._holds),
             dependencies=_pairs(self._dependencies),
             makers=np.array(makers, dtype=np.int32),
-            lasting=np.array(tape.lasting * places, dtype=bool),
+            lasting=np.tile(tape.lasting, places),
             uses=np.array(uses, dtype=np.int32).reshape(-1, 3),
             given_flags=given,
             both=_pairs([(flag(a, p), flag(b, p)) for p in range(places) for a, b in pairs]),

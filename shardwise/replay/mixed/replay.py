@@ -22,9 +22,10 @@ from shardwise.replay.kit import Kit, Kits, Written, kit_for
 from shardwise.replay.mixed.program import MixedProgram, mixed_program
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices
+from shardwise.replay.record import Gather
 from shardwise.replay.replay import AT_ONCE, Replayed, Replayer, Values
 from shardwise.replay.structure import numbered_tables
-from shardwise.replay.tape import Gather, Urgency
+from shardwise.replay.tape import Urgency
 from shardwise.sharding.layout import Floats
 
 
@@ -232,7 +233,7 @@ class MixedReplayer:
 
     def _busy_in(self, durations: Floats, stretch: range) -> Floats:
         """Returns how long a stretch of tasks keeps each place's streams busy, (P, 2 · places)."""
-        streams = np.array(self.kit.tape.streams)[stretch.start : stretch.stop]
+        streams = self.kit.tape.streams[stretch.start : stretch.stop]
         busy = []
         for place in range(len(self.places)):
             first = place * self.tasks

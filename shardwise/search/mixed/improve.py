@@ -36,7 +36,7 @@ class MixedImprover(Improver):
         ):
             for value in range(count):
                 one = [
-                    self._changed(g, int(row), what, value) for g, row in enumerate(best.tolist())
+                    self._instead(g, int(row), what, value) for g, row in enumerate(best.tolist())
                 ]
                 yield np.array(one, dtype=np.uint32)
 
@@ -49,7 +49,7 @@ class MixedImprover(Improver):
                 known[id(cost)] = {_key(cost, row): row for row in range(len(cost.time_s))}
         return [known[id(cost)] for cost in self._problem.costs]
 
-    def _changed(self, group: int, row: int, what: int, value: int) -> int:
+    def _instead(self, group: int, row: int, what: int, value: int) -> int:
         """Returns the configuration that differs in one thing, if there is one."""
         key = list(_key(self._problem.costs[group], row))
         key[what] = value
