@@ -17,6 +17,7 @@ from shardwise.cli.arguments import (
     options_from,
     output_option,
     search_options,
+    sizes_options,
 )
 from shardwise.cli.output import emit, keep, note, progress, say, say_searched, table, warn
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
@@ -59,6 +60,7 @@ MOST_PEAKS = 4
 @question_options
 @output_option
 @json_option
+@sizes_options
 def compare(
     graph: str,
     hardware: str,

@@ -17,6 +17,7 @@ from shardwise.cli.arguments import (
     json_option,
     options_from,
     other_search_options,
+    sizes_options,
 )
 from shardwise.cli.fewer_tokens import fewer_tokens
 from shardwise.cli.output import emit, keep, note, progress, stop_if_cancelled, warn
@@ -71,6 +72,7 @@ from shardwise.trainers.spaces import ANY
 @other_search_options
 @question_options
 @json_option
+@sizes_options
 def plan(
     graph: str,
     hardware: str,

@@ -48,6 +48,7 @@ from shardwise.documents.jobs import Allocation
 from shardwise.errors import InternalError
 from shardwise.files import private_file
 from shardwise.graph import Graph
+from shardwise.graph.sizes import sized_source
 from shardwise.hardware import Bundle, Hardware, Offer
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.trainers.spaces import ANY
@@ -181,16 +182,19 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         *,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Frontier:
         """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it.
 
         `gpus` is a number, or devices by group such as `v100=2,1080ti=4`. With numbers of `stages`
-        (None: all that are possible) it has `pipelines` too.
+        (None: all that are possible) it has `pipelines` too. `batch` and `seq` are other sizes of a
+        preset than those of its table, here and in every question.
         """
         return await self._run(
             self._calls.answer(
-                Frontier, graph, hardware, progress, timeout_s,
+                Frontier, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), **staged(stages, schedules),
             )
         )  # fmt: skip
@@ -208,6 +212,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         space: str = ANY,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Curve:
         """Returns the curve, `shardwise.curve/1`: up to `max_gpus`, of `counts`, or with groups of
@@ -220,7 +226,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         """
         return await self._run(
             self._calls.curve(
-                graph,
+                sized_source(graph, batch, seq),
                 hardware,
                 max_gpus,
                 options,
@@ -242,6 +248,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         space: str = ANY,
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Plan:
         """Returns the plan; raises `Infeasible` with the reason.
@@ -251,7 +259,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         """
         return await self._run(
             self._calls.answer(
-                Plan, graph, hardware, progress, timeout_s,
+                Plan, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), objective=objective, point=point,
                 space=space,
             )
@@ -267,6 +275,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan.
@@ -275,7 +285,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         """
         return await self._run(
             self._calls.pipeline_or_plan(
-                graph,
+                sized_source(graph, batch, seq),
                 hardware,
                 devices_text(gpus),
                 stages,
@@ -318,6 +328,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         file: str = "configuration",
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Pricing:
         """Returns what a trainer's configuration takes and what to change, `shardwise.pricing/1`.
@@ -326,7 +338,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         """
         return await self._run(
             self._calls.answer(
-                Pricing, graph, hardware, progress, timeout_s,
+                Pricing, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=gpus, configuration=configuration, file=file,
             )
         )  # fmt: skip
@@ -347,6 +359,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         progress: Progress | None = None,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Quote:
         """Returns the quote, `shardwise.quote/1`.
@@ -356,7 +370,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         """
         return await self._run(
             self._calls.answer(
-                Quote, graph, hardware, progress, timeout_s,
+                Quote, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, offers_csv=offers_csv(offers), deadline_s=deadline_s,
                 budget_usd=budget_usd, steps=steps, max_instances=max_instances,
                 combine=combine, prices=dict(prices or {}), **staged(stages, schedules),
@@ -375,6 +389,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         seed: int = 0,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Comparison:
         """Returns what practitioners and other systems use beside our answer,
@@ -386,7 +402,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         """
         return await self._run(
             self._calls.answer(
-                Comparison, graph, hardware, progress, timeout_s,
+                Comparison, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
                 **staged(stages, schedules),
             )
