@@ -23,6 +23,7 @@ from shardwise.cost.options import Options, Progress
 from shardwise.documents.quote import step_s
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.sizes import StepSizes, as_it_is
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
 from shardwise.peers import compare as compare_systems
 from shardwise.pictures.bars import plan_picture, quote_picture
@@ -192,6 +193,8 @@ def frontier(
     gpus: int | str,
     options: Options | None = None,
     *,
+    batch: int | None = None,
+    seq: int | None = None,
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
     progress: Progress | None = None,
@@ -200,14 +203,16 @@ def frontier(
     """Returns the frontier of a graph on a number of GPUs, or on devices of several kinds such as
     `v100=2,1080ti=4`.
 
-    `graph` is a `Graph`, a file or `shipped:NAME`, `hardware` a `Hardware`, a built-in name or a
-    file, and `choices` are fields of `Options` (`zero=(0,)`, `recompute="auto"`). With numbers of
-    pipeline `stages`, None for all that are possible, pipelines are searched too
-    (docs/pipelines.md). Raises as `shardwise.advise.frontier` does.
+    `graph` is a `Graph`, a preset, a file or `shipped:NAME`; of other than a `Graph`, `batch` and
+    `seq` are the samples of a step and the tokens of a sample, where these are not those that were
+    captured. `hardware` is a `Hardware`, a built-in name or a file, and `choices` are fields of
+    `Options` (`zero=(0,)`, `recompute="auto"`). With numbers of pipeline `stages`, None for all
+    that are possible, pipelines are searched too (docs/pipelines.md). Raises as
+    `shardwise.advise.frontier` does.
     """
     given = _options(options, choices)
     answer = advise.frontier(
-        _graph(graph),
+        _graph(graph, batch, seq),
         _hardware(hardware),
         gpus,
         given,
@@ -224,6 +229,8 @@ def curve(
     max_gpus: int | None = None,
     options: Options | None = None,
     *,
+    batch: int | None = None,
+    seq: int | None = None,
     counts: Sequence[int] = (),
     bundles: Sequence[str] = (),
     stages: Sequence[int] | None = NO_STAGES,
@@ -247,7 +254,7 @@ def curve(
     if space != ANY:
         ask = partial(curve_for, trainer=space, stages=stages, schedules=schedules, given=choices)
     answer = ask(
-        _graph(graph),
+        _graph(graph, batch, seq),
         _hardware(hardware),
         max_gpus,
         _options(options, choices),
@@ -266,6 +273,8 @@ def plan(
     gpus: int | str,
     options: Options | None = None,
     *,
+    batch: int | None = None,
+    seq: int | None = None,
     objective: str = "mini-time",
     point: str | None = None,
     order: str | None = None,
@@ -285,7 +294,7 @@ def plan(
     docs/reference/refusals.md lists.
     """
     answer = solve(
-        _graph(graph),
+        _graph(graph, batch, seq),
         _hardware(hardware),
         gpus,
         objective=objective,
@@ -306,6 +315,8 @@ def quote(
     offers: Sequence[Offer] | str | Path | None = None,
     options: Options | None = None,
     *,
+    batch: int | None = None,
+    seq: int | None = None,
     steps: int | None = None,
     deadline_s: float | None = None,
     budget_usd: float | None = None,
@@ -326,7 +337,7 @@ def quote(
     rows: Sequence[Offer]
     rows = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
     answer = advise.quote(
-        _graph(graph),
+        _graph(graph, batch, seq),
         rows,
         steps=steps,
         deadline_s=deadline_s,
@@ -349,6 +360,8 @@ def compare(
     gpus: int | str,
     options: Options | None = None,
     *,
+    batch: int | None = None,
+    seq: int | None = None,
     proposals: int | None = None,
     seed: int = 0,
     stages: Sequence[int] | None = NO_STAGES,
@@ -363,7 +376,7 @@ def compare(
     as `shardwise.peers.compare` does.
     """
     answer = compare_systems(
-        _graph(graph),
+        _graph(graph, batch, seq),
         _hardware(hardware),
         gpus,
         _options(options, choices),
@@ -383,8 +396,10 @@ def explain(plan: documents.Plan | Mapping[str, Any]) -> Explanation:
     return _with_views(advise.explain(plan), Explanation)
 
 
-def _graph(graph: Graph | str | Path) -> Graph:
-    return graph if isinstance(graph, Graph) else load_graph(graph)
+def _graph(graph: Graph | str | Path, batch: int | None, seq: int | None) -> Graph:
+    if isinstance(graph, Graph):
+        return as_it_is(graph, StepSizes(batch, seq))
+    return load_graph(graph, batch=batch, seq=seq)
 
 
 def _hardware(hardware: Hardware | str) -> Hardware:

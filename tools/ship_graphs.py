@@ -4,45 +4,54 @@
     python -m tools.ship_graphs --presets [NAME…]
 
 captures them into shardwise/data/graphs/, or presets with their defaults into shardwise/data/
-presets/ (needs the torch and models extras); the files are the same byte for byte with the same
-versions of torch, transformers and diffusers.
+presets/ (needs the torch and models extras), each several times to find its symbols; the files are
+the same byte for byte with the same versions of torch, transformers and diffusers.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from shardwise.capture.capture import capture
 from shardwise.capture.presets import preset_names
 from shardwise.capture.shipped import FOLDER, PRESETS_FOLDER, RECIPES
-from shardwise.errors import NotFound, ShardwiseError
-from shardwise.graph.document import graph_id
-from shardwise.graph.files import write_graph
+from shardwise.capture.symbol_points import symbolic_of_source
+from shardwise.errors import BadInput, NotFound, ShardwiseError
+from shardwise.graph.document import folded_json, graph_id
+from shardwise.graph.files import write_document
 from shardwise.graph.graph import Graph
+from shardwise.graph.symbols import SYMBOLS
 
 
 def make(name: str, folder: Path = FOLDER) -> Path:
     """Captures one shipped graph into `folder`."""
     recipe = RECIPES[name]
-    graph = capture(
-        recipe.source, batch=recipe.batch, seq=recipe.seq, dtype=recipe.dtype, name=name
-    )
-    return written(graph, folder, name)
+    sizes: dict[str, Any] = {"batch": recipe.batch, "seq": recipe.seq, "dtype": recipe.dtype}
+    return written(recipe.source, capture(recipe.source, name=name, **sizes), folder, **sizes)
 
 
 def make_preset(name: str, folder: Path = PRESETS_FOLDER) -> Path:
     """Captures one preset with its defaults into `folder`."""
-    return written(capture(name), folder, name)
+    return written(name, capture(name), folder, batch=None, seq=None, dtype=None)
 
 
-def written(graph: Graph, folder: Path, name: str) -> Path:
-    """Writes a graph with its layers folded; returns the file."""
+def written(source: str, graph: Graph, folder: Path, **asked: Any) -> Path:
+    """Writes a graph with its layers folded, and with symbols; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json.gz"
-    write_graph(graph, path, folded=True)
-    print(f"{path.name}: {graph_id(graph)}, {len(graph.operators)} operators", file=sys.stderr)
+    path = folder / f"{graph.name}.json.gz"
+    try:
+        document = symbolic_of_source(source, graph, **asked) or folded_json(graph)
+    except BadInput as reason:
+        print(f"{graph.name} is of one size: {reason}", file=sys.stderr)
+        document = folded_json(graph)
+    write_document(document, path)
+    symbols = json.loads(document).get(SYMBOLS, {})
+    held = ", ".join(f"{name} {one['least']} to {one['most']}" for name, one in symbols.items())
+    print(f"{path.name}: {graph_id(graph)}, {held}", file=sys.stderr)
     return path
 
 

@@ -17,10 +17,12 @@ from service.edge.metrics import ANSWERED
 from service.edge.perform import require_text
 from service.edge.state import State, state_of
 from service.handlers.graphs import learn_names
-from service.handlers.jobs import known_curve, start_curve
+from service.handlers.jobs import known_curve, start_curve, whole_from_query
 from service.store.curve_answers import is_whole
 from service.store.keys import Principal
 from service.store.results import Stored
+from shardwise.graph.sizes import NAMES as SIZES
+from shardwise.graph.sizes import StepSizes, sized
 
 PATH = "/v1/curves"
 CACHE_CONTROL = "private, no-cache"
@@ -97,7 +99,9 @@ async def get_curve(request: Request) -> Response:
 
 def learn_of_query(context: RequestContext) -> None:
     """As `learn_names`, for a query."""
-    learn_names(context, context.query.get("graph", ""), dict(context.query))
+    query = context.query
+    sizes = StepSizes(**{n: whole_from_query(query[n], n) for n in SIZES if n in query})
+    learn_names(context, sized(query.get("graph", ""), sizes), dict(query))
 
 
 def known(request: Request, stored: Stored) -> Response:

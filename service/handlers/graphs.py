@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from service.base.problems import Problem
@@ -23,6 +23,7 @@ from service.store.tables import OwnedGraph
 from shardwise.capture.shipped import shipped_graph, shipped_names
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
+from shardwise.graph.sizes import AS_CAPTURED, StepSizes, split_sizes
 
 SUMMARY_SCHEMA = "shardwise.graph-summary/1"
 SHIPPED = "shipped:"
@@ -32,7 +33,8 @@ _MAX_SIZE = 2**32
 def parse_upload(context: RequestContext) -> Upload:
     """Returns the graph of the body.
 
-    Query: `name`, `batch`, `seq` and named dimensions, for ONNX.
+    Query: `batch` and `seq`, of a graph file with symbols too; `name` and named dimensions, for
+    ONNX.
     """
     sizes = {}
     for key, value in context.query.items():
@@ -66,9 +68,9 @@ def keep_graph(context: RequestContext, upload: Upload) -> OwnedGraph | None:
     )
 
 
-@cache
-def _shipped(name: str) -> Upload:
-    return upload_of(read_graph(shipped_graph(name)))
+@lru_cache(maxsize=8)
+def _shipped(name: str, sizes: StepSizes = AS_CAPTURED) -> Upload:
+    return upload_of(read_graph(shipped_graph(name), sizes))
 
 
 def shipped_id(name: str) -> str:
@@ -86,18 +88,25 @@ def resolve_graph(context: RequestContext, spec: str, *, keep: bool = True) -> s
         if keep:
             keep_graph(context, upload)
         return upload.id
-    if spec.startswith(SHIPPED):
-        name = spec.removeprefix(SHIPPED)
+    plain, sizes = split_sizes(spec)
+    if plain.startswith(SHIPPED):
+        name = plain.removeprefix(SHIPPED)
         if name not in shipped_names():
             raise BadInput(
                 f"no graph {name[:80]!r} is shipped",
                 field="graph",
                 expected=f"an id, or shipped: and one of {', '.join(shipped_names())}",
             )
-        upload = _shipped(name)
+        upload = _shipped(name, sizes)
         if keep:
             keep_graph(context, upload)
         return upload.id
+    if sizes.asked:
+        raise BadInput(
+            "a stored graph has one batch and sequence length",
+            field=", ".join(sizes.asked),
+            expected="a preset, or the upload of a file with symbols to /v1/graphs?batch=…&seq=…",
+        )
     return owned_graph(context.session, context.tenant, spec[:100]).graph_id
 
 
@@ -115,10 +124,12 @@ def learn_names(context: RequestContext, spec: str, options: Any) -> None:
     if preset is not None:
         digests.learn(preset.id, preset.canonical, context.settings)
         return
-    if spec.startswith(SHIPPED):
-        name = spec.removeprefix(SHIPPED)
+    plain, sizes = split_sizes(spec)
+    if plain.startswith(SHIPPED):
+        name = plain.removeprefix(SHIPPED)
         if name in shipped_names():
-            digests.learn(_shipped(name).id, _shipped(name).canonical, context.settings)
+            shipped = _shipped(name, sizes)
+            digests.learn(shipped.id, shipped.canonical, context.settings)
         return
     with context.state.database.read() as session:
         owned = session.get(OwnedGraph, (context.tenant, spec[:100]))

@@ -57,6 +57,7 @@ from shardwise.documents import (
 from shardwise.documents.curve import counts_from
 from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput
+from shardwise.graph.sizes import NAMES as SIZES
 from shardwise.pipeline.asked import AUTO, stages_from
 from shardwise.validation import convert
 
@@ -161,16 +162,21 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
             if not _PRIORITY.fullmatch(value):
                 raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number")
             values[name] = int(value)
-        elif name == "max_gpus":
-            if not (value.isascii() and value.isdigit() and len(value) < 10):
-                raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number from 1")
-            values[name] = int(value)
+        elif name == "max_gpus" or name in SIZES:
+            values[name] = whole_from_query(value, name)
         elif name not in FORM_NAMES:
             raise BadInput("unknown parameter", field=name[:80], expected="graph, hardware, …")
     ask = convert(values, CurveRequest)
     hardware = find_hardware(context.session, context.tenant, ask.hardware)
     graph = resolve_graph(context, ask.graph, keep=keep)
     return curve_question(ask, graph, hardware, limits_of(context), options_from_query(options))
+
+
+def whole_from_query(value: str, name: str) -> int:
+    """Returns a whole number of a query. Raises BadInput with its name."""
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number from 1")
+    return int(value)
 
 
 def known_curve(context: RequestContext) -> Stored | None:

@@ -233,8 +233,10 @@ post_graph = route(
     },
     parameters=[
         query("name", TEXT_TYPE, "ONNX: the graph's name."),
-        query("batch", _SIZE, "ONNX: samples, where the file leaves them open."),
-        query("seq", _SIZE, "ONNX: tokens, where the file leaves them open."),
+        query(
+            "batch", _SIZE, "Samples, where an ONNX file leaves them open or a graph has symbols."
+        ),
+        query("seq", _SIZE, "Tokens of a sample, as `batch`."),
     ],
     create=True,
     status_code=201,
@@ -278,6 +280,11 @@ _OPTIONS = {
 }
 """What the reference says about options in a query, where a name is not enough."""
 
+SIZES = {
+    "batch": "Samples of a step, where the graph is a preset or a shipped one.",
+    "seq": "Tokens of a sample, as `batch`.",
+}
+
 get_curve = route(
     {
         200: ("The curve, with its ETag, in the form that was asked for", _CURVE_FORMS),
@@ -290,6 +297,7 @@ get_curve = route(
         query(
             "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if needed.", required=True
         ),
+        *(query(name, {"type": "integer", "minimum": 1}, about) for name, about in SIZES.items()),
         query(
             "max_gpus",
             {"type": "integer", "minimum": 1},

@@ -21,6 +21,7 @@ from service.page.price_fields import prices_of
 from shardwise.cost.named_options import NAMES
 from shardwise.documents.curve import counts_from
 from shardwise.errors import BadInput
+from shardwise.graph.sizes import NAMES as SIZES
 from shardwise.hardware import USUAL
 from shardwise.hardware.watts import parse_power
 from shardwise.pipeline.asked import ANY, AUTO, stages_from
@@ -112,6 +113,8 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
         if kind == "compare":
             set_if(body, values, "proposals", whole)
             set_if(body, values, "seed", whole)
+    for name in SIZES:
+        set_if(body, values, name, whole)
     set_if(body, values, "stages", _stages)
     set_if(body, values, "schedules", _words)
     body["options"] = options_of(values)

@@ -49,11 +49,11 @@ def read_upload(
             expected=f"application/json or {ONNX_TYPES[0]}",
         )
     if len(body) > LARGE_BYTES:
-        return _elsewhere(body, {"kind": "json"}, settings, reading)
+        return _elsewhere(body, {"kind": "json", "sizes": sizes}, settings, reading)
     document = read_json(body, settings.max_json_depth)
     if is_folded(document):
-        return _elsewhere(body, {"kind": "json"}, settings, reading)
-    return document_upload(document, settings.max_operators)
+        return _elsewhere(body, {"kind": "json", "sizes": sizes}, settings, reading)
+    return document_upload(document, settings.max_operators, sizes)
 
 
 LARGE_TASK = 2**14

@@ -65,7 +65,7 @@ def read(path: Path, request: dict[str, Any]) -> bytes:
 
     if request["kind"] == "json":
         upload: Upload = read_json_upload(
-            path.read_bytes(), request["max_depth"], request["max_operators"]
+            path.read_bytes(), request["max_depth"], request["max_operators"], request["sizes"]
         )
     else:
         graph = _captured(path, request)

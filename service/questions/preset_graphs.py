@@ -18,6 +18,7 @@ from shardwise.capture.presets import find_preset, near_presets
 from shardwise.capture.shipped import shipped_presets
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
+from shardwise.graph.sizes import StepSizes, split_sizes
 
 PRESET = "preset:"
 SUFFIXES = (".json.gz", ".json")
@@ -34,7 +35,7 @@ class PresetGraphs:
     def __init__(self, folder: str, max_operators: int) -> None:
         self._folder = Path(folder).expanduser() if folder else None
         self._max_operators = max_operators
-        self._read: OrderedDict[tuple[str, int, int], Upload] = OrderedDict()
+        self._read: OrderedDict[tuple[str, int, int, StepSizes], Upload] = OrderedDict()
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
@@ -42,21 +43,26 @@ class PresetGraphs:
         return sorted(self._files())[:MOST_NAMES]
 
     def upload(self, spec: str) -> Upload:
-        """Returns the graph of `preset:NAME`, or of NAME if it is a preset or in the folder.
+        """Returns the graph of `preset:NAME`, or of NAME if it is a preset or in the folder, each
+        with sizes or without.
 
-        Raises `BadInput` for an unknown name and a Problem 404 for a preset that is not in the
-        folder; both say what to do.
+        Raises `BadInput` for an unknown name and sizes that a file does not hold for, and a Problem
+        404 for a preset that is not in the folder; all say what to do.
         """
-        name = spec.removeprefix(PRESET)[:200]
+        plain, sizes = split_sizes(spec)
+        name = plain.removeprefix(PRESET)[:200]
         files = self._files()
         known = name if name in files else find_preset(name)
         if known in files:
-            return self._graph(files[known])
+            try:
+                return self._graph(files[known], sizes)
+            except BadInput as error:
+                raise error if not sizes.asked else error.in_file(f"{PRESET}{known}") from None
         raise _lacking(name, sorted(files), sorted(self._own_files()))
 
     def has(self, spec: str) -> bool:
         """Returns whether a question's graph is named as a preset, there or not."""
-        return spec.startswith(PRESET) or find_preset(spec[:200]) is not None
+        return spec.startswith(PRESET) or find_preset(split_sizes(spec)[0][:200]) is not None
 
     def _files(self) -> dict[str, Path]:
         return {**shipped_presets(), **self._own_files()}
@@ -75,13 +81,13 @@ class PresetGraphs:
             if path.name.endswith(suffix) and _NAME.fullmatch(path.name.removesuffix(suffix))
         }
 
-    def _graph(self, path: Path) -> Upload:
+    def _graph(self, path: Path, sizes: StepSizes) -> Upload:
         """Returns the graph of a file, which is read again when it has changed."""
         state = path.stat()
-        key = (str(path), state.st_mtime_ns, state.st_size)
+        key = (str(path), state.st_mtime_ns, state.st_size, sizes)
         with self._lock:
             if key not in self._read:
-                graph = read_graph(path)
+                graph = read_graph(path, sizes)
                 require_operators(len(graph.operators), self._max_operators)
                 self._read[key] = upload_of(graph)
             self._read.move_to_end(key)

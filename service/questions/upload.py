@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from service.questions.cost_model import MOST_DIMS
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
 from shardwise.graph.folding import unfolded_count
+from shardwise.graph.sizes import NAMES, StepSizes
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,21 @@ class Upload:
     summary: dict[str, Any]
 
 
-def read_json_upload(body: bytes, max_depth: int, max_operators: int) -> Upload:
+def read_json_upload(
+    body: bytes, max_depth: int, max_operators: int, sizes: Mapping[str, int]
+) -> Upload:
     """Returns the graph of a JSON body. Raises BadInput or a Problem with the reason."""
-    return document_upload(read_json(body, max_depth), max_operators)
+    return document_upload(read_json(body, max_depth), max_operators, sizes)
 
 
-def document_upload(document: object, max_operators: int) -> Upload:
-    """Returns the graph of a decoded body. Raises BadInput with the reason."""
+def document_upload(document: object, max_operators: int, sizes: Mapping[str, int]) -> Upload:
+    """Returns the graph of a decoded body, of these sizes. Raises BadInput with the reason."""
+    if unknown := sizes.keys() - set(NAMES):
+        raise BadInput("is for ONNX files", field=min(unknown), expected=" or ".join(NAMES))
     operators = document.get("operators") if isinstance(document, dict) else None
     if isinstance(operators, list):
         require_operators(unfolded_count(operators), max_operators)
-    return upload_of(graph_from_document(document))
+    return upload_of(graph_from_document(document, sizes=StepSizes(**sizes)))
 
 
 def require_operators(number: int, most: int) -> None:

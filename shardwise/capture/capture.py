@@ -21,6 +21,7 @@ from shardwise.capture.zoo import build_zoo
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput, CaptureError
 from shardwise.graph.graph import Graph
+from shardwise.graph.sizes import StepSizes, sized, split_sizes
 from shardwise.graph.validate import validate_graph
 
 DEFAULT_DTYPE = "float32"
@@ -43,7 +44,8 @@ def capture(
     `llama3-8b[:key=value,…]`, `hf:CONFIG_CLASS[:key=value,…]`, `hf:./config.json[:key=value,…]`,
     the same with `diffusers:`, `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`,
     `package.module:callable` or `FILE.onnx[:dimension=size,…]`. For a string `batch` counts
-    samples, `seq` tokens; `dtype` is that of the parameters. Its default is float32; of a preset
+    samples, `seq` tokens, which may be options in it (not of ONNX, whose dimensions are); `dtype`
+    is that of the parameters. Its default is float32; of a preset
     and of a config.json it is the configuration's, else bfloat16 for language and diffusion models;
     a callable's module and an ONNX file keep their own. The graph is named `name`, or after the
     preset or the source. Needs the torch extra (the onnx extra for ONNX files), no GPU and no
@@ -54,6 +56,9 @@ def capture(
         return _of_module(source, example_inputs, name or type(source).__name__, progress)
     parsed = parse_source(source)
     _check_sizes(batch, seq, dtype)
+    if parsed.kind != "onnx":
+        plain, sizes = split_sizes(sized(source, StepSizes(batch, seq)))
+        parsed, batch, seq = parse_source(plain), sizes.batch, sizes.seq
     if parsed.kind == "onnx":
         return capture_onnx(parsed.target, _onnx_sizes(parsed, batch, seq, dtype), name or source)
     require("torch", extra="models" if parsed.kind in (*FROM_FILES, "timm") else None)

@@ -20,6 +20,7 @@ from shardwise.capture.mutation import functional_twin, written_arguments
 from shardwise.capture.naming import Names, module_path, short_kind
 from shardwise.errors import CaptureError
 from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator, Role, Tensor
+from shardwise.graph.symbols import mark_batch
 
 _IGNORED = frozenset(
     {
@@ -149,7 +150,7 @@ class _Walker:
                 else:
                     self._paths[name] = path
             self._placeholders.append(TensorValue(known[path]))
-        self._mark_batch()
+        self._tensors = mark_batch(self._tensors)
 
     def _mark_frozen(self, name: str, path: str) -> None:
         """Marks a parameter that the module does not train, though it could."""
@@ -316,13 +317,6 @@ class _Walker:
                 "the model computes no tensor", expected="a forward pass that returns its loss"
             )
         return names
-
-    def _mark_batch(self) -> None:
-        """Marks dimension 0 of inputs as the batch if its extent is the first input's."""
-        inputs = [t for t in self._tensors.values() if t.role == "input" and t.shape]
-        for tensor in inputs:
-            if tensor.shape[0] == inputs[0].shape[0]:
-                self._tensors[tensor.name] = replace(tensor, batch_dim=0)
 
 
 def _live(module: Any) -> set[Any]:

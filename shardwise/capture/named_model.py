@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from shardwise.capture.capture import capture
 from shardwise.capture.presets import find_preset, near_presets, presets
-from shardwise.capture.source import CONFIG_FILE
+from shardwise.capture.shipped import load_graph
+from shardwise.capture.source import CONFIG_FILE, parse_preset
 from shardwise.cost.options import Progress, quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -40,9 +42,18 @@ def graph_of_configuration(
                 expected=f"a graph of it: shardwise capture {source[:200]} {flag} …",
             )
     if configuration.named.name or ":" not in source:
-        return capture(source, batch=batch, seq=length, progress=progress)
+        return _by_source(source, batch, length, progress)
     name = f"the model of {Path(file).name[:60]}"
     return capture(source, batch=batch, seq=length, dtype=_BUILT, name=name, progress=progress)
+
+
+def _by_source(source: str, batch: int | None, length: int | None, progress: Progress) -> Graph:
+    """Returns the graph of a preset that is shipped, where that holds for the sizes, else a
+    capture."""
+    if parse_preset(source) is not None:
+        with suppress(BadInput):
+            return load_graph(source, progress, batch=batch, seq=length)
+    return capture(source, batch=batch, seq=length, progress=progress)
 
 
 def source_of(named: NamedModel, file: str) -> str:

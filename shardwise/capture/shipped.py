@@ -12,6 +12,7 @@ from shardwise.cost.options import Progress, quiet
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import DATA
 from shardwise.graph import Graph, read_graph
+from shardwise.graph.sizes import StepSizes, sized, split_sizes
 
 FOLDER = DATA / "graphs"
 PRESETS_FOLDER = DATA / "presets"
@@ -68,26 +69,43 @@ def shipped_presets() -> dict[str, Path]:
     return {path.name.removesuffix(".json.gz"): path for path in PRESETS_FOLDER.glob("*.json.gz")}
 
 
-def load_graph(spec: str | Path, progress: Progress = quiet) -> Graph:
+def load_graph(
+    spec: str | Path,
+    progress: Progress = quiet,
+    *,
+    batch: int | None = None,
+    seq: int | None = None,
+) -> Graph:
     """Reads a graph file or the graph of `shipped:NAME`, or returns that of a preset by its name.
 
-    A file of that name goes before the preset. With options of its own, or where its graph is not
-    shipped, a preset is captured, and `progress` is told each stage. Raises BadInput where there is
-    neither.
+    Each may be of another `batch` (samples) or `seq` (tokens of a sample), also by its name, as in
+    `llama3-8b:batch=128,seq=4096`. A file of that name goes before the preset. With options of its
+    own, or where its graph is not shipped, a preset is captured, and `progress` is told each stage.
+    Raises BadInput where there is neither, and for sizes that a file does not hold for.
     """
-    text = str(spec)
+    named = StepSizes(batch, seq)
+    if Path(spec).exists():
+        return read_graph(spec, named)
+    text, sizes = split_sizes(sized(str(spec), named))
     if text.startswith(SHIPPED):
-        return read_graph(shipped_graph(text.removeprefix(SHIPPED)))
-    if not Path(spec).exists():
+        return read_graph(shipped_graph(text.removeprefix(SHIPPED)), sizes)
+    if not Path(text).exists():
         preset = parse_preset(text)
         if preset is not None:
             shipped = None if preset.options else preset_graph(preset.target)
             if shipped is not None:
-                return read_graph(shipped)
+                return _of_preset(shipped, preset.target, sizes)
             from shardwise.capture.capture import capture
 
-            return capture(text, progress=progress)
+            return capture(text, batch=sizes.batch, seq=sizes.seq, progress=progress)
         near = near_presets(text.removeprefix("preset:").partition(":")[0])
         if near:
             raise BadInput("no such file or preset", file=text, expected=", ".join(near))
-    return read_graph(Path(spec))
+    return read_graph(text, sizes)
+
+
+def _of_preset(shipped: Path, name: str, sizes: StepSizes) -> Graph:
+    try:
+        return read_graph(shipped, sizes)
+    except BadInput as error:
+        raise error.in_file(name) from None

@@ -21,6 +21,7 @@ from shardwise.cli.arguments import (
     options_from,
     output_option,
     search_options,
+    sizes_options,
 )
 from shardwise.cli.named_table import named_table
 from shardwise.cli.output import (
@@ -49,10 +50,12 @@ from shardwise.cli.tables import (
 )
 from shardwise.documents import Curve, Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
-from shardwise.documents.curve import counts_from, fits
+from shardwise.documents.curve import batches_from, counts_from, fits
 from shardwise.documents.frontier import exposed_s
+from shardwise.documents.jobs import curves_of
 from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
+from shardwise.graph.sizes import StepSizes, sized
 from shardwise.outfiles import check_output
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
@@ -77,6 +80,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @question_options
 @output_option
 @json_option
+@sizes_options
 def frontier(
     graph: str,
     hardware: str,
@@ -95,8 +99,6 @@ def frontier(
 ) -> None:
     """Every strategy that no other beats in both memory and time."""
     from shardwise.hardware import devices_of, load_hardware
-    from shardwise.question.question import Question
-    from shardwise.question.refusals import check
 
     check_output(output)
     if plot:
@@ -110,8 +112,7 @@ def frontier(
     ):
         profile = load_hardware(hardware)
         devices = devices_of(gpus, profile)
-        # Before the graph is read, and in the same words with a server.
-        check(Question.of(options, "frontier", devices, **asked.arguments()))
+        asked.check(options, "frontier", devices)
         document = advise.frontier(
             graph_of_question(graph, server, listener),
             profile,
@@ -221,6 +222,7 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
 @click.option("--max-gpus", type=click.IntRange(1), help="The largest count.")
 @click.option("--counts", help="Instead of --max-gpus: these counts alone, such as 8,16,32,64.")
+@click.option("--batches", help="Instead of --batch: a curve for each, such as 64,128,256.")
 @click.option(
     "--bundle",
     "bundles",
@@ -252,11 +254,13 @@ def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint],
 @question_options
 @output_option
 @json_option
+@sizes_options
 def curve(
     graph: str,
     hardware: str,
     max_gpus: int | None,
     counts: str | None,
+    batches: str | None,
     bundles: tuple[str, ...],
     space: str,
     count_limit: float | None,
@@ -277,8 +281,6 @@ def curve(
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
     from shardwise.advise.curve import STOPPED, places_of_curve
     from shardwise.hardware import load_hardware
-    from shardwise.question.question import Question
-    from shardwise.question.refusals import check
 
     if form not in FORMS and (efficiency or gpu_type):
         raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
@@ -288,9 +290,14 @@ def curve(
         check_output(plot, "plot")
     if server and count_limit is not None:
         raise BadInput("the service decides", field="--count-limit", expected="no --server")
+    graphs = [graph]
+    if batches is not None:
+        if plot or form not in (None, "json"):
+            raise BadInput("is of one curve", field="--plot, --format", expected="--batch")
+        graphs = [sized(graph, StepSizes(n)) for n in batches_from(batches, "--batches")]
     listed = [] if counts is None else counts_from(counts, "--counts")
     named = bool(given_options(("schedules",))) or space == ANY
-    asked = Stages.of(stages, schedules).arguments(given=named)
+    asked = Stages.of(stages, schedules)
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
@@ -300,15 +307,7 @@ def curve(
         profile = load_hardware(hardware)
         # Before the graph is read, and in the same words with a server.
         places_of_curve(profile, max_gpus, listed, bundles)
-        check(
-            Question.of(
-                options,
-                "curve",
-                several_kinds=bool(profile.groups),
-                space=space,
-                **asked,
-            )
-        )
+        asked.check(options, "curve", several_kinds=bool(profile.groups), space=space)
         ask: Callable[..., Curve] = advise.curve
         own: dict[str, Any] = {"count_limit_s": count_limit}
         if not quiet:
@@ -321,31 +320,38 @@ def curve(
             given = given_options(search)
             ask = partial(curve_for, trainer=space, given=given, **own)
             ask = partial(advise.curve, space=space) if server else ask
-        document = ask(
-            graph_of_question(graph, server, listener),
-            profile,
-            max_gpus,
-            options,
-            listener,
-            counts=listed,
-            bundles=bundles,
-            **asked,
-        )
+        curves = [
+            ask(
+                graph_of_question(one, server, listener),
+                profile,
+                max_gpus,
+                options,
+                listener,
+                counts=listed,
+                bundles=bundles,
+                **asked.arguments(given=named),
+            )
+            for one in graphs
+        ]
+    document = curves[0] if batches is None else curves_of(curves)
     keep(document, output, quiet=quiet)
     if plot:
-        curve_picture(document, scale).write(plot)
+        curve_picture(curves[0], scale).write(plot)
     if as_json or form == "json":
         emit(document)
     elif form == "csv":
-        sys.stdout.write(curve_csv(document))
+        sys.stdout.write(curve_csv(curves[0]))
     elif form is not None:
-        sys.stdout.write(export(document, form, efficiency=efficiency, gpu_type=gpu_type))
+        sys.stdout.write(export(curves[0], form, efficiency=efficiency, gpu_type=gpu_type))
     else:
-        warn(document.warnings)
-        curve_table(document, options.recomputation)
-    if any(one.reason == STOPPED for one in document.missing or ()):
+        for one in curves:
+            warn(one.warnings)
+            if batches is not None:
+                say(f"batch {one.batch_size}:")
+            curve_table(one, options.recomputation)
+    if any(missing.reason == STOPPED for one in curves for missing in one.missing or ()):
         raise click.exceptions.Exit(INTERRUPTED)
-    if not any(fits(point) for point in document.points):
+    if not any(fits(point) for one in curves for point in one.points):
         raise click.exceptions.Exit(1)
 
 
@@ -380,6 +386,7 @@ def _known(point: Curve) -> None:
 @question_options
 @output_option
 @json_option
+@sizes_options
 def quote(
     graph: str,
     offers: str | None,
@@ -402,15 +409,12 @@ def quote(
     """The fewest GPUs on which the job fits; offers ranked by price."""
     from shardwise.advise.quote import require_steps
     from shardwise.hardware import load_hardware, read_offers
-    from shardwise.question.question import Question
-    from shardwise.question.refusals import check
 
     check_output(output)
     require_steps(steps, deadline, budget)
     asked = Stages.of(stages, schedules)
     options = options_from(search)
-    several_kinds = hardware is not None or combine > 1
-    check(Question.of(options, "quote", several_kinds=several_kinds, **asked.arguments()))
+    asked.check(options, "quote", several_kinds=hardware is not None or combine > 1)
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,

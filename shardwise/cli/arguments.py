@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from shardwise.cost.step_settings import (
 )
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.graph.sizes import StepSizes, sized, split_sizes
 from shardwise.graph.tuning import FULL
 from shardwise.hardware.watts import parse_power
 from shardwise.sharding.fusion import LOSS
@@ -69,9 +71,39 @@ def graph_of_question(spec: str, server: str | None, progress: Progress) -> Grap
     """Returns the graph; for a `server` a preset's name, whose graph the service may have."""
     from shardwise.capture.source import parse_preset
 
-    if server and not Path(spec).exists() and parse_preset(spec) is not None:
+    plain, _ = split_sizes(spec)
+    if server and not Path(plain).exists() and parse_preset(plain) is not None:
         return spec
     return load_graph(spec, progress)
+
+
+def sizes_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--batch` and `--seq`, which become part of the text of `graph` (`graph/sizes.py`)."""
+
+    @wraps(command)
+    def of_sizes(*, graph: str, batch: int | None, seq: int | None, **values: Any) -> Any:
+        return command(graph=sized(graph, StepSizes(batch, seq)), **values)
+
+    return size_options(of_sizes)
+
+
+def size_options(command: Command) -> Command:
+    """Adds `--batch` and `--seq`."""
+    for option in (
+        click.option(
+            "--seq",
+            type=click.IntRange(1),
+            help="Tokens of a sample. [default: as the graph was captured]",
+        ),
+        click.option(
+            "--batch",
+            type=click.IntRange(1),
+            help="Samples of a step, of presets and of graph files with symbols (docs/models.md). "
+            "[default: as the graph was captured]",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def json_option(command: Command) -> Command:

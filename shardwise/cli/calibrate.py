@@ -12,6 +12,7 @@ from shardwise.cli.arguments import (
     load_graph,
     options_from,
     other_search_options,
+    sizes_options,
 )
 from shardwise.cli.output import emit, progress, say
 from shardwise.outfiles import check_output, write_json
@@ -26,6 +27,7 @@ from shardwise.texts import seconds
 @click.option("-o", "--output", required=True, help="The profile file to write.")
 @other_search_options
 @json_option
+@sizes_options
 def calibrate(
     graph: str,
     hardware: str,

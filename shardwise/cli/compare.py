@@ -17,6 +17,7 @@ from shardwise.cli.arguments import (
     options_from,
     output_option,
     search_options,
+    sizes_options,
 )
 from shardwise.cli.output import emit, keep, note, progress, say, say_searched, table, warn
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
@@ -59,6 +60,7 @@ MOST_PEAKS = 4
 @question_options
 @output_option
 @json_option
+@sizes_options
 def compare(
     graph: str,
     hardware: str,
@@ -77,8 +79,6 @@ def compare(
 ) -> None:
     """Other systems' strategies and ours on one cost model."""
     from shardwise.hardware import devices_of, load_hardware
-    from shardwise.question.question import Question
-    from shardwise.question.refusals import check
 
     check_output(output)
     if plot:
@@ -92,8 +92,7 @@ def compare(
     ):
         profile = load_hardware(hardware)
         devices = devices_of(gpus, profile)
-        # Before the graph is read, and in the same words with a server.
-        check(Question.of(options, "compare", devices, **asked.arguments()))
+        asked.check(options, "compare", devices)
         document = run(
             graph_of_question(graph, server, listener),
             profile,

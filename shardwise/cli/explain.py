@@ -7,12 +7,18 @@ from typing import Any
 import click
 
 from shardwise.cli.advisor import given_pipeline_or_plan, server_options
-from shardwise.cli.arguments import given_options, json_option, other_search_options
+from shardwise.cli.arguments import (
+    given_options,
+    json_option,
+    other_search_options,
+    size_options,
+)
 from shardwise.cli.output import emit, say, table
 from shardwise.cli.pipeline_page import explained_pipeline_page
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Pipeline
 from shardwise.errors import BadInput
+from shardwise.graph.sizes import StepSizes, sized
 from shardwise.outfiles import check_output
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
@@ -37,11 +43,14 @@ MOST_OTHERS = 5
 @click.option(
     "--plot", help="Of a plan or a pipeline: write a picture of the step, .html, .svg or .png."
 )
+@size_options
 @other_search_options
 @server_options
 @json_option
 def explain(
     plan: str | None,
+    batch: int | None,
+    seq: int | None,
     like: str | None,
     hardware: str | None,
     gpus: str | None,
@@ -57,7 +66,10 @@ def explain(
     """
     from shardwise.advise import explain as why
 
+    sizes = StepSizes(batch, seq)
     if like is not None:
+        if plan is None and sizes.asked:
+            raise BadInput("the file names them", field="--batch, --seq", expected="with a graph")
         if hardware is None or gpus is None:
             raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
         if plot is not None:
@@ -65,12 +77,15 @@ def explain(
         from shardwise.cli.pricing import explain_like
 
         given = given_options(search)
-        explain_like(plan, like, hardware, gpus, server, key_file, as_json, search, given)
+        graph = None if plan is None else sized(plan, sizes)
+        explain_like(graph, like, hardware, gpus, server, key_file, as_json, search, given)
         return
     if plan is None:
         raise BadInput("missing", field="PLAN", expected="a plan, or --like FILE")
-    if hardware is not None or gpus is not None:
-        raise BadInput("a plan has its own", field="--hardware, --gpus", expected="with --like")
+    if hardware is not None or gpus is not None or sizes.asked:
+        raise BadInput(
+            "a plan has its own", field="--hardware, --gpus, --batch, --seq", expected="with --like"
+        )
     if plot is not None:
         check_suffix(plot)
         check_output(plot, "plot")

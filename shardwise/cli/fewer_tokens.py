@@ -1,4 +1,4 @@
-"""Whether a preset that does not fit would with shorter sequences: it is captured with them.
+"""Whether a model that does not fit would with shorter sequences.
 
 Fewer samples are not tried: a batch of half as many in half as many micro-batches holds the same,
 and micro-batches are the search's own choice.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 from shardwise.cost.options import Options
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph
+from shardwise.graph.sizes import split_sizes
 from shardwise.graph.step import Step, step_of
 from shardwise.texts import gib
 
@@ -30,10 +29,9 @@ COARSE = 10.0
 
 
 def fewer_tokens(spec: str, options: Options, ask: Ask) -> str:
-    """Returns which shorter sequences would fit, with the command that captures them.
+    """Returns which shorter sequences would fit, with the option that asks for them.
 
-    Empty where none does, where the graph is not that of a language model's preset, which alone can
-    be captured again, and without the packages that capturing needs.
+    Empty where none does, and where the graph is no language model's or holds for no others.
     """
     options = replace(
         options,
@@ -45,28 +43,27 @@ def fewer_tokens(spec: str, options: Options, ask: Ask) -> str:
             peak = ask(graph, options).predicted.peak_bytes
         except (NotFound, SolverError):
             continue
-        again = f"shardwise capture {spec} --batch {step.batch} --seq {step.seq} -o graph.json"
-        return f"it fits with sequences of {step.seq:,} tokens ({gib(peak)} GiB per GPU): {again}"
+        return (
+            f"it fits with sequences of {step.seq:,} tokens ({gib(peak)} GiB per GPU): "
+            f"--seq {step.seq}"
+        )
     return ""
 
 
 def _shorter(spec: str) -> Iterator[tuple[Graph, Step]]:
-    """Yields a preset with shorter and shorter sequences."""
+    """Yields a language model with shorter and shorter sequences, as far as its graph holds for
+    them or its preset can be captured."""
     from shardwise.capture.shipped import load_graph
-    from shardwise.capture.source import parse_preset
 
-    if Path(spec).exists() or parse_preset(spec) is None or find_spec("transformers") is None:
-        return
     step = step_of(load_graph(spec))
     if step.seq is None or not step.predicts_tokens:
         return
-    from shardwise.capture import capture
-
+    plain, sizes = split_sizes(spec)
     for parts in PARTS:
         if step.seq % parts:
             return
         try:
-            graph = capture(spec, batch=step.batch, seq=step.seq // parts, dtype=step.dtype)
+            graph = load_graph(plain, batch=sizes.batch, seq=step.seq // parts)
         except BadInput:
             return
         yield graph, step_of(graph)

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from shardwise.cli.arguments import json_option, load_graph, quiet_option
+from shardwise.cli.arguments import json_option, load_graph, quiet_option, sizes_options
 from shardwise.cli.output import console, emit, note, progress, table
 from shardwise.cost.options import Options
+from shardwise.errors import BadInput
 from shardwise.graph.step import loss_name, step_of
 from shardwise.outfiles import check_output
 from shardwise.tdl import registry
@@ -31,6 +32,12 @@ MOST_KINDS = 20
 @click.option("--name", help="The graph's name. [default: the preset's, else SOURCE]")
 @click.option("-o", "--output", required=True, help="graph.json or graph.json.gz")
 @click.option(
+    "--fixed",
+    is_flag=True,
+    help="Write the graph of this batch and sequence length alone: without the captures by which "
+    "those of others are known.",
+)
+@click.option(
     "--unfolded", is_flag=True, help="Write every layer, as releases before 0.2 read graphs."
 )
 @quiet_option
@@ -42,6 +49,7 @@ def capture(
     dtype: str | None,
     name: str | None,
     output: str,
+    fixed: bool,
     unfolded: bool,
     quiet: bool,
     as_json: bool,
@@ -49,8 +57,10 @@ def capture(
     """Capture a model: a preset (llama3-8b), hf:./config.json, hf:CONFIG_CLASS, diffusers:,
     timm:, zoo:, each with or without :key=value,…; package.module:callable, FILE.onnx."""
     from shardwise.capture import capture as take
+    from shardwise.capture.symbol_points import symbolic_of_source
     from shardwise.errors import CaptureWarning
     from shardwise.graph import graph_id, write_graph
+    from shardwise.graph.files import write_document
 
     check_output(output)
     with (
@@ -59,9 +69,19 @@ def capture(
     ):
         warnings.simplefilter("always", CaptureWarning)
         graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name, progress=listener)
-        listener("writing", 0.9)
-        write_graph(graph, output, folded=not unfolded)
-    notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
+        notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
+        symbolic = None
+        if not (fixed or unfolded):
+            listener("capturing other sizes", 0.9)
+            try:
+                symbolic = symbolic_of_source(source, graph, batch, seq, dtype)
+            except BadInput as reason:
+                notes.append(f"the file has the graph of these sizes alone: {reason}")
+        listener("writing", 0.95)
+        if symbolic is None:
+            write_graph(graph, output, folded=not unfolded)
+        else:
+            write_document(symbolic, output)
     step = step_of(graph)
     summary = {
         "schema": "shardwise.captured/1",
@@ -93,6 +113,7 @@ def capture(
 @click.argument("graph")
 @click.option("--plot", help="A picture of the blocks: .html, .svg or .png.")
 @json_option
+@sizes_options
 def inspect(graph: str, plot: str | None, as_json: bool) -> None:
     """Operators, parameters, activations, flops, and what could not be described."""
     from shardwise.graph.inspect import inspect_graph

@@ -16,6 +16,7 @@ from shardwise.cli.arguments import (
     json_option,
     options_from,
     other_search_options,
+    sizes_options,
 )
 from shardwise.cli.fewer_tokens import fewer_tokens
 from shardwise.cli.output import emit, keep, note, progress, stop_if_cancelled, warn
@@ -67,6 +68,7 @@ from shardwise.pipeline.asked import ANY, FASTEST
 @other_search_options
 @question_options
 @json_option
+@sizes_options
 def plan(
     graph: str,
     hardware: str,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from shardwise.errors import BadInput
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES, stages_from
+
+if TYPE_CHECKING:
+    from shardwise.cost.options import Options
+    from shardwise.hardware import Devices
+    from shardwise.question.question import QuestionKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,3 +74,13 @@ class Stages:
         if not self.piped:
             return {}
         return {"stages": self.counts, **({"schedules": self.schedules} if given else {})}
+
+    def check(
+        self, options: Options, kind: QuestionKind, devices: Devices | None = None, **more: Any
+    ) -> None:
+        """Raises `BadInput` for a question that has no answer: before its graph is read, and in the
+        same words with a server."""
+        from shardwise.question.question import Question
+        from shardwise.question.refusals import check
+
+        check(Question.of(options, kind, devices, **more, **self.arguments()))

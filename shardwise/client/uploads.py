@@ -14,6 +14,7 @@ from shardwise.client.request import post
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.graph import Graph, canonical_json, graph_id
+from shardwise.graph.sizes import StepSizes
 from shardwise.hardware import Hardware, hardware_document, list_builtin, load_hardware
 
 GraphSource = str | Graph
@@ -62,8 +63,9 @@ def upload_of_graph(
     """Returns the request that uploads a graph.
 
     `source`: a graph, its document, the bytes of a JSON or gzip file, or a path; a path that ends
-    in `.onnx`, or bytes that are neither JSON nor gzip, are an ONNX file, and for that `name`,
-    `batch`, `seq` and the `sizes` of named dimensions. Raises `BadInput` for an unreadable file.
+    in `.onnx`, or bytes that are neither JSON nor gzip, are an ONNX file, and for that `name` and
+    the `sizes` of named dimensions. `batch` and `seq` are for those and for documents with symbols.
+    Raises `BadInput` for an unreadable file.
     """
     onnx = isinstance(source, Path) and source.suffix == ONNX
     if isinstance(source, Path):
@@ -76,18 +78,18 @@ def upload_of_graph(
         content = canonical_json(source)
     else:
         content = json.dumps(source, allow_nan=False).encode()
+    asked = tuple((k, str(v)) for k, v in StepSizes(batch, seq).asked.items())
     if not onnx:
-        if name or batch or seq or sizes:
+        if name or sizes:
             raise BadInput(
                 "is for ONNX files",
-                field="name, batch, seq, sizes",
+                field="name, sizes",
                 expected="none of them with a graph file",
             )
-        return _packed("/v1/graphs", content)
-    query = {"name": name or "upload.onnx", **{k: str(v) for k, v in (sizes or {}).items()}}
-    query |= {k: str(v) for k, v in (("batch", batch), ("seq", seq)) if v is not None}
+        return _packed("/v1/graphs", content, asked)
+    named = {"name": name or "upload.onnx", **{k: str(v) for k, v in (sizes or {}).items()}}
     headers = {"Content-Type": "application/onnx"}
-    return post("/v1/graphs", content, headers, query=tuple(query.items()))
+    return post("/v1/graphs", content, headers, query=(*named.items(), *asked))
 
 
 def upload_of_hardware(source: Hardware | Mapping[str, Any] | Path) -> Request:
@@ -98,10 +100,10 @@ def upload_of_hardware(source: Hardware | Mapping[str, Any] | Path) -> Request:
     return _packed("/v1/hardware", json.dumps(document, allow_nan=False).encode())
 
 
-def _packed(path: str, content: bytes) -> Request:
+def _packed(path: str, content: bytes, query: tuple[tuple[str, str], ...] = ()) -> Request:
     headers = {"Content-Type": "application/json"}
     if content[:2] != GZIP and len(content) > WORTH_PACKING:
         packed = gzip.compress(content, compresslevel=6, mtime=0)
         if len(content) < MOST_PACKED * len(packed):
-            return post(path, packed, {**headers, "Content-Encoding": "gzip"})
-    return post(path, content, headers)
+            return post(path, packed, {**headers, "Content-Encoding": "gzip"}, query=query)
+    return post(path, content, headers, query=query)

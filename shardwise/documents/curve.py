@@ -131,6 +131,11 @@ def counts_from(text: str, field: str = "counts") -> list[int]:
     return whole_numbers(text, field, "numbers of GPUs", "numbers from 1 on, such as 8,16,32,64")
 
 
+def batches_from(text: str, field: str) -> list[int]:
+    """Returns the batches that a text such as `64,128` names. Raises `BadInput`."""
+    return whole_numbers(text, field, "batches", "numbers from 1 on, such as 64,128,256")
+
+
 def missing_texts(curve: Curve) -> list[str]:
     """Returns lines such as `16, 32: more than 600 s were needed`, one for each reason."""
     by_reason: dict[str, list[str]] = {}

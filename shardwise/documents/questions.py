@@ -1,7 +1,9 @@
 """The questions: the bodies of the requests that a service takes.
 
 The client writes them, the service reads them. `options` are fields of `Options` by name; `graph`
-is an id or `shipped:NAME`, `hardware` an id or a built-in name.
+is an id, `shipped:NAME` or `preset:NAME`, `hardware` an id or a built-in name. `batch` and `seq`
+are another batch and sequence length of a graph with symbols; they become part of its name, as in
+`preset:llama3-8b:batch=128,seq=4096`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import fields
+from msgspec.structs import fields, force_setattr
+
+from shardwise.errors import BadInput
+from shardwise.graph.sizes import MOST_SIZE, StepSizes, sized
 
 SearchOptions = Annotated[
     dict[str, Any],
@@ -115,12 +120,43 @@ ExecutionOrder: TypeAlias = Annotated[
     ),
 ]
 """The order in which the operators of a plan run."""
+Batch: TypeAlias = Annotated[
+    Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)] | None,
+    msgspec.Meta(
+        description="Samples of a step, where the graph is a preset or a shipped one, instead of "
+        "those that it was captured with."
+    ),
+]
+Seq: TypeAlias = Annotated[
+    Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)] | None,
+    msgspec.Meta(description="Tokens of a sample, as `batch`."),
+]
+
+
+def name_sizes(ask: Any) -> None:
+    """Moves `batch` and `seq` of a question into the name of its graph. Raises `BadInput`."""
+    sizes = StepSizes(ask.batch, ask.seq)
+    if not sizes.asked:
+        return
+    if ask.graph is None:
+        raise BadInput("is of a graph", field=min(sizes.asked), expected="a graph beside it")
+    force_setattr(ask, "graph", sized(ask.graph, sizes))
+    for name in sizes.asked:
+        force_setattr(ask, name, None)
+
+
+class OfGraph(msgspec.Struct):
+    """A question about a graph."""
+
+    def __post_init__(self) -> None:
+        name_sizes(self)
+
 
 MOST_QUESTIONS = 100
 """Curves of one bulk call."""
 
 
-class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
+class FrontierRequest(OfGraph, forbid_unknown_fields=True):
     """`POST /v1/frontiers`. With `stages` the answer has `pipelines` beside its points."""
 
     graph: str
@@ -130,9 +166,11 @@ class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
     priority: int = 0
     stages: StagesBeside | None = None
     schedules: Schedules = []
+    batch: Batch = None
+    seq: Seq = None
 
 
-class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
+class CurveRequest(OfGraph, forbid_unknown_fields=True):
     """`GET /v1/curves` as an object.
 
     It has either `max_gpus`, `counts`, or for hardware with groups of devices `bundles`: texts such
@@ -151,6 +189,8 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     schedules: Schedules = []
     counts: Counts = []
     space: str = "any"
+    batch: Batch = None
+    seq: Seq = None
 
 
 class CurvesRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,7 +199,7 @@ class CurvesRequest(msgspec.Struct, forbid_unknown_fields=True):
     questions: Annotated[list[CurveRequest], msgspec.Meta(min_length=1, max_length=MOST_QUESTIONS)]
 
 
-class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
+class PlanRequest(OfGraph, forbid_unknown_fields=True):
     """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective.
 
     `space` is `any`, or the trainer whose strategies alone are searched. With `stages` the answer
@@ -181,9 +221,11 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     stages: Stages | None = None
     schedules: Schedules = []
     order: ExecutionOrder | None = None
+    batch: Batch = None
+    seq: Seq = None
 
 
-class PricingRequest(msgspec.Struct, forbid_unknown_fields=True):
+class PricingRequest(OfGraph, forbid_unknown_fields=True):
     """`POST /v1/pricings`: what a trainer's configuration takes, and what to change in it.
 
     `configuration` is the text of the trainer's file, by which the trainer is recognised; `file` is
@@ -200,9 +242,11 @@ class PricingRequest(msgspec.Struct, forbid_unknown_fields=True):
     ] = "configuration"
     options: SearchOptions = {}
     priority: int = 0
+    batch: Batch = None
+    seq: Seq = None
 
 
-class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
+class QuoteRequest(OfGraph, forbid_unknown_fields=True):
     """`POST /v1/quotes`. `offers_csv`: a table with the SkyPilot catalog's columns.
 
     `combine` is how many kinds of instances one answer may have together. With `hardware`, which
@@ -224,9 +268,11 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     prices: dict[str, float] = {}
     stages: StagesBeside | None = None
     schedules: Schedules = []
+    batch: Batch = None
+    seq: Seq = None
 
 
-class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
+class CompareRequest(OfGraph, forbid_unknown_fields=True):
     """`POST /v1/comparisons`: what practitioners and other systems use, beside our answer.
 
     `proposals` and `seed` are those of FlexFlow's random search; without `proposals` it makes
@@ -243,6 +289,8 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     priority: int = 0
     stages: StagesBeside | None = None
     schedules: Schedules = []
+    batch: Batch = None
+    seq: Seq = None
 
 
 QUESTIONS: Mapping[str, type[msgspec.Struct]] = {

@@ -6,7 +6,9 @@ is the graph's own, every field of `graph.py` is written; an unknown batch dimen
 and so is what says that a parameter is frozen where it trains.
 
 Version 2 has the rows of tensors and of operators folded (`folding.py`): the layers of a model are
-written once. It is another way to write the same graph, whose id stays that of version 1.
+written once. It is another way to write the same graph, whose id stays that of version 1. With
+symbols (`symbols.py`) it holds for a range of batches and sequence lengths, and is one graph of
+version 1 for each of them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.graph.folding import fold_rows, unfold_rows
 from shardwise.graph.graph import Graph, Operator, Tensor
+from shardwise.graph.sizes import AS_CAPTURED, StepSizes
+from shardwise.graph.step import step_of
+from shardwise.graph.symbols import Symbols, mark_batch, with_values
 from shardwise.graph.validate import validate_graph
 
 SCHEMA = "shardwise.graph/1"
@@ -61,6 +66,7 @@ class _FoldedDocument(msgspec.Struct):
     name: str
     tensors: list[Any]
     operators: list[Any]
+    symbols: Symbols | None = None
 
 
 class _Header(msgspec.Struct):
@@ -94,22 +100,27 @@ def graph_document(graph: Graph) -> dict[str, Any]:
 
 def folded_document(graph: Graph) -> dict[str, Any]:
     """Returns the graph as plain JSON values with its repeated rows folded."""
-    document = graph_document(graph)
+    return folded(graph_document(graph))
+
+
+def folded(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a document with its repeated rows folded; its numbers may be expressions."""
     rows = {name: fold_rows(document[name]) for name in ("tensors", "operators")}
     return {**document, "schema": FOLDED_SCHEMA, **rows}
 
 
 def canonical_json(graph: Graph) -> bytes:
     """Returns the canonical form: UTF-8 JSON, sorted keys, no spaces."""
-    return _json(graph_document(graph))
+    return json_of(graph_document(graph))
 
 
 def folded_json(graph: Graph) -> bytes:
     """Returns version 2 of the document, written as the canonical form is."""
-    return _json(folded_document(graph))
+    return json_of(folded_document(graph))
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def json_of(document: Mapping[str, Any]) -> bytes:
+    """Returns a document as the canonical form is written."""
     text = json.dumps(
         document,
         sort_keys=True,
@@ -130,20 +141,25 @@ def content_id(graph: Graph) -> str:
     return graph.untuned or graph_id(graph)
 
 
-def graph_from_document(document: object, file: str | None = None) -> Graph:
-    """Returns the validated graph of a decoded document; BadInput names `file` and the field."""
+def graph_from_document(
+    document: object, file: str | None = None, sizes: StepSizes = AS_CAPTURED
+) -> Graph:
+    """Returns the validated graph of a decoded document, of these sizes where it has symbols.
+
+    BadInput names `file` and the field.
+    """
     try:
         header = validation.convert(document, _Header)
         _check_schema(header.schema)
         if header.schema == FOLDED_SCHEMA:
-            return _build(_unfolded(validation.convert(document, _FoldedDocument)))
-        return _build(validation.convert(document, _GraphDocument))
+            return _unfolded(validation.convert(document, _FoldedDocument), sizes)
+        return _at(_build(validation.convert(document, _GraphDocument)), sizes)
     except BadInput as error:
         raise _placed(error, file) from None
 
 
-def graph_from_json(data: bytes, file: str | None = None) -> Graph:
-    """Returns the validated graph of a JSON text.
+def graph_from_json(data: bytes, file: str | None = None, sizes: StepSizes = AS_CAPTURED) -> Graph:
+    """Returns the validated graph of a JSON text, as `graph_from_document` does.
 
     BadInput names `file`, and the field or the position.
     """
@@ -151,20 +167,43 @@ def graph_from_json(data: bytes, file: str | None = None) -> Graph:
         header = validation.decode(data, _Header)
         _check_schema(header.schema)
         if header.schema == FOLDED_SCHEMA:
-            return _build(_unfolded(validation.decode(data, _FoldedDocument)))
-        return _build(validation.decode(data, _GraphDocument))
+            return _unfolded(validation.decode(data, _FoldedDocument), sizes)
+        return _at(_build(validation.decode(data, _GraphDocument)), sizes)
     except validation.NotJson as error:
         raise BadInput(error.problem, file=file, expected=f"a {SCHEMA} file") from None
     except BadInput as error:
         raise _placed(error, file) from None
 
 
-def _unfolded(document: _FoldedDocument) -> _GraphDocument:
+def _unfolded(document: _FoldedDocument, sizes: StepSizes) -> Graph:
+    lists = {"tensors": document.tensors, "operators": document.operators}
+    if document.symbols is not None:
+        values = document.symbols.chosen(sizes)
+        lists = {name: with_values(rows, values, name) for name, rows in lists.items()}
     rows = {
-        "tensors": unfold_rows(document.tensors, _MAX_TENSORS, "tensors"),
-        "operators": unfold_rows(document.operators, MAX_OPERATORS, "operators"),
+        name: unfold_rows(lists[name], most, name)
+        for name, most in (("tensors", _MAX_TENSORS), ("operators", MAX_OPERATORS))
     }
-    return validation.convert({"name": document.name, **rows}, _GraphDocument)
+    whole = validation.convert({"name": document.name, **rows}, _GraphDocument)
+    if document.symbols is not None:
+        return _build(whole, mark=True)
+    return _at(_build(whole), sizes)
+
+
+def _at(graph: Graph, sizes: StepSizes) -> Graph:
+    """Returns a graph without symbols. Raises `BadInput` for sizes other than its own."""
+    if sizes.asked:
+        own = step_of(graph)
+        for name, value in sizes.asked.items():
+            if value != getattr(own, name):
+                raise BadInput(
+                    f"{value}, and the file has the graph of batch {own.batch} and sequence "
+                    f"{own.seq} alone",
+                    field=name,
+                    expected="a file with symbols, as `shardwise capture` writes them, or a "
+                    f"capture with --{name} {value}",
+                )
+    return graph
 
 
 def _tensor_document(tensor: Tensor) -> dict[str, Any]:
@@ -195,7 +234,7 @@ def _check_schema(schema: str) -> None:
     raise BadInput(problem, field="schema", expected=SCHEMA)
 
 
-def _build(document: _GraphDocument) -> Graph:
+def _build(document: _GraphDocument, *, mark: bool = False) -> Graph:
     for field, items, limit in (
         ("operators", document.operators, MAX_OPERATORS),
         ("tensors", document.tensors, _MAX_TENSORS),
@@ -228,6 +267,8 @@ def _build(document: _GraphDocument) -> Graph:
             _check_text(getattr(op, field), f"operators[{position}].{field}")
         _check_attribute(op.attributes, f"operators[{position}].attributes", 0)
         operators.append(Operator(op.name, op.kind, op.inputs, op.outputs, op.attributes, op.scope))
+    if mark:
+        tensors = mark_batch(tensors)
     return validate_graph(Graph(document.name, tensors, tuple(operators)))
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from shardwise.errors import BadInput
+from shardwise.graph.symbols import is_expression
 
 Row = dict[str, Any]
 
@@ -128,12 +129,17 @@ def _at(k: int, match: re.Match[str]) -> str:
 
 
 def _mark(row: Row) -> _Mark | None:
-    """Returns a row's mark; None where a text has braces, which mean something in a repeat."""
+    """Returns a row's mark; None where a text has braces, which mean something in a repeat.
+
+    Expressions (`symbols.py`) are the same in every instance.
+    """
     numbers: list[int] = []
     braces = False
 
     def without(match: re.Match[str]) -> str:
         nonlocal braces
+        if is_expression(match[0][1:-1]):
+            return match[0]
         braces |= "{" in match[0] or "}" in match[0]
         return _NUMBER.sub(taken, match[0])
 

@@ -20,11 +20,14 @@ from shardwise.documents.questions import (
     MOST_FILE_NAME,
     MOST_PROPOSALS,
     MOST_SEED,
+    Batch,
     Counts,
     ExecutionOrder,
     Schedules,
+    Seq,
     Stages,
     StagesBeside,
+    name_sizes,
 )
 from shardwise.documents.schemas import without_indentation
 from shardwise.errors import InternalError
@@ -96,6 +99,10 @@ Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The arguments of a tool; an argument that it does not have is refused."""
 
+    def __post_init__(self) -> None:
+        if hasattr(self, "batch"):
+            name_sizes(self)
+
 
 class ListArguments(Arguments, frozen=True):
     """A list takes no arguments."""
@@ -117,6 +124,8 @@ class JobArguments(Arguments, frozen=True):
     graph: GraphName
     hardware: HardwareName
     gpus: Gpus
+    batch: Batch = None
+    seq: Seq = None
     options: OptionsObject = {}
 
 
@@ -155,6 +164,8 @@ class PricingArguments(Arguments, frozen=True):
         str,
         msgspec.Meta(min_length=1, max_length=MOST_FILE_NAME, description=FILE),
     ] = "configuration"
+    batch: Batch = None
+    seq: Seq = None
     options: OptionsObject = {}
 
 
@@ -173,6 +184,8 @@ class CurveArguments(Arguments, frozen=True):
             description="Instead of max_gpus, of a profile with groups: v100=2,1080ti=4, or usual.",
         ),
     ] = []
+    batch: Batch = None
+    seq: Seq = None
     options: OptionsObject = {}
     stages: StagesBeside | None = None
     schedules: Schedules = []
@@ -211,6 +224,8 @@ class QuoteArguments(Arguments, frozen=True):
             "group.",
         ),
     ] = {}
+    batch: Batch = None
+    seq: Seq = None
     options: OptionsObject = {}
     stages: StagesBeside | None = None
     schedules: Schedules = []
@@ -237,6 +252,8 @@ class ExplainArguments(Arguments, frozen=True):
     hardware: HardwareName | None = None
     gpus: Gpus | None = None
     objective: Objective = OBJECTIVES[0]
+    batch: Batch = None
+    seq: Seq = None
     options: OptionsObject = {}
 
 

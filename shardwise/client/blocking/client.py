@@ -49,6 +49,7 @@ from shardwise.documents.jobs import Allocation
 from shardwise.errors import InternalError
 from shardwise.files import private_file
 from shardwise.graph import Graph
+from shardwise.graph.sizes import sized_source
 from shardwise.hardware import Devices, Hardware, Offer
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
 
@@ -181,16 +182,19 @@ class Client(LaunchMethods, AdministrationMethods):
         *,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Frontier:
         """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it.
 
         `gpus` is a number, or devices by group such as `v100=2,1080ti=4`. With numbers of `stages`
-        (None: all that are possible) it has `pipelines` too.
+        (None: all that are possible) it has `pipelines` too. `batch` and `seq` are other sizes of a
+        preset than those of its table, here and in every question.
         """
         return self._run(
             self._calls.answer(
-                Frontier, graph, hardware, progress, timeout_s,
+                Frontier, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), **staged(stages, schedules),
             )
         )  # fmt: skip
@@ -208,6 +212,8 @@ class Client(LaunchMethods, AdministrationMethods):
         space: str = ANY,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Curve:
         """Returns the curve, `shardwise.curve/1`: up to `max_gpus`, of `counts`, or with groups of
@@ -220,7 +226,7 @@ class Client(LaunchMethods, AdministrationMethods):
         """
         return self._run(
             self._calls.curve(
-                graph,
+                sized_source(graph, batch, seq),
                 hardware,
                 max_gpus,
                 options,
@@ -245,6 +251,8 @@ class Client(LaunchMethods, AdministrationMethods):
         schedules: Sequence[str] | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Pipeline | Plan:
         """Returns the strategy that a question asks for; raises `Infeasible` with the reason.
@@ -256,7 +264,7 @@ class Client(LaunchMethods, AdministrationMethods):
         """
         return self._run(
             self._calls.solve(
-                graph, hardware, progress, timeout_s, stages, schedules,
+                sized_source(graph, batch, seq), hardware, progress, timeout_s, stages, schedules,
                 options=options, gpus=devices_text(gpus), objective=objective, point=point,
                 order=order, space=space,
             )
@@ -274,12 +282,14 @@ class Client(LaunchMethods, AdministrationMethods):
         space: str = ANY,
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Plan:
         """Returns the plan without stages, as `solve`."""
         return self._run(
             self._calls.answer(
-                Plan, graph, hardware, progress, timeout_s,
+                Plan, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), objective=objective, point=point,
                 order=order, space=space,
             )
@@ -295,13 +305,15 @@ class Client(LaunchMethods, AdministrationMethods):
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan,
         as `solve`."""
         return self._run(
             self._calls.solve(
-                graph, hardware, progress, timeout_s, stages, schedules,
+                sized_source(graph, batch, seq), hardware, progress, timeout_s, stages, schedules,
                 options=options, gpus=devices_text(gpus),
             )
         )  # fmt: skip
@@ -338,6 +350,8 @@ class Client(LaunchMethods, AdministrationMethods):
         file: str = "configuration",
         options: Options | None = None,
         progress: Progress | None = None,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Pricing:
         """Returns what a trainer's configuration takes and what to change, `shardwise.pricing/1`.
@@ -346,7 +360,7 @@ class Client(LaunchMethods, AdministrationMethods):
         """
         return self._run(
             self._calls.answer(
-                Pricing, graph, hardware, progress, timeout_s,
+                Pricing, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=gpus, configuration=configuration, file=file,
             )
         )  # fmt: skip
@@ -367,6 +381,8 @@ class Client(LaunchMethods, AdministrationMethods):
         progress: Progress | None = None,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Quote:
         """Returns the quote, `shardwise.quote/1`.
@@ -376,7 +392,7 @@ class Client(LaunchMethods, AdministrationMethods):
         """
         return self._run(
             self._calls.answer(
-                Quote, graph, hardware, progress, timeout_s,
+                Quote, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, offers_csv=offers_csv(offers), deadline_s=deadline_s,
                 budget_usd=budget_usd, steps=steps, max_instances=max_instances,
                 combine=combine, prices=dict(prices or {}), **staged(stages, schedules),
@@ -395,6 +411,8 @@ class Client(LaunchMethods, AdministrationMethods):
         seed: int = 0,
         stages: Sequence[int] | None = NO_STAGES,
         schedules: Sequence[str] = DEFAULT_SCHEDULES,
+        batch: int | None = None,
+        seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Comparison:
         """Returns what practitioners and other systems use beside our answer,
@@ -406,7 +424,7 @@ class Client(LaunchMethods, AdministrationMethods):
         """
         return self._run(
             self._calls.answer(
-                Comparison, graph, hardware, progress, timeout_s,
+                Comparison, sized_source(graph, batch, seq), hardware, progress, timeout_s,
                 options=options, gpus=devices_text(gpus), proposals=proposals, seed=seed,
                 **staged(stages, schedules),
             )

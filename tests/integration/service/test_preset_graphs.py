@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from service.base.problems import Problem
 from service.questions.preset_graphs import PresetGraphs
 from shardwise.advise import Options
 from shardwise.capture import load_graph
+from shardwise.capture.shipped import PRESETS_FOLDER
 from shardwise.client import AsyncClient, Client, Missing, Refused
 from shardwise.client import preset as client_preset
 from shardwise.errors import BadInput
@@ -81,6 +83,69 @@ def test_the_operators_own_names_and_every_kind_of_question(service: Service) ->
     page = service.client.get("/").text
     assert '<option value="preset:our-model">our-model</option>' in page
     assert "README" not in page
+
+
+SIZES = {"batch": 32, "seq": 512}
+
+
+def test_a_question_has_its_own_batch_and_sequence(service: Service) -> None:
+    """As members, in the name, in a query and through the client: one graph, one question."""
+    wanted = graph_id(load_graph("gpt2", batch=32, seq=512))
+    body = {"hardware": HARDWARE, "gpus": 1, "options": {"overlap": False}}
+    named = {**body, "graph": "gpt2:batch=32,seq=512"}
+    ids = set()
+    for question in ({**body, "graph": "preset:gpt2", **SIZES}, named, {**named, "batch": None}):
+        answer = service.client.post("/v1/frontiers", json=question)
+        assert answer.status_code in (200, 202), answer.text
+        assert answer.json()["question"]["graph"] == wanted
+        ids.add(answer.json()["id"])
+    assert len(ids) == 1
+    query = {"graph": "preset:gpt2", "hardware": HARDWARE, "max_gpus": "1", "overlap": "false"}
+    answer = service.client.get("/v1/curves", params={**query, **SIZES})
+    assert answer.json()["question"]["graph"] == wanted
+    many = [
+        {"graph": "preset:gpt2", "hardware": HARDWARE, "max_gpus": 1, "batch": batch}
+        for batch in (32, 64)
+    ]
+    answer = service.client.post("/v1/curves/bulk", json={"questions": many})
+    graphs = [item["job"]["question"]["graph"] for item in answer.json()["items"]]
+    assert graphs == [graph_id(load_graph("gpt2", batch=batch)) for batch in (32, 64)]
+    with Client(service.url) as client:
+        job = client.submit("frontier", "gpt2:batch=32,seq=512", HARDWARE, gpus=1, options=QUICK)
+        assert job.document["question"]["graph"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("graph", "sizes", "field", "said"),
+    [
+        ("preset:gpt2", {"seq": 4096}, "seq", "16 to 1024"),
+        ("preset:gpt2", {"batch": 0}, "batch", ">= 1"),
+        ("preset:gpt2:batch=8", {"batch": 9}, "batch", "given twice"),
+        ("preset:our-model", {"batch": 9}, "batch", "has the graph of batch"),
+        (graph_id(THERE), {"batch": 9}, "batch", "/v1/graphs"),
+    ],
+)
+def test_sizes_that_a_graph_does_not_hold_for_are_refused(
+    service: Service, graph: str, sizes: dict[str, int], field: str, said: str
+) -> None:
+    body = {"graph": graph, "hardware": HARDWARE, "gpus": 1, **sizes}
+    answer = service.client.post("/v1/plans", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == field
+    assert re.search(said, answer.text)
+    assert "/shardwise/data" not in answer.text
+
+
+def test_an_upload_with_symbols_is_of_the_sizes_that_it_asks_for(service: Service) -> None:
+    content = (PRESETS_FOLDER / "gpt2.json.gz").read_bytes()
+    with Client(service.url) as client:
+        stored = client.upload_graph(content, batch=5, seq=100)
+        assert stored["id"] == graph_id(load_graph("gpt2", batch=5, seq=100))
+        with pytest.raises(Refused, match="16 to 1024"):
+            client.upload_graph(content, seq=2000)
+        assert client.upload_graph(content)["batch_size"] == 64
+        with pytest.raises(BadInput, match="for ONNX files"):
+            client.upload_graph(content, sizes={"height": 3})
 
 
 @pytest.mark.parametrize(

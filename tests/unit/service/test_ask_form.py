@@ -120,6 +120,14 @@ def test_an_untouched_form_asks_with_the_defaults() -> None:
     assert not {"recompute", "micro_batches", "overlap"} & set(body["options"])
 
 
+def test_a_batch_and_a_sequence_are_sent_where_they_are_typed() -> None:
+    body = json.loads(question_body(sent({"batch": "128", "seq": "4096"}), None))
+    assert (body["batch"], body["seq"]) == (128, 4096)
+    assert not {"batch", "seq"} & set(json.loads(question_body(sent({}), None)))
+    with pytest.raises(BadInput, match="a whole number"):
+        question_body(sent({"batch": "many"}), None)
+
+
 def test_sums_are_sent_by_name() -> None:
     body = json.loads(question_body(sent({"overlap": "false"}), None))
     assert body["options"]["overlap"] is False
