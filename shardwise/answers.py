@@ -23,7 +23,6 @@ from shardwise.cost.options import Options, Progress
 from shardwise.documents.quote import step_s
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.graph.sizes import StepSizes, as_it_is
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
 from shardwise.peers import compare as compare_systems
 from shardwise.pictures.bars import plan_picture, quote_picture
@@ -31,6 +30,7 @@ from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.solve import solve
+from shardwise.step_sizes import StepSizes, as_it_is
 from shardwise.trainers.curve import curve_for
 
 A = TypeVar("A", bound=msgspec.Struct)

@@ -16,7 +16,7 @@ import msgspec
 from service.edge.curve_forms import BUNDLES, COUNTS, CURVE, SCHEDULES, SPACE, STAGES
 from service.edge.curve_forms import NAMES as FORM_NAMES
 from shardwise.cost.named_options import NAMES, NUMBERS, PINS
-from shardwise.graph.sizes import NAMES as SIZES
+from shardwise.step_sizes import NAMES as SIZES
 
 MOST_BYTES = 4096
 MOST_FIELDS = 100

@@ -21,8 +21,8 @@ from service.handlers.jobs import known_curve, start_curve, whole_from_query
 from service.store.curve_answers import is_whole
 from service.store.keys import Principal
 from service.store.results import Stored
-from shardwise.graph.sizes import NAMES as SIZES
-from shardwise.graph.sizes import StepSizes, sized
+from shardwise.step_sizes import NAMES as SIZES
+from shardwise.step_sizes import StepSizes, sized
 
 PATH = "/v1/curves"
 CACHE_CONTROL = "private, no-cache"

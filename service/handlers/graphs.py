@@ -23,7 +23,7 @@ from service.store.tables import OwnedGraph
 from shardwise.capture.shipped import shipped_graph, shipped_names
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
-from shardwise.graph.sizes import AS_CAPTURED, StepSizes, split_sizes
+from shardwise.step_sizes import AS_CAPTURED, StepSizes, split_sizes
 
 SUMMARY_SCHEMA = "shardwise.graph-summary/1"
 SHIPPED = "shipped:"

@@ -57,8 +57,8 @@ from shardwise.documents import (
 from shardwise.documents.curve import counts_from
 from shardwise.documents.questions import COLLECTIONS
 from shardwise.errors import BadInput
-from shardwise.graph.sizes import NAMES as SIZES
 from shardwise.pipeline.asked import AUTO, stages_from
+from shardwise.step_sizes import NAMES as SIZES
 from shardwise.validation import convert
 
 _QUESTIONS = (

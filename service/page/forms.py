@@ -21,11 +21,11 @@ from service.page.price_fields import prices_of
 from shardwise.cost.named_options import NAMES
 from shardwise.documents.curve import counts_from
 from shardwise.errors import BadInput
-from shardwise.graph.sizes import NAMES as SIZES
 from shardwise.hardware import USUAL
 from shardwise.hardware.watts import parse_power
 from shardwise.pipeline.asked import ANY, AUTO, stages_from
 from shardwise.sizes import parse_size
+from shardwise.step_sizes import NAMES as SIZES
 
 MAX_FIELDS = 200
 DECIMAL_DIGITS = 28

@@ -18,7 +18,7 @@ from shardwise.capture.presets import find_preset, near_presets
 from shardwise.capture.shipped import shipped_presets
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
-from shardwise.graph.sizes import StepSizes, split_sizes
+from shardwise.step_sizes import StepSizes, split_sizes
 
 PRESET = "preset:"
 SUFFIXES = (".json.gz", ".json")

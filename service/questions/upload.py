@@ -11,7 +11,7 @@ from service.questions.cost_model import MOST_DIMS
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
 from shardwise.graph.folding import unfolded_count
-from shardwise.graph.sizes import NAMES, StepSizes
+from shardwise.step_sizes import NAMES, StepSizes
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from shardwise.capture.zoo import build_zoo
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput, CaptureError
 from shardwise.graph.graph import Graph
-from shardwise.graph.sizes import StepSizes, sized, split_sizes
 from shardwise.graph.validate import validate_graph
+from shardwise.step_sizes import StepSizes, sized, split_sizes
 
 DEFAULT_DTYPE = "float32"
 

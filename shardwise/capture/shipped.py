@@ -12,7 +12,7 @@ from shardwise.cost.options import Progress, quiet
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import DATA
 from shardwise.graph import Graph, read_graph
-from shardwise.graph.sizes import StepSizes, sized, split_sizes
+from shardwise.step_sizes import StepSizes, sized, split_sizes
 
 FOLDER = DATA / "graphs"
 PRESETS_FOLDER = DATA / "presets"

@@ -17,8 +17,8 @@ from shardwise.capture.source import parse_source
 from shardwise.capture.symbolic import Sample, symbolic_json
 from shardwise.errors import BadInput
 from shardwise.graph.graph import Graph
-from shardwise.graph.sizes import StepSizes, sized, split_sizes
 from shardwise.graph.step import step_of
+from shardwise.step_sizes import StepSizes, sized, split_sizes
 
 MOST = 2**20
 """The largest batch and length that are tried."""

@@ -24,7 +24,6 @@ from shardwise.graph.document import (
     json_of,
 )
 from shardwise.graph.graph import Graph
-from shardwise.graph.sizes import StepSizes
 from shardwise.graph.symbols import (
     SYMBOLS,
     Monomial,
@@ -32,6 +31,7 @@ from shardwise.graph.symbols import (
     mark_batch,
     written,
 )
+from shardwise.step_sizes import StepSizes
 
 MONOMIALS: tuple[Monomial, ...] = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 0))
 MOST_TERMS = 3

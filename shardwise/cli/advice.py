@@ -55,13 +55,13 @@ from shardwise.documents.frontier import exposed_s
 from shardwise.documents.jobs import curves_of
 from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
-from shardwise.graph.sizes import StepSizes, sized
 from shardwise.outfiles import check_output
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.pictures.scales import SCALES
 from shardwise.pipeline.asked import ANY
 from shardwise.schedulers.formats import FORMS, export
+from shardwise.step_sizes import StepSizes, sized
 from shardwise.texts import counted, gib, seconds
 
 MOST_ROWS = 24

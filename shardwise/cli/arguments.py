@@ -36,12 +36,12 @@ from shardwise.cost.step_settings import (
 )
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.graph.sizes import StepSizes, sized, split_sizes
 from shardwise.graph.tuning import FULL
 from shardwise.hardware.watts import parse_power
 from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
 from shardwise.sizes import parse_option
+from shardwise.step_sizes import StepSizes, sized, split_sizes
 
 REPLAYED, SUM = "replayed", "sum"
 """Objectives: the time of a replayed step, or the sum of all its times."""

@@ -18,11 +18,11 @@ from shardwise.cli.pipeline_page import explained_pipeline_page
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Pipeline
 from shardwise.errors import BadInput
-from shardwise.graph.sizes import StepSizes, sized
 from shardwise.outfiles import check_output
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
 from shardwise.pictures.pipeline import pipeline_picture
+from shardwise.step_sizes import StepSizes, sized
 from shardwise.texts import gib, seconds
 
 MOST_ROWS = 24

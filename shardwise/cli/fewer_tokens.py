@@ -13,8 +13,8 @@ from shardwise.cost.options import Options
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph
-from shardwise.graph.sizes import split_sizes
 from shardwise.graph.step import Step, step_of
+from shardwise.step_sizes import split_sizes
 from shardwise.texts import gib
 
 Ask = Callable[[Graph, Options], Plan | Pipeline]

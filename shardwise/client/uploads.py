@@ -14,8 +14,8 @@ from shardwise.client.request import post
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.graph import Graph, canonical_json, graph_id
-from shardwise.graph.sizes import StepSizes
 from shardwise.hardware import Hardware, hardware_document, list_builtin, load_hardware
+from shardwise.step_sizes import StepSizes
 
 GraphSource = str | Graph
 """A graph in a question: its id, `shipped:NAME`, a preset such as `llama3-8b`, captured here where

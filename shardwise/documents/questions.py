@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import fields, force_setattr
 
 from shardwise.errors import BadInput
-from shardwise.graph.sizes import MOST_SIZE, StepSizes, sized
+from shardwise.step_sizes import MOST_SIZE, StepSizes, sized
 
 SearchOptions = Annotated[
     dict[str, Any],

@@ -25,10 +25,10 @@ from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.graph.folding import fold_rows, unfold_rows
 from shardwise.graph.graph import Graph, Operator, Tensor
-from shardwise.graph.sizes import AS_CAPTURED, StepSizes
 from shardwise.graph.step import step_of
 from shardwise.graph.symbols import Symbols, mark_batch, with_values
 from shardwise.graph.validate import validate_graph
+from shardwise.step_sizes import AS_CAPTURED, StepSizes
 
 SCHEMA = "shardwise.graph/1"
 FOLDED_SCHEMA = "shardwise.graph/2"

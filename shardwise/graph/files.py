@@ -9,7 +9,7 @@ from pathlib import Path
 from shardwise.files import read_bounded, write_whole
 from shardwise.graph.document import SCHEMA, canonical_json, folded_json, graph_from_json
 from shardwise.graph.graph import Graph
-from shardwise.graph.sizes import AS_CAPTURED, StepSizes
+from shardwise.step_sizes import AS_CAPTURED, StepSizes
 
 
 def read_graph(path: str | os.PathLike[str], sizes: StepSizes = AS_CAPTURED) -> Graph:

@@ -22,7 +22,7 @@ import msgspec
 
 from shardwise.errors import BadInput
 from shardwise.graph.graph import Tensor
-from shardwise.graph.sizes import StepSizes
+from shardwise.step_sizes import StepSizes
 
 SYMBOLS = "symbols"
 MOST_VALUE = 2**63 - 1

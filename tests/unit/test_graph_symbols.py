@@ -30,10 +30,10 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id, read_graph
 from shardwise.graph.document import canonical_json, graph_from_document, graph_from_json
 from shardwise.graph.files import write_document
-from shardwise.graph.sizes import StepSizes, sized, sized_source, split_sizes
 from shardwise.graph.step import step_of
 from shardwise.graph.symbols import is_expression, value_of, written
 from shardwise.mcp.arguments import ExplainArguments, PlanArguments
+from shardwise.step_sizes import StepSizes, sized, sized_source, split_sizes
 
 POINTS = [(8, 32), (1, 64), (64, 16), (7, 31), (13, 53)]
 MONOMIALS = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 0)]

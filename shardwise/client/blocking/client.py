@@ -49,9 +49,9 @@ from shardwise.documents.jobs import Allocation
 from shardwise.errors import InternalError
 from shardwise.files import private_file
 from shardwise.graph import Graph
-from shardwise.graph.sizes import sized_source
 from shardwise.hardware import Devices, Hardware, Offer
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
+from shardwise.step_sizes import sized_source
 
 
 class _Lines:

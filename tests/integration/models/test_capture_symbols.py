@@ -17,7 +17,7 @@ from shardwise.capture.symbol_points import symbolic_of_source
 from shardwise.errors import BadInput
 from shardwise.graph import graph_id, read_graph
 from shardwise.graph.document import graph_from_json
-from shardwise.graph.sizes import StepSizes
+from shardwise.step_sizes import StepSizes
 from tests.integration.models.test_capture_repeated import FAMILIES
 
 pytest.importorskip("torch")

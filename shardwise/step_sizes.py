@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from shardwise.errors import BadInput
-from shardwise.graph.graph import Graph
+
+G = TypeVar("G")
+"""A graph that is read."""
 
 MOST_SIZE = 2**32
 """The largest batch or length, as of a capture."""
@@ -81,7 +84,7 @@ def split_sizes(graph: str) -> tuple[str, StepSizes]:
     return f"{base}:{','.join(others)}" if others else base, StepSizes(**found)
 
 
-def sized_source(graph: str | Graph, batch: int | None, seq: int | None) -> str | Graph:
+def sized_source(graph: str | G, batch: int | None, seq: int | None) -> str | G:
     """Returns what a question is about: a graph's name with sizes in it, or a graph as it is.
 
     Raises `BadInput` for sizes of a graph that is read.
@@ -90,7 +93,7 @@ def sized_source(graph: str | Graph, batch: int | None, seq: int | None) -> str 
     return sized(graph, sizes) if isinstance(graph, str) else as_it_is(graph, sizes)
 
 
-def as_it_is(graph: Graph, sizes: StepSizes) -> Graph:
+def as_it_is(graph: G, sizes: StepSizes) -> G:
     """Returns a graph that is read, which has its own sizes. Raises `BadInput` for others."""
     for name, value in sizes.asked.items():
         raise BadInput(
