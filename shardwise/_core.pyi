@@ -288,13 +288,16 @@ def solve(
     memory_target_bytes: float | None = None,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
+    work_limit: int | None = None,
     threads: int = 0,
     progress: Callable[[str, float], bool] | None = None,
 ) -> Solution:
     """Track the frontier (TensorOpt Section 3).
 
     `memory_target_bytes` asks only for the neighbourhood of that memory. `memory_limit_bytes` is
-    what tables and partial strategies may take beside the problem. `progress` gets a stage and a
+    what tables and partial strategies may take beside the problem, `work_limit` how much work
+    may be done, counted alike on every machine, busy or not: `statistics["work"]` of a solution, a
+    hundred to three hundred thousand a second. `progress` gets a stage and a
     fraction, on the calling thread, some 20 times a second; answering False cancels, an exception
     that it raises (and a KeyboardInterrupt) ends the search and comes through.
 

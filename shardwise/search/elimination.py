@@ -206,6 +206,7 @@ def near(
     epsilon: float,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
+    work_limit: int | None = None,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Floats]:
@@ -251,6 +252,7 @@ def near(
             memory_target_bytes=target,
             time_limit_s=time_limit_s,
             memory_limit_bytes=memory_limit_bytes,
+            work_limit=work_limit,
             threads=threads,
             progress=progress,
         )

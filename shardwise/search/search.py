@@ -395,19 +395,29 @@ def search_all(
 
 
 def search_near(
-    first: Search, near_bytes: float | None, time_limit_s: float | None, progress: Progress = quiet
+    first: Search,
+    near_bytes: float | None,
+    time_limit_s: float | None,
+    progress: Progress = quiet,
+    *,
+    work_limit: int | None = None,
 ) -> Search:
-    """Searches the same question near another memory (None: everywhere), within `time_limit_s`.
+    """Searches the same question near another memory (None: everywhere), within `time_limit_s` and
+    the work of `_core.solve`.
 
     Raises as `search` does.
     """
     options = replace(first.options, time_limit_s=time_limit_s)
-    solution = _track(first.problem, options, progress, near_bytes)
+    solution = _track(first.problem, options, progress, near_bytes, work_limit)
     return replace(first, solution=solution)
 
 
 def _track(
-    problem: SearchProblem, options: Options, progress: Progress, near_bytes: float | None
+    problem: SearchProblem,
+    options: Options,
+    progress: Progress,
+    near_bytes: float | None,
+    work_limit: int | None = None,
 ) -> Solution:
     target = None if near_bytes is None else max(near_bytes - problem.fixed_memory_bytes, 0.0)
     with solver_errors():
@@ -418,6 +428,7 @@ def _track(
             memory_target_bytes=target,
             time_limit_s=options.time_limit_s,
             memory_limit_bytes=options.search_memory_bytes,
+            work_limit=work_limit,
             threads=options.threads,
             progress=progress,
         )

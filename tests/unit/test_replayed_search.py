@@ -273,7 +273,7 @@ def test_rules_leave_out_numbers_of_micro_batches_that_are_not_named() -> None:
 def test_a_frontier_that_is_not_tracked_in_time_is_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(count, "MOST_TRACKING_S", 1e-6)
+    monkeypatch.setattr(count, "MOST_TRACKING", 0)
     options = Options(micro_batches=(1, 2))
     graph, machine = shortened("gpt2", 2), load_hardware("dgx-h100")
     searches = search_frontier(Subject.of(graph), machine, Devices.alike(4), options)

@@ -205,6 +205,7 @@ impl Solution {
     fn statistics(&self) -> HashMap<&'static str, f64> {
         HashMap::from([
             ("candidates", self.solved.candidates as f64),
+            ("work", self.solved.work as f64),
             ("optima", self.solved.optima as f64),
             ("kept_choices", self.solved.kept_choices),
         ])
@@ -234,7 +235,7 @@ fn stacked<'py>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (problem, *, method="auto", epsilon=0.0, memory_target_bytes=None, time_limit_s=None, memory_limit_bytes=None, threads=0, progress=None))]
+#[pyo3(signature = (problem, *, method="auto", epsilon=0.0, memory_target_bytes=None, time_limit_s=None, memory_limit_bytes=None, work_limit=None, threads=0, progress=None))]
 #[allow(clippy::too_many_arguments)] // one per keyword of the Python function
 fn solve(
     py: Python<'_>,
@@ -244,6 +245,7 @@ fn solve(
     memory_target_bytes: Option<f64>,
     time_limit_s: Option<f64>,
     memory_limit_bytes: Option<u64>,
+    work_limit: Option<u64>,
     threads: usize,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Solution> {
@@ -270,6 +272,7 @@ fn solve(
         memory_target: memory_target_bytes,
         time_limit,
         memory_limit: memory_limit_bytes,
+        work_limit,
     };
     let inner = &problem.inner;
     let solved = attended(py, threads, progress.as_ref(), |listener| {

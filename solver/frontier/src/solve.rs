@@ -90,6 +90,8 @@ pub struct Settings {
     pub time_limit: Option<Duration>,
     /// Limits the memory of tables and tuples, in bytes.
     pub memory_limit: Option<u64>,
+    /// Limits the work, in polls of the watch: a limit that is met alike on every machine.
+    pub work_limit: Option<u64>,
 }
 
 impl Settings {
@@ -101,6 +103,7 @@ impl Settings {
             memory_target: None,
             time_limit: None,
             memory_limit: None,
+            work_limit: None,
         }
     }
 
@@ -134,6 +137,8 @@ pub struct Solution {
     pub method: &'static str,
     /// The number of tuples that were considered.
     pub candidates: u64,
+    /// The work of the solve, in polls of its watch.
+    pub work: u64,
     /// The number of weighted optima that were computed.
     pub optima: usize,
     /// The mean number of choices per operator to which staircases were restricted.
@@ -162,7 +167,9 @@ pub fn solve(
     settings: Settings,
     listener: Option<&Listener>,
 ) -> Result<Solution, SolveError> {
-    let watch = Watch::new(settings.time_limit, listener).within(settings.memory_limit);
+    let watch = Watch::new(settings.time_limit, listener)
+        .within(settings.memory_limit)
+        .working(settings.work_limit);
     let style = |linear, heuristic| Style {
         linear,
         heuristic,
@@ -219,6 +226,7 @@ fn exact(points: Vec<Point>, method: &'static str, watch: &Watch) -> Solution {
         seconds: watch.seconds(),
         method,
         candidates: watch.candidates(),
+        work: watch.polls(),
         optima: 0,
         kept_choices: 0.0,
     }
@@ -346,6 +354,7 @@ fn with_certificate(settings: Settings, certified: Certified, watch: &Watch) -> 
         seconds: watch.seconds(),
         method: "certified",
         candidates: watch.candidates(),
+        work: watch.polls(),
         optima: certified.optima,
         kept_choices: certified.kept_choices,
     }

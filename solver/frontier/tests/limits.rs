@@ -71,6 +71,27 @@ fn a_time_limit_leaves_a_certified_frontier() {
 }
 
 #[test]
+fn a_limit_of_work_ends_alike_every_time() {
+    let problem = chain(200, 12);
+    let within = |work| {
+        let settings = Settings {
+            work_limit: Some(work),
+            epsilon: 1e-6,
+            ..Settings::exactly(Method::Auto)
+        };
+        solve(&problem, settings, None)
+    };
+    let whole = within(u64::MAX).unwrap();
+    let (once, again) = (within(whole.work / 2), within(whole.work / 2));
+    let (once, again) = (once.unwrap(), again.unwrap());
+    assert_eq!(once.status, Status::Budget);
+    assert!(once.work < whole.work && once.epsilon > whole.epsilon);
+    assert_eq!((once.work, once.epsilon), (again.work, again.epsilon));
+    assert_eq!(once.points, again.points);
+    assert_eq!(within(1).err(), Some(SolveError::OutOfTime));
+}
+
+#[test]
 fn cancelling_returns_the_points_so_far_with_their_certificate() {
     let problem = chain(200, 12);
     // Bounds come before the staircases that they certify.

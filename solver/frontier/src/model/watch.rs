@@ -21,6 +21,8 @@ pub struct Watch<'a> {
     candidates: AtomicU64,
     kept: AtomicU64,
     most_bytes: Option<u64>,
+    polls: AtomicU64,
+    most_polls: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
@@ -36,6 +38,8 @@ impl<'a> Watch<'a> {
             candidates: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             most_bytes: None,
+            polls: AtomicU64::new(0),
+            most_polls: None,
         }
     }
 
@@ -43,6 +47,18 @@ impl<'a> Watch<'a> {
     pub fn within(mut self, most_bytes: Option<u64>) -> Self {
         self.most_bytes = most_bytes;
         self
+    }
+
+    /// Limits the work of the solve: it is out of time after this many polls, on every machine
+    /// alike.
+    pub fn working(mut self, most_polls: Option<u64>) -> Self {
+        self.most_polls = most_polls;
+        self
+    }
+
+    /// Returns the polls so far.
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
     }
 
     /// Returns how many items of `size` bytes one stage may hold at once, at most `most`.
@@ -89,6 +105,10 @@ impl<'a> Watch<'a> {
     pub(crate) fn poll(&self, stage: &str, fraction: f64) -> Result<(), SolveError> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(SolveError::Cancelled);
+        }
+        let polls = self.polls.fetch_add(1, Ordering::Relaxed);
+        if self.most_polls.is_some_and(|most| polls >= most) {
+            return Err(SolveError::OutOfTime);
         }
         let now = Instant::now();
         if let Some(listener) = self.listener {
