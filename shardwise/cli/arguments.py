@@ -78,7 +78,7 @@ def graph_of_question(spec: str, server: str | None, progress: Progress) -> Grap
 
 
 def sizes_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--batch` and `--seq`, which become part of the text of `graph` (`graph/sizes.py`)."""
+    """Adds `--batch` and `--seq`, which become part of the text of `graph` (`step_sizes.py`)."""
 
     @wraps(command)
     def of_sizes(*, graph: str, batch: int | None, seq: int | None, **values: Any) -> Any:

@@ -171,7 +171,7 @@ def test_compare_ranks_by_replayed_steps() -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("--method", "tofu"), ("method", "one of the peers")),
+        (("--method", "tofu"), ("method", "Tofu is one of the systems")),
         (("--plot", "picture.pdf"), ("plot", ".html or .svg or .png")),
         (("--plot", "no-such-folder/f.png"), ("no such folder",)),
         (("--proposals", "0"), ("--proposals",)),

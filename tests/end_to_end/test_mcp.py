@@ -281,7 +281,7 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("plan", {**VGG, "options": {"colour": 1}}, ("options.colour", "epsilon")),
     ("plan", {**VGG, "options": {"memory_limit_bytes": 1e6}}, ("needs",)),
     ("plan", {**VGG, "space": "abacus"}, ("space", "torchtitan")),
-    ("plan", {**VGG, "space": "fsdp2", "objective": "mini-memory"}, ("objective", "mini-time")),
+    ("plan", {**VGG, "space": "fsdp2", "order": "rank"}, ("order", "program")),
     ("plan", {**VGG, "space": "fsdp2", "point": f"sha256:{'0' * 64}"}, ("point", "none")),
     ("price_configuration", VGG, ("configuration", "missing")),
     ("price_configuration", {**VGG, "configuration": "x" * 70_000}, ("configuration", "65536")),

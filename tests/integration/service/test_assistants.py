@@ -276,14 +276,14 @@ def test_what_is_refused_says_which_argument(guarded: Guarded) -> None:
         return [
             await refusal_of(client, "plan", **{**ask, "gpus": 0}),
             await refusal_of(client, "plan", **ask, colour=1),
-            await refusal_of(client, "plan", **ask, stages=[2], point=f"sha256:{'0' * 64}"),
+            await refusal_of(client, "plan", **ask, stages=[2], order="rank"),
             await refusal_of(client, "curve", graph="shipped:gpt2", hardware=HARDWARE, stages=[0]),
             await refusal_of(client, "plan", **ask, options={"memory_limit_bytes": 1.0}),
             await refusal_of(client, "quote", graph="shipped:gpt2", deadline_s=5.0),
             await refusal_of(client, "curve", graph="shipped:gpt2", hardware=HARDWARE),
         ]
 
-    parts = ("gpus", "colour", "point", "stages", "needs", "steps", "max_gpus")
+    parts = ("gpus", "colour", "order", "stages", "needs", "steps", "max_gpus")
     for text, part in zip(guarded.talk("alpha", talk), parts, strict=True):
         assert part in text and "\n" not in text and "defect" not in text, text
 

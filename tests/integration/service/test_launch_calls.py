@@ -240,6 +240,7 @@ def test_a_launch_is_made_once_for_its_key(client: httpx.Client) -> None:
     assert first.json() == again.json()
     assert again.headers["Idempotency-Replayed"] == "true"
     client.delete(first.json()["location"])
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
     tokens = [
         client.post("/v1/agents/tokens", json={}, headers=headers).json()["token"] for _ in "12"
     ]

@@ -28,6 +28,7 @@ from service.page.views.job_rows import choices, form_address
 from service.questions.search_options import options_document
 from service.store.summaries import hardware_summary
 from shardwise.advise import OBJECTIVES, Options
+from shardwise.advise.order import ORDERS
 from shardwise.cost.named_options import NAMES, options_from_request
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS
@@ -45,6 +46,7 @@ CHOICES: dict[str, Any] = {
     "kinds": KINDS, "graphs": [], "shipped": ["gpt2"], "presets": ["llama3-8b"],
     "hardware": [], "objectives": OBJECTIVES,
     "spaces": (ANY, *SPACES),
+    "orders": ("", *ORDERS),
     "divisible": with_groups([hardware_summary(load_hardware("heterog-8"), builtin=True)]),
     "builtin": [{"name": "l4", "gpus_per_node": 1, "device": "L4", "memory_bytes": 24e9}],
     "has": frozenset(NAMES), "optimizers": tuple(MOMENTS), "stages": ZERO_STAGES,
