@@ -1,7 +1,7 @@
 """The solver (Rust, `solver/`). Memory in bytes, time in seconds."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, final
+from typing import Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -335,11 +335,11 @@ class Cells:
     """Where the values of N items are: constants, and cells of tables in the rows that owners
     choose."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         constants: NDArray[np.float64],
         picks: Sequence[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
-    ) -> None:
+    ) -> Self:
         """Index cells: the number of each table, then items, their owners and their columns.
 
         All other items are their `constants` (N,). Raises `ValueError` for numbers of what there
