@@ -172,6 +172,7 @@ fn solve_by(
         seconds: watch.seconds(),
         method: "called directly",
         candidates: watch.candidates(),
+        work: watch.polls(),
         optima: 0,
         kept_choices: 0.0,
     })
