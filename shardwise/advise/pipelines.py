@@ -44,12 +44,11 @@ from shardwise.question.question import Question
 from shardwise.question.refusals import check
 from shardwise.search.chosen import Chosen, merge_frontiers, too_large
 from shardwise.search.fitting import search_frontier
-from shardwise.search.gaps import unbeaten
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.rules import divided
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.search import Infeasible, Search, Subject
-from shardwise.search.turning_point import turning_point
+from shardwise.search.turning_point import picked
 
 
 def pipeline_or_plan(
@@ -183,26 +182,19 @@ def _of_frontier(
         for pipeline, least_s in made:
             if pipeline_id(pipeline) == point:
                 return pipeline_document(pipeline, seconds, least_s)
-    one_stage = partial(
-        plan_only, graph, hardware, options, question.devices, progress, point=point
-    )
-    if point is not None and not alone:
-        return one_stage()
-    if point is not None:
-        raise NotFound(f"the frontier of these options has no pipeline {point[:80]}")
+        if alone:
+            raise NotFound(f"the frontier of these options has no pipeline {point[:80]}")
+        return plan_only(graph, hardware, options, question.devices, progress, point=point)
     searches: list[Search] = []
     found: list[Chosen] = []
     if not alone:
         searches = search_frontier(Subject.of(graph), hardware, question.devices, options, progress)
         found = [chosen for chosen in merge_frontiers(searches) if chosen.fits]
+    if not (made or found):
+        raise _none_fits(search, asked) if alone else Infeasible(too_large(searches))
     peaks = [*(p.scaled_peak_bytes for p, _ in made), *(chosen.peak_bytes for chosen in found)]
     steps = [*(p.step_s for p, _ in made), *(chosen.replayed_time_s for chosen in found)]
-    kept = unbeaten(np.array(peaks), np.array(steps)).tolist()
-    if not kept:
-        raise _none_fits(search, asked) if alone else Infeasible(too_large(searches))
-    place = kept[0]
-    if question.objective == "turning-point":
-        place = kept[turning_point(np.array(peaks)[kept], np.array(steps)[kept]) or 0]
+    place = picked(question.objective, np.array(peaks), np.array(steps))
     if place < len(made):
         pipeline, least_s = made[place]
         return pipeline_document(pipeline, seconds, least_s)

@@ -92,8 +92,6 @@ def plan(
     from shardwise.advise import explain as why
     from shardwise.advise.remedies import BY_OPTIONS
     from shardwise.hardware import devices_of, load_hardware
-    from shardwise.question.question import Question
-    from shardwise.question.refusals import check
 
     check_output(output)
     if plot:
@@ -107,18 +105,18 @@ def plan(
         "point": point,
         "order": order,
         "space": space,
-        **asked_stages.arguments(given=bool(given_options(("schedules",))) or space == ANY),
     }
+    named = bool(given_options(("schedules",))) or space == ANY
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         profile = load_hardware(hardware)
         devices = devices_of(gpus, profile)
-        # Before the graph is read, and in the same words with a server.
-        check(Question.of(options, "plan", devices, **question))
+        asked_stages.check(options, "plan", devices, **question)
         ask = advise.solve if server else partial(advise.solve, given=given_options(search))
-        about = partial(ask, **question, progress=listener)
+        staged = asked_stages.arguments(given=named)
+        about = partial(ask, **question, **staged, progress=listener)
         try:
             document = about(
                 graph_of_question(graph, server, listener), profile, devices, options=options

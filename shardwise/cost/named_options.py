@@ -5,7 +5,7 @@ The service's requests and the tools of `shardwise mcp` have it as their member 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -89,22 +89,6 @@ def of_request(error: BadInput) -> BadInput:
     name = _FLAGS.get(error.field or "", (error.field or "").replace("-", "_"))
     field = f"options.{name}" if name else "options"
     return BadInput(error.problem, field=field, expected=error.expected)
-
-
-MEMBERS = ("stages",)
-"""Members of a question that are no options, and that checks of options name."""
-
-
-def check_replayed(check: Callable[[Options], None], options: Options) -> None:
-    """Raises `BadInput` as a check of options that have to be replayed does, naming the member of
-    the request."""
-    try:
-        check(options)
-    except BadInput as error:
-        if not options.replays:
-            field = "options.overlap"
-            raise BadInput(error.problem, field=field, expected="true") from None
-        raise (error if error.field in MEMBERS else of_request(error)) from None
 
 
 def _numbers(options: Options, name: str) -> tuple[int, ...]:

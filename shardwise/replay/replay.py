@@ -32,8 +32,6 @@ from shardwise.sharding.layout import Floats
 
 AT_ONCE = 128
 """Strategies that are replayed at a time: what none of them needs is left out once for all."""
-
-
 COMMUNICATIONS = 2
 """All communication of a step, as a part of the tasks beside those of the streams."""
 
@@ -152,8 +150,7 @@ class Replayer:
         self.repeat, self.last_backward = kit.repeat, kit.last_backward
         self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
-        self._streams = self.tape.streams
-        streams = self._streams
+        self._streams = streams = self.tape.streams
         # What each stream does in the micro-batch that stands for others, and all communication.
         first, last = (self.repeat.tasks.start, self.repeat.tasks.stop) if self.repeat else (0, 0)
         self._parts = (

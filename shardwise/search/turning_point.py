@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.search.gaps import unbeaten
+
 
 def turning_point(memory_bytes: NDArray[np.float64], time_s: NDArray[np.float64]) -> int | None:
     """Returns the index of the turning point.
@@ -23,3 +25,11 @@ def turning_point(memory_bytes: NDArray[np.float64], time_s: NDArray[np.float64]
     m = (memory_bytes - memory_bytes[0]) / (memory_bytes[-1] - memory_bytes[0])
     t = (time_s - time_s[-1]) / (time_s[0] - time_s[-1])
     return int(np.argmax(1.0 - m - t))
+
+
+def picked(objective: str, memory_bytes: NDArray[np.float64], time_s: NDArray[np.float64]) -> int:
+    """Returns which of some points, one at least and in any order, an objective picks of their
+    frontier: `mini-memory` the lowest memory, any other the turning point."""
+    kept = unbeaten(memory_bytes, time_s)
+    place = 0 if objective == "mini-memory" else turning_point(memory_bytes[kept], time_s[kept])
+    return int(kept[place or 0])

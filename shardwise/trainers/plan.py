@@ -43,9 +43,8 @@ from shardwise.question.question import Question
 from shardwise.question.refusals import check
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
-from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Infeasible, Search, Subject
-from shardwise.search.turning_point import turning_point
+from shardwise.search.turning_point import picked
 from shardwise.texts import counted
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.facts import facts_of
@@ -211,10 +210,8 @@ def _picked(
         return fastest_fitting
     peaks = np.array([one.step.peak_bytes for one in known])
     times = np.array([one.step.time_s for one in known])
-    kept = unbeaten(peaks, times)
-    place = 0 if objective == "mini-memory" else turning_point(peaks[kept], times[kept]) or 0
-    picked = known[int(kept[place])]
-    return picked if picked.step.peak_bytes <= limit_bytes else fastest_fitting
+    wanted = known[picked(objective, peaks, times)]
+    return wanted if wanted.step.peak_bytes <= limit_bytes else fastest_fitting
 
 
 def neighbours_of(

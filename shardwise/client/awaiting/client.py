@@ -310,11 +310,9 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan,
         as `solve`."""
-        return await self._run(
-            self._calls.solve(
-                sized_source(graph, batch, seq), hardware, progress, timeout_s, stages, schedules,
-                options=options, gpus=devices_text(gpus),
-            )
+        return await self.solve(
+            graph, hardware, gpus, stages=stages, schedules=schedules, options=options,
+            progress=progress, batch=batch, seq=seq, timeout_s=timeout_s,
         )  # fmt: skip
 
     async def pipeline_or_plan_of(self, plan_id: str) -> Pipeline | Plan:

@@ -311,11 +311,9 @@ class Client(LaunchMethods, AdministrationMethods):
     ) -> Pipeline | Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan,
         as `solve`."""
-        return self._run(
-            self._calls.solve(
-                sized_source(graph, batch, seq), hardware, progress, timeout_s, stages, schedules,
-                options=options, gpus=devices_text(gpus),
-            )
+        return self.solve(
+            graph, hardware, gpus, stages=stages, schedules=schedules, options=options,
+            progress=progress, batch=batch, seq=seq, timeout_s=timeout_s,
         )  # fmt: skip
 
     def pipeline_or_plan_of(self, plan_id: str) -> Pipeline | Plan:
