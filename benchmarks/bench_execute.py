@@ -172,7 +172,7 @@ def _ours(captured: Any, world: int, pins: tuple[str, ...]) -> Any:
     import torch.distributed as dist
 
     from harness.answers import plan
-    from shardwise.advise import Options
+    from shardwise.answers import Options
     from shardwise.cost.pins import parse_pin
     from shardwise.execute.parallel import ParallelModule, mesh_of
     from shardwise.hardware import load_hardware

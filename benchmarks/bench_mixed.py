@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
 from harness.models.mixed_cases import MixedCase, mixed_case  # noqa: E402
-from shardwise.advise import Options  # noqa: E402
+from shardwise.answers import Options  # noqa: E402
 from shardwise.capture import shipped_graph  # noqa: E402
 from shardwise.documents.comparison import ranked  # noqa: E402
 from shardwise.graph import read_graph  # noqa: E402

@@ -13,7 +13,7 @@ import graphs
 from replay_cases import cases, compare
 from tracked_step import track_step
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
 from shardwise.replay.replay import Replayer

@@ -22,7 +22,7 @@ from matplotlib import pyplot
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from harness.answers import curve
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.errors import ShardwiseError
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

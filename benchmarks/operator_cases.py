@@ -11,7 +11,7 @@ import torch
 from tracked_step import prepare
 
 from harness.answers import plan
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import capture
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document

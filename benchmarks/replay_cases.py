@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import capture
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings

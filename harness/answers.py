@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from shardwise import advise, documents
+from shardwise import answers as advice
+from shardwise import documents
 from shardwise.peers import comparison
 
 
@@ -17,28 +18,28 @@ def document(answer: msgspec.Struct) -> dict[str, Any]:
 
 
 def frontier(*arguments: Any, **options: Any) -> dict[str, Any]:
-    """Returns what `shardwise.advise.frontier` answers."""
-    return document(advise.frontier(*arguments, **options))
+    """Returns what `shardwise.answers.frontier` answers."""
+    return document(advice.frontier(*arguments, **options))
 
 
 def curve(*arguments: Any, **options: Any) -> dict[str, Any]:
-    """Returns what `shardwise.advise.curve` answers."""
-    return document(advise.curve(*arguments, **options))
+    """Returns what `shardwise.answers.curve` answers."""
+    return document(advice.curve(*arguments, **options))
 
 
 def plan(*arguments: Any, **options: Any) -> dict[str, Any]:
-    """Returns what `shardwise.advise.plan` answers."""
-    return document(advise.plan(*arguments, **options))
+    """Returns what `shardwise.answers.plan` answers."""
+    return document(advice.plan(*arguments, **options))
 
 
 def quote(*arguments: Any, **options: Any) -> dict[str, Any]:
-    """Returns what `shardwise.advise.quote` answers."""
-    return document(advise.quote(*arguments, **options))
+    """Returns what `shardwise.answers.quote` answers."""
+    return document(advice.quote(*arguments, **options))
 
 
 def explain(plan: Any) -> dict[str, Any]:
-    """Returns what `shardwise.advise.explain` answers for the document of a plan."""
-    return document(advise.explain(documents.read(plan, documents.Plan)))
+    """Returns what `shardwise.answers.explain` answers for the document of a plan."""
+    return document(advice.explain(documents.read(plan, documents.Plan)))
 
 
 def compare(*arguments: Any, **options: Any) -> dict[str, Any]:

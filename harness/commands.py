@@ -23,7 +23,7 @@ from shardwise.cli.commands import OWN
 
 PRELOAD = [
     "harness.fixed_day", "torch", "shardwise.execute.training", "shardwise.measure.rank",
-    "shardwise.cli.main", "shardwise.advise", "service.store.schema", "service.store.keys",
+    "shardwise.cli.main", "shardwise.answers", "service.store.schema", "service.store.keys",
     *sorted({f"shardwise.cli.{module}" for module, _ in OWN.values()}),
 ]  # fmt: skip
 """There is one server per test process, so this lists the modules of all its users."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, Hardware, hardware_from_document

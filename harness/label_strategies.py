@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from shardwise.advise.label import Labels
-from shardwise.advise.roles import Kind
-from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
+from shardwise.answers.label import Labels
+from shardwise.answers.roles import Kind
+from shardwise.answers.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.options import quiet
 from shardwise.cost.part import Masks
 from shardwise.search.chosen import Chosen

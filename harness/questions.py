@@ -15,8 +15,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from harness.graph_builder import GraphBuilder
-from shardwise.advise import OBJECTIVES, Options
-from shardwise.advise.order import ORDERS
+from shardwise.answers import OBJECTIVES, Options
+from shardwise.answers.order import ORDERS
 from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, SIMPLEST, TOFU, ZERO_STAGES
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.graph_builder import mlp
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer
 from shardwise.documents.plan import Plan
 from shardwise.hardware import load_hardware

@@ -44,20 +44,20 @@ from shardwise.graph import graph_from_json
 SERVER = "http://127.0.0.1"
 
 ENDS: tuple[tuple[str, str, str], ...] = (
-    ("frontier", "shardwise.advise", "frontier"),
-    ("curve", "shardwise.advise", "curve"),
+    ("frontier", "shardwise.answers", "frontier"),
+    ("curve", "shardwise.answers", "curve"),
     ("curve", "service.questions.curves", "curve_question"),
     ("plan", "shardwise.solve", "solve"),
     ("plan", "service.questions.question", "solve"),
     ("plan", "shardwise.mcp.local", "solve"),
-    ("plan", "shardwise.answers", "solve"),
-    ("quote", "shardwise.advise", "quote"),
+    ("plan", "shardwise.notebook", "solve"),
+    ("quote", "shardwise.answers", "quote"),
     ("pricing", "shardwise.trainers.price", "price_configuration"),
     ("pricing", "service.questions.trainers", "price_configuration"),
     ("pricing", "shardwise.mcp.local", "price_configuration"),
     ("compare", "shardwise.peers", "compare"),
     ("compare", "service.questions.comparisons", "compare"),
-    ("compare", "shardwise.answers", "compare_systems"),
+    ("compare", "shardwise.notebook", "compare_systems"),
 )
 """The functions that search, by the name of their answer, wherever they are called from."""
 

@@ -49,7 +49,7 @@ PROGRAMS = (
 
 PRELOAD = (
     "harness.fixed_day", *PROGRAMS[1:], "service.host.commands", "service.host.serve",
-    "service.questions.question", "service.questions.upload", "shardwise.advise",
+    "service.questions.question", "service.questions.upload", "shardwise.answers",
     "shardwise.capture.onnx.capture",
     "worker.app", "worker.commands", "celery.apps.worker", "celery.concurrency.thread",
     "celery.worker.consumer.tasks", "celery.worker.strategy", "kombu.transport.redis",

@@ -11,18 +11,18 @@ from shardwise.errors import BadInput, CaptureError, ShardwiseError
 # As in `typing`, which takes longer to import than an agent's rank entry otherwise runs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shardwise.answers import compare as compare
-    from shardwise.answers import curve as curve
-    from shardwise.answers import explain as explain
-    from shardwise.answers import frontier as frontier
-    from shardwise.answers import plan as plan
-    from shardwise.answers import quote as quote
     from shardwise.capture.capture import capture as capture
     from shardwise.client import AsyncClient as AsyncClient
     from shardwise.client import Client as Client
     from shardwise.execute.master_weights import MasterWeights as MasterWeights
     from shardwise.execute.parallelize import parallelize as parallelize
     from shardwise.execute.report import report as report
+    from shardwise.notebook import compare as compare
+    from shardwise.notebook import curve as curve
+    from shardwise.notebook import explain as explain
+    from shardwise.notebook import frontier as frontier
+    from shardwise.notebook import plan as plan
+    from shardwise.notebook import quote as quote
 
 __version__ = "0.2.0"
 
@@ -30,7 +30,7 @@ __all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
 
 _LATE = {
     **dict.fromkeys(
-        ("compare", "curve", "explain", "frontier", "plan", "quote"), "shardwise.answers"
+        ("compare", "curve", "explain", "frontier", "plan", "quote"), "shardwise.notebook"
     ),
     **dict.fromkeys(("AsyncClient", "Client"), "shardwise.client"),
     "MasterWeights": "shardwise.execute.master_weights",

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.advise.plan import plan
+from shardwise.answers.pipelines import pipeline_or_plan
+from shardwise.answers.plan import plan
 from shardwise.cost.options import Options, Progress
 from shardwise.documents import Pipeline, Plan
 from shardwise.graph import Graph

@@ -13,7 +13,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "advise": (
+    "answers": (
         "golden/*", "integration/models/test_labels_of_families.py",
         "unit/test_advice.py", "unit/test_advice_tables.py", "unit/test_allocation.py",
         "unit/test_calibrate.py",

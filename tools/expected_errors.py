@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.published.reading import read_published
 from benchmarks.published.stored import read_stored
-from shardwise.advise.expected import (
+from shardwise.answers.expected import (
     COLUMNS,
     PEAK,
     TABLE,

@@ -158,7 +158,7 @@ def _capture(family: Family, path: str) -> Captured:
 
 
 def _search(path: str, gpus: int) -> Searched:
-    from shardwise.advise.frontier import frontier
+    from shardwise.answers.frontier import frontier
     from shardwise.cost.options import Options
     from shardwise.graph.files import read_graph
     from shardwise.hardware import load_hardware

@@ -15,7 +15,7 @@ import sys
 
 from benchmarks.published.reading import read_published
 from benchmarks.published.stored import read_stored
-from shardwise.advise.published import COLUMNS, TABLE
+from shardwise.answers.published import COLUMNS, TABLE
 from shardwise.files import write_whole
 from shardwise.hardware import load_hardware
 

@@ -15,9 +15,9 @@ import msgspec
 from service.base.problems import failure, failure_of
 from service.questions.curves import curve_question_of
 from service.questions.search_options import options_from_document
-from shardwise.advise.count_limit import TooLong
-from shardwise.advise.curve import part_within, place_text
-from shardwise.advise.curve_points import point_progress
+from shardwise.answers.count_limit import TooLong
+from shardwise.answers.curve import part_within, place_text
+from shardwise.answers.curve_points import point_progress
 from shardwise.cost.options import Progress, go_on
 from shardwise.documents.questions import Gpus
 from shardwise.errors import SolverError

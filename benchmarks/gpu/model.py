@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.advise import plan
+from shardwise.answers import plan
 from shardwise.documents.plan import Prediction
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware

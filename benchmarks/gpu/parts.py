@@ -16,7 +16,7 @@ from typing import Any, Self
 
 PRELOAD = [
     "torch", "torch._dynamo", "timm", "transformers.models.auto.modeling_auto",
-    "shardwise.capture.capture", "shardwise.advise", "shardwise.measure.operators",
+    "shardwise.capture.capture", "shardwise.answers", "shardwise.measure.operators",
 ]  # fmt: skip
 """What processes on a CPU begin with. Those on a GPU import it again: one of these modules may ask
 for the GPU, and CUDA does not outlive a fork."""

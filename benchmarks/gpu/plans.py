@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from shardwise.advise import plan
+from shardwise.answers import plan
 from shardwise.graph import Graph
 from shardwise.measure.real_module import SizedSource
 from shardwise.measure.world import World

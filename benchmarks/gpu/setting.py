@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware import Hardware, load_hardware
 from shardwise.measure.host import STACKS, TINY_GPT2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from shardwise.advise import plan
+from shardwise.answers import plan
 from shardwise.documents import Plan
 from shardwise.hardware import hardware_document, hardware_from_document
 from shardwise.measure.operators import Effort, add_operators

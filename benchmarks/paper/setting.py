@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from paper.models import subject
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.assemble import assemble
 from shardwise.cost.options import TOFU, quiet
 from shardwise.cost.pins import parse_pin

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from paper.result import Claim, Result, Table, against
 from paper.setting import PAPER, cluster, fastest, network, parallel
 from paper.table1 import CANDIDATES
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.group_work import GroupWork
 from shardwise.hardware import Hardware
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from shardwise.advise.expected import (
+from shardwise.answers.expected import (
     LEAST_PROJECTS,
     LEAST_STEPS,
     PEAK,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import documents
-from shardwise.advise.pipelines import pipeline_document
+from shardwise.answers.pipelines import pipeline_document
 from shardwise.cost.options import Options, quiet
 from shardwise.cost.step_settings import StepSettings
 from shardwise.graph import Graph

@@ -15,7 +15,7 @@ import numpy as np
 from harness.answers import document
 from harness.execute.orders import PROGRAM, in_order
 from harness.execute.plans import unsearched_plan
-from shardwise.advise.mixed import described_cluster
+from shardwise.answers.mixed import described_cluster
 from shardwise.cost.mixed.assemble import MixedProblem, mixed_costed
 from shardwise.cost.options import Options, quiet
 from shardwise.cost.step_settings import StepSettings

@@ -19,8 +19,8 @@ from harness.answers import document
 from harness.execute.plans import unsearched
 from harness.execute.strategies import HARDWARE, ZERO, costed
 from shardwise import documents
-from shardwise.advise.frontier import mesh_description
-from shardwise.advise.strategy import Strategy
+from shardwise.answers.frontier import mesh_description
+from shardwise.answers.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
 from shardwise.documents.pipeline import PipelinePrediction, PlannedStage
 from shardwise.graph import Graph

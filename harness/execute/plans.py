@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.advise.frontier import mesh_description
-from shardwise.advise.strategy import Strategy
+from shardwise.answers.frontier import mesh_description
+from shardwise.answers.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
 from shardwise.documents import Plan
 from shardwise.documents.common import Certificate, Provenance, SearchReport

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.execute.mixed import data_parallel, drawn_strategy
 from harness.execute.plans import unsearched_plan
-from shardwise.advise.mixed import described_cluster
+from shardwise.answers.mixed import described_cluster
 from shardwise.cost.mixed.assemble import MixedProblem, mixed_costed
 from shardwise.cost.mixed.catalogue import Probed
 from shardwise.cost.options import Options, quiet

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.graph import Graph, Operator, Tensor
 from shardwise.hardware import Hardware, load_hardware
 from shardwise.peers import Point

@@ -17,8 +17,8 @@ from service.questions.question import Question, curve_question
 from service.store.curve_answers import settled_answer
 from service.store.hardware import find_hardware
 from shardwise import documents
-from shardwise.advise import AllocationJob, allocate, job_from_curve
-from shardwise.advise.allocation import CurvePoint
+from shardwise.answers import AllocationJob, allocate, job_from_curve
+from shardwise.answers.allocation import CurvePoint
 from shardwise.documents import CurveRequest
 from shardwise.documents.frontier import axes_of
 from shardwise.documents.questions import Schedules, SearchOptions, StagesBeside

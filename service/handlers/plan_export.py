@@ -11,7 +11,7 @@ from service.base.problems import Problem
 from service.edge.context import Result
 from service.edge.curve_forms import MOST_GPU_TYPE
 from service.questions.question import INFEASIBLE_SCHEMA
-from shardwise.advise.pipelines import checked_pipeline_or_plan
+from shardwise.answers.pipelines import checked_pipeline_or_plan
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.schedulers.exported import exported

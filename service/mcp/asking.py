@@ -30,7 +30,7 @@ from service.questions.question import INFEASIBLE_SCHEMA
 from service.store.jobs import has_ended
 from service.store.tables import Job
 from shardwise import documents
-from shardwise.advise import Infeasible
+from shardwise.answers import Infeasible
 from shardwise.documents.questions import COLLECTIONS
 from shardwise.mcp.calls import Growth, Report
 

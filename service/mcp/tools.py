@@ -24,8 +24,8 @@ from service.handlers.jobs import (
 from service.handlers.plan_export import Wanted, pipeline_or_plan_of
 from service.mcp.asking import Answer, Asking, Question
 from shardwise import validation
-from shardwise.advise.curve import require_some_fit
-from shardwise.advise.explain_pipeline import explain_either
+from shardwise.answers.curve import require_some_fit
+from shardwise.answers.explain_pipeline import explain_either
 from shardwise.documents import Curve, Explanation, Export, PipelineExplanation
 from shardwise.documents.questions import QUESTIONS
 from shardwise.documents.stored import GraphSummary, HardwarePage

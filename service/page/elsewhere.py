@@ -33,7 +33,7 @@ from service.store.jobs import find_job
 from service.store.question_blobs import whole_question
 from service.store.tables import HardwareProfile, Job, OwnedGraph
 from shardwise import validation
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture.shipped import shipped_names
 from shardwise.client.questions import offers_csv
 from shardwise.documents import QUESTIONS, request_body

@@ -151,7 +151,7 @@ def _python_client(asked: Asked, server: str, method: str, *, key: bool) -> str:
         arguments.append(f"file={_python(asked.body['file'])}")
     options = _python_options(asked.options, imports)
     if options:
-        imports.append("from shardwise.advise import Options")
+        imports.append("from shardwise.answers import Options")
         arguments.append(
             f"options=Options({', '.join(f'{name}={text}' for name, text in options)})"
         )

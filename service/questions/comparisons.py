@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.questions.pipelines import arguments_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.options import Progress
 from shardwise.documents import Comparison
 from shardwise.graph import Graph

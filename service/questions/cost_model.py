@@ -23,8 +23,8 @@ from typing import Any
 
 from service.questions.curves import places_of
 from service.questions.search_options import options_from_document
-from shardwise.advise import Options
-from shardwise.advise.curve_assembly import gpus_of
+from shardwise.answers import Options
+from shardwise.answers.curve_assembly import gpus_of
 from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
 from shardwise.cost.mixed.cluster import mesh_of_blocks
 from shardwise.cost.named_options import PINS

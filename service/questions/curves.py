@@ -15,9 +15,9 @@ import msgspec
 
 from service.questions.pipelines import arguments_of
 from shardwise import __version__, _core, validation
-from shardwise.advise import Options
-from shardwise.advise.curve import CurveQuestion, curve_question
-from shardwise.advise.curve_assembly import assembled
+from shardwise.answers import Options
+from shardwise.answers.curve import CurveQuestion, curve_question
+from shardwise.answers.curve_assembly import assembled
 from shardwise.documents import Curve
 from shardwise.documents.questions import Gpus
 from shardwise.graph import Graph

@@ -30,12 +30,13 @@ from service.questions.pipelines import (
 )
 from service.questions.search_options import options_document, options_from_document
 from service.questions.trainers import check_pricing, priced
-from shardwise import advise, documents, validation
-from shardwise.advise import Infeasible, Options
-from shardwise.advise.curve import check_stages_of_curve, compute_curve, places_of_curve
-from shardwise.advise.curve_assembly import gpus_of as gpus_in
-from shardwise.advise.profile_quote import require_prices
-from shardwise.advise.quote import check_kinds, require_steps
+from shardwise import answers as advice
+from shardwise import documents, validation
+from shardwise.answers import Infeasible, Options
+from shardwise.answers.curve import check_stages_of_curve, compute_curve, places_of_curve
+from shardwise.answers.curve_assembly import gpus_of as gpus_in
+from shardwise.answers.profile_quote import require_prices
+from shardwise.answers.quote import check_kinds, require_steps
 from shardwise.cost.named_options import of_request, options_from_request
 from shardwise.cost.options import Progress
 from shardwise.documents import (
@@ -301,7 +302,7 @@ def gpus_of(document: Mapping[str, Any]) -> int | None:
 def _frontier(
     q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Frontier:
-    return advise.frontier(graph, _hardware(q), q["gpus"], options, progress, **arguments_of(q))
+    return advice.frontier(graph, _hardware(q), q["gpus"], options, progress, **arguments_of(q))
 
 
 def _curve(
@@ -338,7 +339,7 @@ def _quote(
 ) -> documents.Quote:
     from shardwise.hardware import Offer
 
-    return advise.quote(
+    return advice.quote(
         graph,
         [validation.convert(offer, Offer) for offer in q["offers"]],
         deadline_s=q["deadline_s"],

@@ -10,7 +10,7 @@ import msgspec
 
 from service.base.json_body import read_json
 from shardwise import validation
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.named_options import (
     NAMES,
     PINS,

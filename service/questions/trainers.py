@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.options import Progress
 from shardwise.documents import Pricing, PricingRequest
 from shardwise.documents.questions import MOST_CONFIGURATION_BYTES

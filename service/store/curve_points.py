@@ -19,7 +19,7 @@ from service.store.insert import insert_new
 from service.store.leases import Claim, is_leased
 from service.store.quotas import Room
 from service.store.tables import CurvePoint, Job
-from shardwise.advise.curve_assembly import computing_order
+from shardwise.answers.curve_assembly import computing_order
 from shardwise.documents.questions import Gpus
 
 MOST_ATTEMPTS = 2

@@ -279,7 +279,7 @@ def curve(
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
-    from shardwise.advise.curve import STOPPED, places_of_curve
+    from shardwise.answers.curve import STOPPED, places_of_curve
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
@@ -407,7 +407,7 @@ def quote(
     **search: Any,
 ) -> None:
     """The fewest GPUs on which the job fits; offers ranked by price."""
-    from shardwise.advise.quote import require_steps
+    from shardwise.answers.quote import require_steps
     from shardwise.hardware import load_hardware, read_offers
 
     check_output(output)

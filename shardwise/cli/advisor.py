@@ -22,7 +22,7 @@ PRIORITIES = (-10, 10)
 
 
 class Advisor(Protocol):
-    """What `shardwise.advise` and a client of the service have in common."""
+    """What `shardwise.answers` and a client of the service have in common."""
 
     @property
     def frontier(self) -> Callable[..., Frontier]: ...
@@ -89,7 +89,7 @@ def service(server: str, key_file: str | None, priority: int = 0) -> Iterator[An
 
 def given_pipeline_or_plan(plan: str, server: str | None, key_file: str | None) -> Pipeline | Plan:
     """Returns the plan or the pipeline of a file, or of an id with a server."""
-    from shardwise.advise.pipelines import read_pipeline_or_plan
+    from shardwise.answers.pipelines import read_pipeline_or_plan
 
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:

@@ -44,7 +44,7 @@ def calibrate(
     tables of products the share of the peak that they reach), or where the step waits for its
     host, the host's times.
     """
-    from shardwise.advise.calibrate import calibrate as fit
+    from shardwise.answers.calibrate import calibrate as fit
     from shardwise.hardware import hardware_document, load_hardware
 
     check_output(output)

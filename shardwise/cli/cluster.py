@@ -132,7 +132,7 @@ def _curve_of(path: str) -> Counts:
 def _computed(
     spec: str, hardware: str, max_gpus: int, search: dict[str, Any], as_json: bool
 ) -> Counts:
-    from shardwise.advise import curve
+    from shardwise.answers import curve
     from shardwise.hardware import load_hardware
 
     with progress(search["quiet"] or as_json) as listener:

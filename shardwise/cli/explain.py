@@ -64,7 +64,7 @@ def explain(
 
     PLAN: a file with a plan or a pipeline, or with --server an id; with --like a graph, or nothing.
     """
-    from shardwise.advise import explain as why
+    from shardwise.answers import explain as why
 
     sizes = StepSizes(batch, seq)
     if like is not None:
@@ -91,7 +91,7 @@ def explain(
         check_output(plot, "plot")
     document = given_pipeline_or_plan(plan, server, key_file)
     if isinstance(document, Pipeline):
-        from shardwise.advise.explain_pipeline import explain_pipeline
+        from shardwise.answers.explain_pipeline import explain_pipeline
 
         described = explain_pipeline(document)
         if plot is not None:

@@ -6,6 +6,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    from shardwise import advise, solve
+    from shardwise import answers, solve
 
-    return solve.solve if name == "solve" else getattr(advise, name)
+    return solve.solve if name == "solve" else getattr(answers, name)

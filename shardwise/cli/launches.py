@@ -199,7 +199,7 @@ def launch(
 
 def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[str, Any]:
     """Returns the launch that the options describe."""
-    from shardwise.advise.pipelines import read_pipeline_or_plan
+    from shardwise.answers.pipelines import read_pipeline_or_plan
 
     environment = {}
     for pair in given["environment"]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from shardwise.advise.expected import peak_range, step_range
-from shardwise.advise.explain import utilisation_text
+from shardwise.answers.expected import peak_range, step_range
+from shardwise.answers.explain import utilisation_text
 from shardwise.cli.output import note, say, table
 from shardwise.documents import Pipeline, PipelineExplanation
 from shardwise.documents.common import not_searched_text

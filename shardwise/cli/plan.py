@@ -88,9 +88,9 @@ def plan(
     **search: Any,
 ) -> None:
     """The strategy that an objective picks, spelled out to be executed."""
-    from shardwise.advise import Infeasible
-    from shardwise.advise import explain as why
-    from shardwise.advise.remedies import BY_OPTIONS
+    from shardwise.answers import Infeasible
+    from shardwise.answers import explain as why
+    from shardwise.answers.remedies import BY_OPTIONS
     from shardwise.hardware import devices_of, load_hardware
 
     check_output(output)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from shardwise.advise.expected import expected_text, peak_range, step_range
-from shardwise.advise.explain import bound_text, rate_texts, strategy_text, utilisation_text
+from shardwise.answers.expected import expected_text, peak_range, step_range
+from shardwise.answers.explain import bound_text, rate_texts, strategy_text, utilisation_text
 from shardwise.cli.output import console, note, proven, say
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Plan

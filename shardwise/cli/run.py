@@ -17,7 +17,7 @@ import click
 import msgspec
 from msgspec import UNSET
 
-from shardwise.advise.plan import read_plan_or_pipeline
+from shardwise.answers.plan import read_plan_or_pipeline
 from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.output import emit, note, say, table

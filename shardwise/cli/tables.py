@@ -173,7 +173,7 @@ def gap_text(gap: float | UnsetType | None) -> str:
 
 def ranges_table(ranges: Sequence[DoesNotFit], recompute: str) -> None:
     """Prints a line for each range of counts that do not fit, and what would keep less memory."""
-    from shardwise.advise.ranges import range_text
+    from shardwise.answers.ranges import range_text
 
     for run in ranges:
         say(range_text(run))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.client.errors import Missing, Unreachable
 from shardwise.client.exchange import (
     Flow,

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.client.uploads import GraphSource, HardwareSource, graph_name, hardware_name
 from shardwise.documents import QUESTIONS, Curve, request_body
 from shardwise.errors import BadInput

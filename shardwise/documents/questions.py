@@ -20,7 +20,7 @@ from shardwise.step_sizes import MOST_SIZE, StepSizes, sized
 SearchOptions = Annotated[
     dict[str, Any],
     msgspec.Meta(
-        description="Fields of `shardwise.advise.Options` by name. Left out, the time of the "
+        description="Fields of `shardwise.answers.Options` by name. Left out, the time of the "
         "replayed step is searched (`overlap`), with recomputation where it pays (`recompute`: "
         "null) and every divisor of the batch as number of micro-batches (`micro_batches`: []); "
         "with `overlap` false those two defaults are `never` and [1]."

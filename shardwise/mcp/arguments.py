@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from shardwise.advise import OBJECTIVES
+from shardwise.answers import OBJECTIVES
 from shardwise.cost.named_options import options_schema
 from shardwise.documents import BundleText
 from shardwise.documents.questions import (

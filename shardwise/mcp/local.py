@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from shardwise import advise
-from shardwise.advise import Options
-from shardwise.advise.curve import places_of_curve, require_some_fit
-from shardwise.advise.explain_pipeline import explain_either
-from shardwise.advise.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
-from shardwise.advise.quote import require_steps
+from shardwise import answers as advice
+from shardwise.answers import Options
+from shardwise.answers.curve import places_of_curve, require_some_fit
+from shardwise.answers.explain_pipeline import explain_either
+from shardwise.answers.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
+from shardwise.answers.quote import require_steps
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.named_options import options_from_request
 from shardwise.cost.options import Progress
@@ -118,7 +118,7 @@ def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Fro
     hardware = load_hardware(ask.hardware)
     devices = devices_of(ask.gpus, hardware)
     staged = _beside(ask, options, "frontier", devices)
-    return advise.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
+    return advice.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
 
 
 def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | Plan:
@@ -193,7 +193,7 @@ def make_curve(desk: Desk, ask: CurveArguments, progress: Progress) -> Curve:
     places_of_curve(hardware, ask.max_gpus, ask.counts, ask.bundles)
     several_kinds = bool(hardware.groups)
     staged = _beside(ask, options, "curve", several_kinds=several_kinds, space=ask.space)
-    make: Callable[..., Curve] = partial(advise.curve, **staged)
+    make: Callable[..., Curve] = partial(advice.curve, **staged)
     if ask.space != ANY:
         make = partial(curve_for, trainer=ask.space, **(_staged(ask) if staged else {}))
     curve = make(
@@ -216,7 +216,7 @@ def make_quote(desk: Desk, ask: QuoteArguments, progress: Progress) -> Quote:
     several_kinds = ask.hardware is not None or ask.combine > 1
     staged = _beside(ask, options, "quote", several_kinds=several_kinds)
     offers = read_offers() if ask.offers_csv is None else parse_offers(ask.offers_csv, "offers_csv")
-    return advise.quote(
+    return advice.quote(
         load_graph(ask.graph),
         offers,
         steps=ask.steps,

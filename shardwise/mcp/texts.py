@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from shardwise.advise import explain
-from shardwise.advise.explain_pipeline import explain_pipeline
-from shardwise.advise.ranges import range_text
+from shardwise.answers import explain
+from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.ranges import range_text
 from shardwise.documents import (
     Comparison,
     Curve,

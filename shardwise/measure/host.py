@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.advise import plan
+from shardwise.answers import plan
 from shardwise.cost.options import Options
 from shardwise.cost.software import EAGER as EAGER_TORCH
 from shardwise.errors import CaptureError

@@ -9,9 +9,9 @@ from msgspec import UNSET
 from msgspec.structs import asdict as members
 from msgspec.structs import replace
 
-from shardwise.advise.certificates import NOTHING, certificate
-from shardwise.advise.frontier import heading
-from shardwise.advise.mixed import bundle_of
+from shardwise.answers.certificates import NOTHING, certificate
+from shardwise.answers.frontier import heading
+from shardwise.answers.mixed import bundle_of
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import (
     ComparedMethod,

@@ -22,7 +22,7 @@ from functools import cache, partial
 from math import inf
 from time import monotonic
 
-from shardwise.advise.label import Labels
+from shardwise.answers.label import Labels
 from shardwise.cost.assemble import SearchProblem, assemble
 from shardwise.cost.options import ALWAYS, NEVER, Options, Progress, go_on
 from shardwise.documents import Comparison

@@ -1,6 +1,6 @@
 """The fastest strategies of some configurations alone, by a few eliminations and replays.
 
-These are what an answer's neighbours are compared by (`advise/neighbours.py`). The first strategy
+These are what an answer's neighbours are compared by (`answers/neighbours.py`). The first strategy
 is the cheapest under what the game charged for time; where it does not fit, the next has memory at
 a price. Each query moves half of the weight to the longest path of the strategy before. Then
 stretches of one strategy are put into another. All are replayed: the fastest is a good one, not

@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from shardwise.advise.curve import (
+from shardwise.answers.curve import (
     CurveQuestion,
     check_stages_of_curve,
     compute_curve,
     curve_question,
     with_pipeline,
 )
-from shardwise.advise.curve_assembly import gpus_of
-from shardwise.advise.curve_points import feasible_point, infeasible_point
-from shardwise.advise.frontier import confidence
-from shardwise.advise.pipeline_points import FastestPipelines
+from shardwise.answers.curve_assembly import gpus_of
+from shardwise.answers.curve_points import feasible_point, infeasible_point
+from shardwise.answers.frontier import confidence
+from shardwise.answers.pipeline_points import FastestPipelines
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
@@ -51,10 +51,10 @@ def curve_for(
     known: Iterable[Curve] = (),
     on_point: Callable[[Curve], None] | None = None,
 ) -> Curve:
-    """Returns the curve of the strategies of a trainer, one of `SPACES`, as `advise.curve` does.
+    """Returns the curve of the strategies of a trainer, one of `SPACES`, as `advice.curve` does.
 
     The step is that of the program which the trainer runs, except for options `given` by name, as
-    in `shardwise.trainers.plan.plan_for`. With `stages`, as in `advise.curve`, a count has the
+    in `shardwise.trainers.plan.plan_for`. With `stages`, as in `advice.curve`, a count has the
     trainer's fastest pipeline too where that is faster, under some of its `schedules` (None: all).
     Raises `BadInput` for an unknown trainer and for what is in the table of refusals.
     """

@@ -12,7 +12,7 @@ from time import monotonic
 
 from msgspec import UNSET
 
-from shardwise.advise.pipelines import pipeline_document
+from shardwise.answers.pipelines import pipeline_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of

@@ -2,7 +2,7 @@
 
 The trainer's strategies (`spaces.py`) are for the whole model, so they can be enumerated: each is
 replayed with every number of micro-batches, and the simplest that fits and is within epsilon of the
-fastest is the answer (`advise/simplest.py`). The fastest is exact within that space, under one
+fastest is the answer (`answers/simplest.py`). The fastest is exact within that space, under one
 reservation: what tensor parallelism splits is the least sum of its factorisation
 (`peers/practitioners.py`).
 
@@ -22,11 +22,11 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.label import Labels
-from shardwise.advise.neighbours import with_neighbours
-from shardwise.advise.plan import plan_document
-from shardwise.advise.remedies import answered
-from shardwise.advise.simplest import tolerated_s
+from shardwise.answers.label import Labels
+from shardwise.answers.neighbours import with_neighbours
+from shardwise.answers.plan import plan_document
+from shardwise.answers.remedies import answered
+from shardwise.answers.simplest import tolerated_s
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Plan
@@ -89,9 +89,9 @@ def plan_for(
     The step is that of the program which the trainer runs (`TrainerSpace.implies`), except for
     options `given` by name and those that differ from their default. A time limit of the options is
     for the unrestricted search; the trainer's strategies come on top. Raises `Infeasible` where
-    none of them fits, with what would (`advise/remedies.py`), and `BadInput` for an unknown trainer
-    and for what trainers do not take: devices of several kinds, rules, sums, other objectives and
-    orders.
+    none of them fits, with what would (`answers/remedies.py`), and `BadInput` for an unknown
+    trainer and for what trainers do not take: devices of several kinds, rules, sums, other
+    objectives and orders.
     """
     asked, progress = options or Options(), progress or quiet
     space = space_of(trainer)

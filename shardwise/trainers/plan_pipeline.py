@@ -10,8 +10,8 @@ from time import monotonic
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.pipeline_points import pipeline_point
-from shardwise.advise.pipelines import pipeline_document
+from shardwise.answers.pipeline_points import pipeline_point
+from shardwise.answers.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Pipeline

@@ -9,7 +9,7 @@ from time import monotonic
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.plan import plan_document
+from shardwise.answers.plan import plan_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of

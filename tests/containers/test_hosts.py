@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from harness.containers.host_runs import measured_profile, plan_times
 from harness.containers.shaped import Bandwidths, ShapedHosts, shaped_hosts
 from harness.execute.sources import captured_source
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.documents import Plan
 from shardwise.hardware import hardware_from_document
 

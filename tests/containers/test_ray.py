@@ -15,7 +15,7 @@ from harness.containers.ray_cluster import GPUS, NODES, RayCluster, running_ray
 from harness.containers.trained_net import a_batch, a_net
 from harness.execute.strategies import Strategies
 from harness.kinds import FAST, SLOW, profile
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.capture.model import Model
 from shardwise.execute.captured import capture_module
 from shardwise.hardware import load_hardware

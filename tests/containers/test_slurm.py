@@ -22,7 +22,7 @@ from harness.graph_builder import mlp
 from harness.kinds import FAST, SLOW, profile
 from harness.service.service_harness import ROOT, Service, wait_until
 from harness.service.steps import keys
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.documents.plan import PlannedBlock, PlannedCluster
 from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import Blocks, Devices, load_hardware

@@ -22,8 +22,8 @@ from mcp_types import CallToolResult, Tool
 
 import shardwise
 from harness.assistant import document_of, text_of
-from shardwise.advise import Options, pipeline_or_plan
-from shardwise.advise.explain_pipeline import explain_pipeline
+from shardwise.answers import Options, pipeline_or_plan
+from shardwise.answers.explain_pipeline import explain_pipeline
 from shardwise.capture.shipped import load_graph
 from shardwise.documents import Pipeline, Plan, json_schema, read
 from shardwise.hardware import load_hardware

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.answers import frontier
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

@@ -14,7 +14,7 @@ import pytest
 from harness.answers import explain, plan
 from harness.strategies import problem_of
 from harness.tiers import some
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import capture
 from shardwise.cost.group_work import GroupWork
 from shardwise.errors import BadInput

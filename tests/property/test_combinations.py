@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.models.shortened import shortened
-from shardwise.advise import Infeasible, Options
+from shardwise.answers import Infeasible, Options
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
 from shardwise.documents import Pipeline

@@ -30,7 +30,7 @@ from harness.transports import (
 from service.mcp.tools import TOOLS as SERVICE_TOOLS
 from service.page.forms import OPTION_FIELDS
 from shardwise import validation
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.client.questions import offers_csv, options_document
 from shardwise.cost.options import quiet
 from shardwise.cost.step_settings import StepSettings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.graph_builder import ADD, MUL, GraphBuilder
 from harness.tofu_elements import Elements
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.graph import Graph, Tensor
 from shardwise.hardware import load_hardware
 from shardwise.search.search import Subject, search

@@ -11,8 +11,8 @@ import pytest
 
 from harness.answers import curve, explain, frontier, plan, quote
 from harness.graph_builder import mlp
-from shardwise.advise import Infeasible, Options
-from shardwise.advise.plan import plan_only
+from shardwise.answers import Infeasible, Options
+from shardwise.answers.plan import plan_only
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput, Cancelled, SolverError
@@ -247,7 +247,7 @@ def test_a_curve_has_a_point_or_a_reason_for_every_count(
 def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
     hardware = load_hardware("dgx-h100")
     subject = Subject.of(llama)
-    from shardwise.advise.curve import curve_point
+    from shardwise.answers.curve import curve_point
 
     eager = replace(SUMS, framework="eager")
     points = {n: curve_point(subject, hardware, n, eager)[0] for n in (8, 24, 32, 48, 64)}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from harness.answers import document
 from shardwise import documents
-from shardwise.advise import ALLOCATION_OBJECTIVES, AllocationJob, allocate, job_from_curve
-from shardwise.advise.allocation import CurvePoint
+from shardwise.answers import ALLOCATION_OBJECTIVES, AllocationJob, allocate, job_from_curve
+from shardwise.answers.allocation import CurvePoint
 from shardwise.errors import BadInput
 
 speeds = st.integers(1, 40)

@@ -13,13 +13,14 @@ import pytest
 import shardwise
 from harness import answers
 from harness.graph_builder import mlp
-from shardwise import advise, documents
-from shardwise.answers import MOST_ROWS, Explanation, Plan
+from shardwise import answers as advice
+from shardwise import documents
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import Options
 from shardwise.errors import BadInput, CaptureError
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
+from shardwise.notebook import MOST_ROWS, Explanation, Plan
 
 VGG, V100 = "shipped:vgg16", "dgx-v100-16gb"
 SMALL = mlp()
@@ -32,7 +33,7 @@ def test_answers_are_the_librarys_documents() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware(V100)
     plan = shardwise.plan(VGG, V100, 4, zero=(0,), micro_batches=(1,))
     options = Options(zero=(0,), micro_batches=(1,))
-    planned = advise.plan(graph, hardware, 4, options=options)
+    planned = advice.plan(graph, hardware, 4, options=options)
     assert isinstance(plan, documents.Plan)
     assert _without_search(plan.to_dict()) == _without_search(answers.document(planned))
     assert plan.explain().to_dict() == answers.explain(plan.to_dict())

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from harness.commands import shardwise
 from harness.graph_builder import mlp
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.documents import Curve
 from shardwise.errors import BadInput
 from shardwise.graph import write_graph
@@ -33,7 +33,7 @@ GRAPH = mlp(64, 512, 512)
 
 @pytest.fixture(scope="module")
 def answer() -> Curve:
-    return advise.curve(GRAPH, EIGHT, None, QUICK, bundles=["p100=1, v100=2", "v100=2", "v100=2"])
+    return advice.curve(GRAPH, EIGHT, None, QUICK, bundles=["p100=1, v100=2", "v100=2", "v100=2"])
 
 
 def test_usual_bundles_are_groups_alone_then_the_fastest_together() -> None:
@@ -85,7 +85,7 @@ def test_a_curve_has_a_point_for_each_bundle(answer: Curve) -> None:
 
 def test_a_point_is_the_plan_of_its_bundle(answer: Curve) -> None:
     for point in answer.points:
-        planned = advise.plan(GRAPH, EIGHT, str(point.bundle), options=QUICK)
+        planned = advice.plan(GRAPH, EIGHT, str(point.bundle), options=QUICK)
         assert point.plan_id == planned.id
         assert point.replayed_time_s == planned.predicted.replayed_time_s
         # What is proven within the time differs from run to run.
@@ -95,7 +95,7 @@ def test_a_point_is_the_plan_of_its_bundle(answer: Curve) -> None:
 
 def test_a_bundle_that_does_not_fit_says_what_it_needs() -> None:
     tight = Options(micro_batches=(1,), time_limit_s=2.0, memory_limit_bytes=1e5)
-    curve = advise.curve(GRAPH, EIGHT, None, tight, bundles=["v100=1,p100=1"])
+    curve = advice.curve(GRAPH, EIGHT, None, tight, bundles=["v100=1,p100=1"])
     (point,) = curve.points
     assert not point.feasible
     (run,) = curve.does_not_fit
@@ -107,14 +107,14 @@ def test_a_bundle_that_does_not_fit_says_what_it_needs() -> None:
 
 def test_counts_and_bundles_are_each_for_their_hardware() -> None:
     with pytest.raises(BadInput) as caught:
-        advise.curve(GRAPH, EIGHT, 8)
+        advice.curve(GRAPH, EIGHT, 8)
     assert caught.value.field == "max_gpus"
     assert "v100 (2 V100-PCIe-16GB)" in str(caught.value)
     with pytest.raises(BadInput) as caught:
-        advise.curve(GRAPH, load_hardware("dgx-h100"), bundles=["h100=2"])
+        advice.curve(GRAPH, load_hardware("dgx-h100"), bundles=["h100=2"])
     assert caught.value.field == "bundles"
     with pytest.raises(BadInput, match="max_gpus: missing"):
-        advise.curve(GRAPH, load_hardware("dgx-h100"))
+        advice.curve(GRAPH, load_hardware("dgx-h100"))
 
 
 def test_prices_are_of_whole_instances_unless_they_are_given() -> None:

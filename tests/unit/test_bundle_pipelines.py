@@ -11,12 +11,12 @@ from msgspec import UNSET
 from msgspec.structs import replace as with_members
 
 from harness.graph_builder import layers
-from shardwise import advise
-from shardwise.advise import Options
-from shardwise.advise.combined_offers import _searched, _Together
-from shardwise.advise.pipeline_points import PipelinePoints
-from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.advise.quote_rows import Terms
+from shardwise import answers as advice
+from shardwise.answers import Options
+from shardwise.answers.combined_offers import _searched, _Together
+from shardwise.answers.pipeline_points import PipelinePoints
+from shardwise.answers.pipelines import pipeline_or_plan
+from shardwise.answers.quote_rows import Terms
 from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin
 from shardwise.documents import Pipeline
@@ -47,7 +47,7 @@ def pipeline_of(point: CurvePoint) -> PipelinePoint:
 
 
 def test_a_bundle_has_the_pipeline_of_its_plan() -> None:
-    curve = advise.curve(CHAIN, HETEROG, None, TIGHT, bundles=[BOTH, ONE], stages=[4])
+    curve = advice.curve(CHAIN, HETEROG, None, TIGHT, bundles=[BOTH, ONE], stages=[4])
     one, both = curve.points
     assert not fits(one) and "no pipeline that was asked for fits either" in str(one.reason)
     planned = pipeline_or_plan(CHAIN, HETEROG, BOTH, stages=[4], options=TIGHT)
@@ -60,8 +60,8 @@ def test_a_bundle_has_the_pipeline_of_its_plan() -> None:
 
 
 def test_a_pipeline_is_there_where_it_is_faster_alone() -> None:
-    plain = advise.curve(CHAIN, HETEROG, None, FREE, bundles=[BOTH])
-    piped = advise.curve(CHAIN, HETEROG, None, FREE, bundles=[BOTH], stages=[2])
+    plain = advice.curve(CHAIN, HETEROG, None, FREE, bundles=[BOTH])
+    piped = advice.curve(CHAIN, HETEROG, None, FREE, bundles=[BOTH], stages=[2])
     (before,), (after,) = plain.points, piped.points
     planned = pipeline_or_plan(CHAIN, HETEROG, BOTH, stages=[2], options=FREE)
     assert isinstance(planned, Pipeline)
@@ -75,7 +75,7 @@ def without(point: CurvePoint) -> CurvePoint:
 
 
 def test_the_picture_has_bars_of_pipelines() -> None:
-    curve = advise.curve(CHAIN, HETEROG, None, TIGHT, bundles=[BOTH, ONE], stages=[4])
+    curve = advice.curve(CHAIN, HETEROG, None, TIGHT, bundles=[BOTH, ONE], stages=[4])
     step = pipeline_of(curve.points[1]).step_s
     picture = curve_picture(curve)
     heights = [bar.get_height() for bar in picture.figure.axes[0].patches]
@@ -86,10 +86,10 @@ def test_the_picture_has_bars_of_pipelines() -> None:
 def test_several_kinds_have_one_stage_on_each_device(schedules: list[str]) -> None:
     asked: dict[str, Any] = {"stages": [2], "schedules": schedules, "options": FREE}
     for ask in (
-        lambda: advise.curve(CHAIN, HETEROG, None, bundles=[BOTH], **asked),
-        lambda: advise.quote(CHAIN, [], hardware=HETEROG, prices={}, **asked),
-        lambda: advise.quote(CHAIN, [], combine=2, **asked),
-        lambda: advise.frontier(CHAIN, HETEROG, BOTH, **asked),
+        lambda: advice.curve(CHAIN, HETEROG, None, bundles=[BOTH], **asked),
+        lambda: advice.quote(CHAIN, [], hardware=HETEROG, prices={}, **asked),
+        lambda: advice.quote(CHAIN, [], combine=2, **asked),
+        lambda: advice.frontier(CHAIN, HETEROG, BOTH, **asked),
     ):
         with pytest.raises(BadInput, match="on devices of several kinds") as error:
             ask()
@@ -98,7 +98,7 @@ def test_several_kinds_have_one_stage_on_each_device(schedules: list[str]) -> No
 
 def test_more_stages_than_any_bundle_has_devices_are_refused() -> None:
     with pytest.raises(BadInput, match="5 stages of up to 4 devices"):
-        advise.curve(CHAIN, HETEROG, None, FREE, bundles=[BOTH, ONE], stages=[2, 5])
+        advice.curve(CHAIN, HETEROG, None, FREE, bundles=[BOTH, ONE], stages=[2, 5])
 
 
 def test_parts_of_a_profile_are_quoted_by_their_pipelines() -> None:
@@ -106,7 +106,7 @@ def test_parts_of_a_profile_are_quoted_by_their_pipelines() -> None:
     names = [group.name for group in hardware.groups]
     prices = dict(zip(names, (2.0, 0.5), strict=True))
     asked: dict[str, Any] = {"hardware": hardware, "prices": prices, "options": TIGHT, "steps": 10}
-    quote = advise.quote(CHAIN, [], stages=[4], **asked)
+    quote = advice.quote(CHAIN, [], stages=[4], **asked)
     text = ",".join(f"{name}=2" for name in names)
     row = next(row for row in quote.offers if row.bundle == text)
     planned = pipeline_or_plan(CHAIN, hardware, text, stages=[4], options=TIGHT)
@@ -132,7 +132,7 @@ def test_kinds_of_instances_together_have_pipelines() -> None:
 def test_texts_name_the_groups_of_stages() -> None:
     assert groups_text(["h100", "h100", "h100", "a100"]) == " (3 h100, 1 a100)"
     assert groups_text([]) == ""
-    (point,) = advise.curve(CHAIN, HETEROG, None, TIGHT, bundles=[BOTH], stages=[4]).points
+    (point,) = advice.curve(CHAIN, HETEROG, None, TIGHT, bundles=[BOTH], stages=[4]).points
     pipeline = pipeline_of(point)
     assert pipeline.groups is not UNSET
     names = " (2 v100, 2 p100)" if pipeline.groups[:1] == ["v100"] else " (2 p100, 2 v100)"

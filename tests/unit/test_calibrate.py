@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.graph_builder import mlp
-from shardwise.advise import Options, plan
-from shardwise.advise.calibrate import CLOCK, EFFICIENCY, HOST, TOLERANCE, calibrate
+from shardwise.answers import Options, plan
+from shardwise.answers.calibrate import CLOCK, EFFICIENCY, HOST, TOLERANCE, calibrate
 from shardwise.cli.main import cli
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

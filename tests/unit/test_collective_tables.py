@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.answers import frontier
-from shardwise.advise.communication_basis import communication_basis, communication_shares
+from shardwise.answers.communication_basis import communication_basis, communication_shares
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import Options
 from shardwise.errors import BadInput

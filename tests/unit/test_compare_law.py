@@ -11,7 +11,7 @@ import pytest
 
 from harness.answers import compare
 from harness.models.comparison_models import Coverage, gram, hardware, residual_block, solved
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin

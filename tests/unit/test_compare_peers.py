@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.models.comparison_models import gram, hardware, residual_block, solved, splits
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from harness.graph_builder import mlp
 from harness.models.shortened import shortened
-from shardwise.advise import Options
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers import Options
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.capture import shipped_graph
 from shardwise.cli.compare import compare as compare_command
 from shardwise.cost.options import quiet

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from harness.models.comparison_models import residual_block
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cli.compare import compare as compare_command
 from shardwise.cost.options import quiet

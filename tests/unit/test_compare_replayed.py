@@ -15,7 +15,7 @@ import pytest
 from harness.models.comparison_models import hardware, residual_block
 from harness.strategies import problem_of
 from shardwise import documents
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cli.compare import _tables
 from shardwise.cost.assemble import SearchProblem

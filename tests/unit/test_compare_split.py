@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.models.shortened import shortened
-from shardwise.advise import Options
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers import Options
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cli.compare import compare as compare_command
 from shardwise.cost.options import quiet
 from shardwise.documents import Comparison, Pipeline

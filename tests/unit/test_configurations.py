@@ -11,7 +11,7 @@ from harness.answers import curve, explain, frontier, plan
 from harness.graph_builder import ADD, GraphBuilder, mlp
 from harness.models.shortened import shortened
 from harness.strategies import problem_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.configurations import group_work
 from shardwise.cost.crossings import ALTERNATIVES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import frontier, plan
+from shardwise.answers import frontier, plan
 from shardwise.cost.legality import splits_twice
 from shardwise.cost.merging import fraction_of_work
 from shardwise.cost.options import Options

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from harness.commands import shardwise
 from harness.graph_builder import mlp
-from shardwise import advise
-from shardwise.advise import Options
-from shardwise.advise.count_limit import CountLimit, TooLong
-from shardwise.advise.curve_assembly import computing_order
+from shardwise import answers as advice
+from shardwise.answers import Options
+from shardwise.answers.count_limit import CountLimit, TooLong
+from shardwise.answers.curve_assembly import computing_order
 from shardwise.documents import Curve
 from shardwise.errors import BadInput, Cancelled
 from shardwise.hardware import load_hardware
@@ -29,7 +29,7 @@ BUNDLES = ("v100=2", "p100=1")
 
 @pytest.fixture(scope="module")
 def eight() -> Curve:
-    return advise.curve(GRAPH, V100, 8)
+    return advice.curve(GRAPH, V100, 8)
 
 
 def _document(curve: Curve) -> dict[str, object]:
@@ -56,20 +56,20 @@ def test_powers_of_two_come_first_and_then_the_counts_between() -> None:
 
 def test_points_are_told_as_they_come_and_known_ones_are_not_computed_again(eight: Curve) -> None:
     seen, note = _counter()
-    first = advise.curve(GRAPH, V100, 4, on_point=note)
+    first = advice.curve(GRAPH, V100, 4, on_point=note)
     assert seen == [1, 2, 4, 3]
-    again = advise.curve(GRAPH, V100, 8, known=[first], on_point=note)
+    again = advice.curve(GRAPH, V100, 8, known=[first], on_point=note)
     assert seen == [1, 2, 4, 3, 8, 6, 5, 7]
     assert _document(again) == _document(eight)
 
 
 def test_a_curve_of_several_bundles_is_made_of_the_curves_of_each() -> None:
     def ask(*bundles: str, known: tuple[Curve, ...] = ()) -> Curve:
-        return advise.curve(GRAPH, HETEROG, None, QUICK, bundles=bundles, known=known)
+        return advice.curve(GRAPH, HETEROG, None, QUICK, bundles=bundles, known=known)
 
     seen, note = _counter()
     apart = tuple(ask(bundle) for bundle in BUNDLES)
-    both = advise.curve(GRAPH, HETEROG, None, QUICK, bundles=BUNDLES, known=apart, on_point=note)
+    both = advice.curve(GRAPH, HETEROG, None, QUICK, bundles=BUNDLES, known=apart, on_point=note)
     assert not seen
     assert both.bundles == ["p100=1", "v100=2"]
     assert [point.bundle for point in both.points] == both.bundles
@@ -79,7 +79,7 @@ def test_a_curve_of_several_bundles_is_made_of_the_curves_of_each() -> None:
 
 
 def test_counts_alone_are_a_curve_too_and_say_which_they_are(eight: Curve) -> None:
-    some = advise.curve(GRAPH, V100, counts=[8, 2, 4, 2], known=[eight])
+    some = advice.curve(GRAPH, V100, counts=[8, 2, 4, 2], known=[eight])
     assert some.counts == [2, 4, 8]
     assert (some.max_gpus, some.speedup_from) == (8, 2)
     assert [point.gpus for point in some.points] == [2, 4, 8]
@@ -92,17 +92,17 @@ def test_counts_alone_are_a_curve_too_and_say_which_they_are(eight: Curve) -> No
 
 def test_a_curve_of_what_does_not_fit_is_the_same_in_parts() -> None:
     tight = Options(memory_limit_bytes=2**16)
-    whole = advise.curve(GRAPH, V100, 6, tight)
+    whole = advice.curve(GRAPH, V100, 6, tight)
     assert [(run.first, run.last) for run in whole.does_not_fit] == [(1, 2)]
-    parts = [advise.curve(GRAPH, V100, counts=[gpus], options=tight) for gpus in range(1, 7)]
-    assert _document(advise.curve(GRAPH, V100, 6, tight, known=parts)) == _document(whole)
-    assert _document(advise.curve(GRAPH, V100, 6, tight, known=[whole])) == _document(whole)
+    parts = [advice.curve(GRAPH, V100, counts=[gpus], options=tight) for gpus in range(1, 7)]
+    assert _document(advice.curve(GRAPH, V100, 6, tight, known=parts)) == _document(whole)
+    assert _document(advice.curve(GRAPH, V100, 6, tight, known=[whole])) == _document(whole)
 
 
 def test_a_count_that_takes_too_long_is_missing_and_the_next_one_is_computed(
     eight: Curve,
 ) -> None:
-    some = advise.curve(GRAPH, V100, counts=[2, 4, 64], known=[eight], count_limit_s=1e-9)
+    some = advice.curve(GRAPH, V100, counts=[2, 4, 64], known=[eight], count_limit_s=1e-9)
     assert [point.gpus for point in some.points] == [2, 4]
     (missing,) = some.missing or ()
     assert (missing.gpus, missing.reason) == (64, "more than 1e-09 s were needed")
@@ -110,8 +110,8 @@ def test_a_count_that_takes_too_long_is_missing_and_the_next_one_is_computed(
 
 def test_a_gap_in_a_curve_parts_the_ranges_that_do_not_fit() -> None:
     tight = Options(memory_limit_bytes=2**14)
-    known = [advise.curve(GRAPH, V100, counts=[1, 3], options=tight)]
-    some = advise.curve(GRAPH, V100, 3, tight, known=known, count_limit_s=1e-9)
+    known = [advice.curve(GRAPH, V100, counts=[1, 3], options=tight)]
+    some = advice.curve(GRAPH, V100, 3, tight, known=known, count_limit_s=1e-9)
     assert [(run.first, run.last) for run in some.does_not_fit] == [(1, 1), (3, 3)]
 
 
@@ -127,12 +127,12 @@ def test_a_limit_of_a_count_ends_its_search_but_no_cancellation() -> None:
 
 def test_a_curve_that_is_stopped_has_what_was_known(eight: Curve) -> None:
     seen, note = _counter()
-    some = advise.curve(GRAPH, V100, 8, progress=lambda *_: len(seen) < 3, on_point=note)
+    some = advice.curve(GRAPH, V100, 8, progress=lambda *_: len(seen) < 3, on_point=note)
     assert [point.gpus for point in some.points] == sorted(seen) == [1, 2, 4]
     assert {one.gpus: one.reason for one in some.missing or ()} == dict.fromkeys(
         (3, 5, 6, 7, 8), "stopped"
     )
-    whole = advise.curve(GRAPH, V100, 8, known=[some])
+    whole = advice.curve(GRAPH, V100, 8, known=[some])
     assert _document(whole) == _document(eight)
 
 
@@ -151,7 +151,7 @@ def test_a_trainer_has_a_curve_of_its_own_strategies(eight: Curve) -> None:
 def test_what_a_curve_cannot_be_asked_is_refused(eight: Curve) -> None:
     def refused(text: str, *arguments: Any, **keywords: Any) -> None:
         with pytest.raises(BadInput, match=text):
-            advise.curve(GRAPH, V100, *arguments, **keywords)
+            advice.curve(GRAPH, V100, *arguments, **keywords)
 
     refused("max_gpus 4 and counts", 4, counts=[2])
     refused("counts: 0 GPUs", counts=[0, 2])

@@ -15,7 +15,7 @@ import pytest
 from harness import answers
 from harness.graph_builder import mlp
 from shardwise import documents
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.documents.service import SERVICE_DOCUMENTS
 from shardwise.errors import BadInput

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import UNSET
 
-from shardwise.advise.expected import (
+from shardwise.answers.expected import (
     LEAST_PROJECTS,
     LEAST_STEPS,
     PEAK,

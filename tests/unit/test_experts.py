@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.models.shortened import shortened
-from shardwise.advise import curve, frontier, plan
-from shardwise.advise.certificates import NOTHING
+from shardwise.answers import curve, frontier, plan
+from shardwise.answers.certificates import NOTHING
 from shardwise.cli.main import cli
 from shardwise.cost.options import Options
 from shardwise.documents.common import EXPERT_PARALLELISM

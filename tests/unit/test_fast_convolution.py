@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.fast_convolution import has_fast_algorithm, saving
 from shardwise.graph import Graph, Operator, Tensor, read_graph

@@ -9,7 +9,7 @@ import pytest
 
 from harness.graph_builder import MUL, GraphBuilder
 from harness.strategies import problem_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.assemble import SearchProblem
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

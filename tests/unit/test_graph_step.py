@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardwise import answers
-from shardwise.advise.precision_note import float32_note
+from shardwise import notebook
+from shardwise.answers.precision_note import float32_note
 from shardwise.capture import load_graph
 from shardwise.graph import Graph, Operator, Tensor
 from shardwise.graph.step import Step, loss_name, step_of
@@ -118,7 +118,7 @@ def test_a_plan_has_the_note() -> None:
     notes = [
         [
             w
-            for w in answers.plan(graph, "dgx-a100-80gb", 2, **few, **more).warnings
+            for w in notebook.plan(graph, "dgx-a100-80gb", 2, **few, **more).warnings
             if "float32" in w
         ]
         for more in ({}, {"precision": "bf16"})

@@ -19,7 +19,6 @@ from harness.commands import shardwise
 from harness.graph_builder import layers, mlp
 from harness.tiers import some
 from shardwise import validation
-from shardwise.answers import plan
 from shardwise.capture import load_graph
 from shardwise.capture.presets import presets
 from shardwise.capture.shipped import shipped_graph, shipped_names, shipped_presets
@@ -33,6 +32,7 @@ from shardwise.graph.files import write_document
 from shardwise.graph.step import step_of
 from shardwise.graph.symbols import is_expression, value_of, written
 from shardwise.mcp.arguments import ExplainArguments, PlanArguments
+from shardwise.notebook import plan
 from shardwise.step_sizes import StepSizes, sized, sized_source, split_sizes
 
 POINTS = [(8, 32), (1, 64), (64, 16), (7, 31), (13, 53)]

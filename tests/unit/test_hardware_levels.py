@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.graph_builder import mlp
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.hardware import (
     OPERATIONS,
     Hardware,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.graph_builder import mlp
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.graph_builder import mlp
-from shardwise.advise import frontier
-from shardwise.advise.expected import DATA_SHEETS_ALONE, TIME, factors, gpu_of, uncompared_note
+from shardwise.answers import frontier
+from shardwise.answers.expected import DATA_SHEETS_ALONE, TIME, factors, gpu_of, uncompared_note
 from shardwise.cli.lists import hardware as hardware_command
 from shardwise.errors import BadInput
 from shardwise.hardware import (

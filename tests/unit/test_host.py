@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.graph_builder import mlp
 from harness.strategies import problem_of, random_strategies
-from shardwise.advise import Options, explain, frontier, plan
+from shardwise.answers import Options, explain, frontier, plan
 from shardwise.cost.software import FRAMEWORKS
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document, load_hardware

@@ -147,11 +147,11 @@ def test_advice_and_the_command_line_work_without_torch() -> None:
     code = (
         "import sys\n"
         "sys.modules['torch'] = sys.modules['transformers'] = None\n"
-        "import shardwise, shardwise.advise, shardwise.capture, shardwise.cli.main\n"
+        "import shardwise, shardwise.answers, shardwise.capture, shardwise.cli.main\n"
         "from shardwise.graph import read_graph\n"
         "from shardwise.hardware import load_hardware\n"
         "graph = read_graph(shardwise.capture.shipped_graph('vgg16'))\n"
-        "found = shardwise.advise.frontier(graph, load_hardware('l4'), 1)\n"
+        "found = shardwise.answers.frontier(graph, load_hardware('l4'), 1)\n"
         "assert found.points\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

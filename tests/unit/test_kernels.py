@@ -10,7 +10,7 @@ import pytest
 
 from harness.graph_builder import ADD, MUL, GraphBuilder, mlp
 from harness.strategies import problem_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_work import GroupWork

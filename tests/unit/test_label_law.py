@@ -13,11 +13,11 @@ from harness.label_strategies import pinned
 from harness.models.comparison_models import residual_block
 from harness.models.shortened import shortened
 from harness.tiers import some
-from shardwise.advise import Options
-from shardwise.advise.label import AGREES
-from shardwise.advise.neighbours import with_neighbours
-from shardwise.advise.simplest import simplest
-from shardwise.advise.summary import Summaries
+from shardwise.answers import Options
+from shardwise.answers.label import AGREES
+from shardwise.answers.neighbours import with_neighbours
+from shardwise.answers.simplest import simplest
+from shardwise.answers.summary import Summaries
 from shardwise.capture.presets import preset_names
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.options import quiet

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from harness.graph_builder import ADD, GraphBuilder, layers
 from harness.kinds import FAST, SLOW, every_strategy, everything, mixed_search, profile
 from harness.models.mixed_cases import mixed_case
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware

@@ -8,8 +8,8 @@ import pytest
 from msgspec import UNSET
 
 from harness.graph_builder import GraphBuilder, mlp
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.documents import Quote
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -73,7 +73,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def quoted(text: str, profiles: dict[str, str], **more: object) -> Quote:
     for name, path in profiles.items():
         text = text.replace(f"{name}.json", path)
-    return advise.quote(
+    return advice.quote(
         GRAPH, parse_offers(text, "offers.csv"), options=QUICK, max_instances=2, today=TODAY, **more
     )  # type: ignore[arg-type]
 
@@ -186,7 +186,7 @@ def test_two_profiles_of_one_kind_are_not_combined() -> None:
 
 def test_parts_of_a_profile_are_quoted_at_prices_by_group() -> None:
     whole = load_hardware("l40s-4+a100-4")
-    answer = advise.quote(
+    answer = advice.quote(
         mlp(64, 256, 256),
         [],
         hardware=whole,
@@ -219,5 +219,5 @@ def test_parts_of_a_profile_are_quoted_at_prices_by_group() -> None:
 )
 def test_a_refused_quote_names_the_field(more: dict[str, object], field: str) -> None:
     with pytest.raises(BadInput) as caught:
-        advise.quote(GRAPH, [], **more)  # type: ignore[arg-type]
+        advice.quote(GRAPH, [], **more)  # type: ignore[arg-type]
     assert caught.value.field == field

@@ -10,7 +10,7 @@ import pytest
 from harness.execute.mixed import data_parallel
 from harness.kinds import FAST, SLOW, mixed_search, profile
 from harness.strategies import random_strategies
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import quiet

@@ -10,7 +10,7 @@ import pytest
 from harness.graph_builder import layers, mlp
 from harness.kinds import FAST, SLOW, every_strategy, everything, mixed_search, profile
 from harness.tiers import some
-from shardwise.advise import Options, explain, frontier, plan
+from shardwise.answers import Options, explain, frontier, plan
 from shardwise.documents.plan import Plan
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

@@ -10,7 +10,7 @@ import pytest
 from harness.graph_builder import GraphBuilder, mlp
 from harness.kinds import FAST, SLOW, everything, mixed_search, profile
 from harness.strategies import random_strategies
-from shardwise.advise import Options, frontier, plan
+from shardwise.answers import Options, frontier, plan
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.options import Progress, quiet
 from shardwise.cost.space import EVEN

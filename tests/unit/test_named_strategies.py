@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from harness.models.shortened import shortened
-from shardwise.advise import Options, explain, frontier, plan
-from shardwise.advise.curve import curve_point
-from shardwise.advise.explain import strategy_text
+from shardwise.answers import Options, explain, frontier, plan
+from shardwise.answers.curve import curve_point
+from shardwise.answers.explain import strategy_text
 from shardwise.cli import advice
 from shardwise.documents import Frontier, Plan
 from shardwise.documents.curve import CurvePoint

@@ -17,10 +17,10 @@ from harness.answers import document as document_of
 from harness.graph_builder import mlp
 from harness.page.rendered import rendered
 from shardwise import documents
-from shardwise.advise import Options, explain, plan
-from shardwise.advise.label import Labels
-from shardwise.advise.neighbours import Named, Neighbourhood, with_neighbours
-from shardwise.advise.roles import Role
+from shardwise.answers import Options, explain, plan
+from shardwise.answers.label import Labels
+from shardwise.answers.neighbours import Named, Neighbourhood, with_neighbours
+from shardwise.answers.roles import Role
 from shardwise.capture import shipped_graph
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cost.options import quiet

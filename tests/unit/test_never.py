@@ -15,7 +15,7 @@ import pytest
 from harness.answers import curve, frontier, plan
 from harness.graph_builder import MUL, GraphBuilder
 from shardwise import _core
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.configurations import group_work
 from shardwise.cost.reschedule import Paths

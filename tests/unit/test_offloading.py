@@ -9,8 +9,8 @@ import pytest
 
 from harness.graph_builder import layers
 from harness.strategies import problem_of, random_strategies
-from shardwise.advise import curve, plan
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers import curve, plan
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import Options
 from shardwise.cost.step_settings import StepSettings

@@ -12,7 +12,7 @@ from harness.graph_builder import ADD, GraphBuilder
 from harness.kinds import FAST, SLOW, mixed_search, profile
 from harness.models.shortened import shortened
 from harness.strategies import problem_of, random_strategies
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.assemble import SearchProblem
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

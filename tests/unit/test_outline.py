@@ -6,8 +6,8 @@ import pytest
 
 from harness import answers
 from shardwise import documents
-from shardwise.advise import Options
-from shardwise.advise.explain import choice_text
+from shardwise.answers import Options
+from shardwise.answers.explain import choice_text
 from shardwise.capture import shipped_graph
 from shardwise.errors import NotFound
 from shardwise.graph import read_graph

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.graph_builder import GraphBuilder
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.configurations import group_work
 from shardwise.cost.exchanges import communication
 from shardwise.cost.group_work import GroupWork

@@ -20,8 +20,8 @@ from service.page.views.answers import curve_context, frontier_context
 from service.page.views.plan_table import plan_context
 from service.page.views.quoted import quote_context
 from service.questions.search_options import options_document, options_from_document
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.named_options import options_from_request
 from shardwise.documents.common import MeshAxis, MeshDescription
@@ -182,7 +182,7 @@ def _table(kind: str, result: dict[str, Any]) -> list[str]:
 
 def test_a_plan_without_zero_or_recompute_is_a_table() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
-    plan = advise.plan(graph, hardware, 8, options=Options(overlap=False, zero=(0,)))
+    plan = advice.plan(graph, hardware, 8, options=Options(overlap=False, zero=(0,)))
     axes = [MeshAxis("m0", 2, "between nodes"), MeshAxis("m1", 4, "inside a node")]
     group = replace(
         plan.groups[0], split={"m0": "batch", "m1": None}, zero=0, zero_axes=[], recompute=False

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardwise import documents
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options
 from shardwise.documents import json_schema

@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 from msgspec import UNSET
 
 from harness.graph_builder import layers
-from shardwise import advise, documents
-from shardwise.advise import Infeasible, Options, job_from_curve
+from shardwise import answers as advice
+from shardwise import documents
+from shardwise.answers import Infeasible, Options, job_from_curve
 from shardwise.cli.advice import curve as curve_command
 from shardwise.cli.advice import frontier as frontier_command
 from shardwise.cli.advice import quote as quote_command
@@ -48,12 +49,12 @@ ROOMY = replace(REPLICATED, memory_limit_bytes=GIB)
 
 @pytest.fixture(scope="module")
 def frontier() -> documents.Frontier:
-    return advise.frontier(LONGER, L4, 4, ROOMY, stages=[2, 4])
+    return advice.frontier(LONGER, L4, 4, ROOMY, stages=[2, 4])
 
 
 @pytest.fixture(scope="module")
 def curve() -> documents.Curve:
-    return advise.curve(CHAIN, L4, 5, REPLICATED, stages=None)
+    return advice.curve(CHAIN, L4, 5, REPLICATED, stages=None)
 
 
 # The search
@@ -122,8 +123,8 @@ def test_pipelines_are_below_the_frontier_without(frontier: documents.Frontier) 
 
 
 def test_points_are_those_without_stages() -> None:
-    asked = advise.frontier(CHAIN, L4, 4, OPTIONS, stages=[2, 4])
-    alone = advise.frontier(CHAIN, L4, 4, OPTIONS, stages=[1])
+    asked = advice.frontier(CHAIN, L4, 4, OPTIONS, stages=[2, 4])
+    alone = advice.frontier(CHAIN, L4, 4, OPTIONS, stages=[1])
     assert alone.pipelines is UNSET and asked.pipelines is not UNSET
     assert [p.plan_id for p in asked.points] == [p.plan_id for p in alone.points]
     assert (asked.turning_point, asked.certificate) == (alone.turning_point, alone.certificate)
@@ -133,13 +134,13 @@ def test_a_pipeline_that_a_point_beats_is_left_out() -> None:
     """With samples to split, data parallel training of few weights is faster than any pipeline."""
     wide = layers(4, 65536, 1024)
     points = PipelineSearch(wide, L4, Devices.alike(2), OPTIONS, quiet).frontier([2])
-    asked = advise.frontier(wide, L4, 2, OPTIONS, stages=[2])
+    asked = advice.frontier(wide, L4, 2, OPTIONS, stages=[2])
     assert points and asked.pipelines == []
 
 
 def test_a_point_is_the_pipeline_of_a_plan(frontier: documents.Frontier) -> None:
     assert frontier.pipelines
-    planned = advise.pipeline_or_plan(LONGER, L4, 4, stages=[2, 4], options=ROOMY)
+    planned = advice.pipeline_or_plan(LONGER, L4, 4, stages=[2, 4], options=ROOMY)
     assert isinstance(planned, documents.Pipeline)
     (same,) = (p for p in frontier.pipelines if p.id == planned.id)
     assert same.step_s == planned.predicted.step_s
@@ -172,7 +173,7 @@ def test_a_count_on_which_only_a_pipeline_fits_is_a_count(curve: documents.Curve
 
 
 def test_a_pipeline_of_a_point_is_faster_than_none(curve: documents.Curve) -> None:
-    alone = advise.curve(CHAIN, L4, 5, REPLICATED)
+    alone = advice.curve(CHAIN, L4, 5, REPLICATED)
     best = float("inf")
     for point, other in zip(curve.points, alone.points, strict=True):
         assert other.pipeline is UNSET
@@ -220,9 +221,9 @@ def offer(gpus: int) -> Offer:
 
 def test_offers_go_by_the_faster_of_both() -> None:
     asked = {"max_instances": 1, "options": REPLICATED}
-    alone = advise.quote(CHAIN, [offer(5)], **asked)
+    alone = advice.quote(CHAIN, [offer(5)], **asked)
     assert not alone.offers
-    (row,) = advise.quote(CHAIN, [offer(5)], stages=[5], **asked).offers
+    (row,) = advice.quote(CHAIN, [offer(5)], stages=[5], **asked).offers
     assert row.pipeline is not UNSET and row.pipeline.stages == 5
     assert (row.replayed_time_s, row.plan_id) == (row.pipeline.step_s, row.pipeline.id)
     assert row.usd_per_million_samples == pytest.approx(5.0 / 3600 * row.pipeline.step_s / 64 * 1e6)

@@ -11,8 +11,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.graph_builder import layers
-from shardwise.advise import Options, pipeline_timeline
-from shardwise.advise.pipelines import pipeline_document, pipeline_or_plan
+from shardwise.answers import Options, pipeline_timeline
+from shardwise.answers.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.documents import Pipeline
 from shardwise.hardware import Devices, load_hardware

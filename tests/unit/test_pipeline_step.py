@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from harness.models.shortened import shortened
 from shardwise import documents
-from shardwise.advise import pipeline_or_plan, pipeline_timeline
-from shardwise.advise.explain_pipeline import explain_pipeline
-from shardwise.advise.pipelines import pipeline_document, read_pipeline_or_plan
+from shardwise.answers import pipeline_or_plan, pipeline_timeline
+from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.pipelines import pipeline_document, read_pipeline_or_plan
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options, quiet
@@ -213,4 +213,4 @@ def test_documents_without_the_new_members_are_still_explained(file: Path) -> No
 
 
 def test_the_library_has_it_where_plans_are() -> None:
-    assert pipeline_or_plan.__module__ == "shardwise.advise.pipelines"
+    assert pipeline_or_plan.__module__ == "shardwise.answers.pipelines"

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from harness.graph_builder import mlp
 from harness.kinds import FAST, SLOW, profile
 from harness.schedulers.fake_hosts import FakeHosts
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.cli.main import cli
 from shardwise.documents.plan import Plan, PlannedBlock, PlannedCluster
 from shardwise.errors import BadInput, NotFound

@@ -9,8 +9,8 @@ import pytest
 from harness.graph_builder import ADD, GraphBuilder
 from harness.kinds import FAST, SLOW, profile
 from shardwise import documents
-from shardwise.advise import Options, explain, plan
-from shardwise.advise import order as orders
+from shardwise.answers import Options, explain, plan
+from shardwise.answers import order as orders
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.graph_builder import mlp
-from shardwise.advise import Options, explain, plan, read_plan
+from shardwise.answers import Options, explain, plan, read_plan
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cli.plan_page import Asked, plan_page
 from shardwise.documents import Plan

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.policy import FAMILY, cluster, joined, raw, task, untrained
-from shardwise.advise import Options, curve, plan
+from shardwise.answers import Options, curve, plan
 from shardwise.cli import policy_families
 from shardwise.cli.main import cli
 from shardwise.cli.policy_families import FAMILIES, HELD_OUT, training_names

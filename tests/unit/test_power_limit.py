@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import shardwise
 from harness.graph_builder import GraphBuilder, mlp
 from service.questions.question import Limits, frontier_question
-from shardwise.advise import Options, frontier, quote
+from shardwise.answers import Options, frontier, quote
 from shardwise.cli.lists import hardware as hardware_command
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.named_options import options_from_request, options_schema

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.graph_builder import mlp
-from shardwise.advise import curve, frontier, plan, quote
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers import curve, frontier, plan, quote
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cost.options import Options
 from shardwise.cost.program import assumed, program_text
 from shardwise.cost.step_settings import StepSettings

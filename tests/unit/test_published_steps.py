@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.graph_builder import mlp
-from shardwise.advise.published import nearest_step, published_steps, published_text
+from shardwise.answers.published import nearest_step, published_steps, published_text
 from shardwise.capture import load_graph, shipped_graph
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
@@ -22,7 +22,7 @@ def llama() -> Graph:
 
 
 def test_the_table_is_made_of_the_published_runs() -> None:
-    from shardwise.advise.published import TABLE
+    from shardwise.answers.published import TABLE
 
     assert table() == TABLE.read_text(encoding="utf-8")
 

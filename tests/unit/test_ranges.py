@@ -7,8 +7,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.answers import curve, quote
-from shardwise.advise import Options
-from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
+from shardwise.answers import Options
+from shardwise.answers.ranges import range_text, ranges_that_do_not_fit
 from shardwise.capture import shipped_graph
 from shardwise.documents import CurvePoint
 from shardwise.documents.curve import DoesNotFit

@@ -10,8 +10,8 @@ from msgspec import UNSET
 
 from harness.graph_builder import GraphBuilder, mlp
 from harness.strategies import problem_of
-from shardwise.advise import Options, plan, quote
-from shardwise.advise.explain import explain
+from shardwise.answers import Options, plan, quote
+from shardwise.answers.explain import explain
 from shardwise.cost.exchanges import communication
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.pins import parse_pin

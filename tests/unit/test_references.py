@@ -164,4 +164,4 @@ def names_of(file: Path) -> frozenset[str]:
 
 def test_there_is_something_to_check() -> None:
     assert len(FILES) > 700
-    assert not is_there("shardwise.nothing") and is_there("shardwise.advise.plan")
+    assert not is_there("shardwise.nothing") and is_there("shardwise.answers.plan")

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.graph_builder import mlp
-from shardwise.advise import Infeasible, plan
-from shardwise.advise.remedies import answered
+from shardwise.answers import Infeasible, plan
+from shardwise.answers.remedies import answered
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options, quiet
 from shardwise.graph import Graph, write_graph

@@ -11,7 +11,7 @@ import pytest
 from harness.answers import curve, frontier, plan
 from harness.graph_builder import mlp
 from harness.models.shortened import shortened
-from shardwise.advise import Infeasible, Options
+from shardwise.answers import Infeasible, Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import shardwise
 from harness.models.comparison_models import residual_block
 from shardwise import documents
-from shardwise.advise.levels import Levels
-from shardwise.advise.timeline import MOST_BARS
+from shardwise.answers.levels import Levels
+from shardwise.answers.timeline import MOST_BARS
 from shardwise.cli.main import cli
 from shardwise.cost.options import Options
 from shardwise.documents.plan import Plan, PlannedCluster

@@ -15,7 +15,7 @@ from harness.graph_builder import GraphBuilder
 from harness.models.comparison_models import hardware
 from harness.models.shortened import shortened
 from harness.strategies import problem_of, random_strategies
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import quiet

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.strategies import problem_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_work import GroupWork

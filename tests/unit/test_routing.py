@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import plan
+from shardwise.answers import plan
 from shardwise.cost.legality import splits_twice
 from shardwise.cost.options import Options
 from shardwise.cost.pins import parse_pin

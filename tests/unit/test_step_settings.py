@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from harness.graph_builder import GraphBuilder
 from harness.strategies import problem_of
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings

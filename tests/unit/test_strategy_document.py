@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from harness.answers import plan
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import capture
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware

@@ -12,11 +12,11 @@ import pytest
 from harness.answers import frontier, plan
 from harness.graph_builder import mlp
 from harness.models.comparison_models import hardware, residual_block, solved, splits
-from shardwise import advise
-from shardwise.advise import Options
-from shardwise.advise.levels import Levels
-from shardwise.advise.summary import Summaries
-from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise import answers as advice
+from shardwise.answers import Options
+from shardwise.answers.levels import Levels
+from shardwise.answers.summary import Summaries
+from shardwise.answers.utilisation import ideal_s, model_flops
 from shardwise.capture import shipped_graph
 from shardwise.cost.pins import parse_pin
 from shardwise.documents.frontier import exposed_s
@@ -288,7 +288,7 @@ def test_exposed_communication_is_one_figure_in_every_answer() -> None:
     machine, options = load_hardware("dgx-v100-16gb"), Options(micro_batches=(1,), zero=(0,))
     graph = residual_block()
     planned = plan(graph, machine, 4, options=options)
-    points = advise.frontier(graph, machine, 4, options).points
+    points = advice.frontier(graph, machine, 4, options).points
     [point] = [p for p in points if p.plan_id == planned["id"]]
     compared = compare(graph, machine, 4, options, proposals=10)
     [ours] = [m for m in compared.methods if m.method == "shardwise"]

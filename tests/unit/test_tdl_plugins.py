@@ -169,6 +169,6 @@ def test_another_package_may_not_silently_replace_a_description(tmp_path: Path) 
 
 def test_entry_points_are_loaded_only_when_the_registry_is_asked(tmp_path: Path) -> None:
     installed = _plugin("raise RuntimeError('loaded')\n", tmp_path)
-    assert _python(installed, "-c", "import shardwise.tdl, shardwise.advise").returncode == 0
+    assert _python(installed, "-c", "import shardwise.tdl, shardwise.answers").returncode == 0
     code = "from shardwise import tdl; tdl.described_kinds()"
     assert "RuntimeError: loaded" in _python(installed, "-c", code).stderr

@@ -10,7 +10,7 @@ import pytest
 from harness.answers import curve, explain, frontier, plan
 from harness.graph_builder import MUL, GraphBuilder
 from shardwise import _core
-from shardwise.advise import Infeasible, Options
+from shardwise.answers import Infeasible, Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import SOLVER_METHODS
 from shardwise.errors import BadInput, Cancelled, SolverError

@@ -10,9 +10,9 @@ import pytest
 
 from harness.graph_builder import LINEAR, MUL, GraphBuilder, layers, mlp
 from harness.strategies import problem_of, random_strategies
-from shardwise.advise import curve, frontier, plan
-from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.advise.utilisation import model_flops
+from shardwise.answers import curve, frontier, plan
+from shardwise.answers.pipelines import pipeline_or_plan
+from shardwise.answers.utilisation import model_flops
 from shardwise.capture import shipped_graph
 from shardwise.cost.configurations import group_work
 from shardwise.cost.gradient_sums import COLLECTIVE

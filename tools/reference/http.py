@@ -13,7 +13,7 @@ import msgspec
 from service.base.problems import FAILURES, MEDIA_TYPE, PREFIX, documentation
 from service.base.settings import Settings
 from service.host.app import create_app
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.named_options import NAMES
 from tools.reference.command_line import linked
 

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "shardwise",
-    "shardwise.advise",
+    "shardwise.answers",
     "shardwise.graph",
     "shardwise.capture",
     "shardwise.hardware",

@@ -16,7 +16,7 @@ from service.page.views.priced import pricing_context
 from service.page.views.quoted import quote_context
 from service.questions.pipelines import PIPELINE_SCHEMA
 from shardwise import validation
-from shardwise.advise.ranges import range_counts, range_reason
+from shardwise.answers.ranges import range_counts, range_reason
 from shardwise.documents.curve import DoesNotFit
 from shardwise.documents.frontier import REPLAYED, SUMS, axes_of
 

@@ -18,8 +18,8 @@ from service.page.inner import read, send
 from service.page.price_fields import with_groups
 from service.page.render import in_thread, redirect, respond
 from service.page.views.job_rows import graph_names, rows_of
-from shardwise.advise import OBJECTIVES
-from shardwise.advise.order import ORDERS
+from shardwise.answers import OBJECTIVES
+from shardwise.answers.order import ORDERS
 from shardwise.capture.shipped import shipped_names
 from shardwise.cost.named_options import NAMES
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES

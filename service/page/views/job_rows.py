@@ -11,7 +11,7 @@ from service.page.forms import hours_text
 from service.page.price_fields import FIELD
 from service.page.units import seconds, short
 from service.questions.search_options import options_document
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.pipeline.asked import DEFAULT_SCHEDULES
 
 ACTIVE = ("queued", "running")

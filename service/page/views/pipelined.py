@@ -8,8 +8,8 @@ from markupsafe import Markup
 from msgspec import UNSET
 
 from shardwise import documents
-from shardwise.advise.explain_pipeline import explain_pipeline
-from shardwise.advise.pipelines import check_pipeline
+from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.pipelines import check_pipeline
 from shardwise.documents.pipeline import shared_scope, units_text
 from shardwise.pictures.pipeline import merged, pipeline_svg
 

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from service.page.views.cluster_table import cluster_context
 from service.page.views.exported import trainer_export
 from shardwise import documents
-from shardwise.advise.explain import explain
+from shardwise.answers.explain import explain
 from shardwise.documents.common import MeshAxis
 from shardwise.documents.plan import PlannedGroup
 from shardwise.pictures.gantt import gantt_svg

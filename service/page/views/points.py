@@ -27,7 +27,7 @@ from service.store.question_blobs import whole_question
 from service.store.results import result_of
 from service.store.tables import Job
 from shardwise import validation
-from shardwise.advise.combined_offers import profile_of_row
+from shardwise.answers.combined_offers import profile_of_row
 from shardwise.documents import PlanRequest
 from shardwise.documents.quote import OfferRow
 from shardwise.errors import BadInput

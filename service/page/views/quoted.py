@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from service.page.views.piped import piped
-from shardwise.advise.profile_quote import GIVEN
+from shardwise.answers.profile_quote import GIVEN
 from shardwise.documents.frontier import axes_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.client.administering import AdministrationCalls
 from shardwise.client.blocking.administration import AdministrationMethods
 from shardwise.client.blocking.launches import LaunchMethods
@@ -75,7 +75,7 @@ class Client(LaunchMethods, AdministrationMethods):
     whose answer was lost, or was 429 with Retry-After, 502, 503 or 504; a repeat never changes
     anything. `priority`, -10 to 10: of its questions among those of the same
     tenant; higher ones are computed first. `frontier`, `curve`, `plan` and `quote` return what the
-    functions of `shardwise.advise` return and take the same `progress`; they, `pricing` and
+    functions of `shardwise.answers` return and take the same `progress`; they, `pricing` and
     `compare` upload graphs and profiles that the service lacks.
 
     Raises the errors of `shardwise.client.errors` and what the library raises for the same
@@ -186,7 +186,7 @@ class Client(LaunchMethods, AdministrationMethods):
         seq: int | None = None,
         timeout_s: float | None = None,
     ) -> Frontier:
-        """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it.
+        """Returns the frontier, `shardwise.frontier/1`, as `shardwise.answers.frontier` gives it.
 
         `gpus` is a number, or devices by group such as `v100=2,1080ti=4`. With numbers of `stages`
         (None: all that are possible) it has `pipelines` too. `batch` and `seq` are other sizes of a
@@ -386,7 +386,7 @@ class Client(LaunchMethods, AdministrationMethods):
         """Returns the quote, `shardwise.quote/1`.
 
         Without `offers` it uses those that the service ships. `combine`, `hardware`, `prices`,
-        `stages` and `schedules` are as in `shardwise.advise.quote`.
+        `stages` and `schedules` are as in `shardwise.answers.quote`.
         """
         return self._run(
             self._calls.answer(

@@ -15,7 +15,7 @@ from math import prod
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from shardwise.advise.pipelines import check_pipeline
+from shardwise.answers.pipelines import check_pipeline
 from shardwise.documents import Pipeline
 from shardwise.documents.plan import (
     PlannedCluster,

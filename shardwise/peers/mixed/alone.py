@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.advise.label import Labels
+from shardwise.answers.label import Labels
 from shardwise.cost.mixed.assemble import MOST_CONFIGURATIONS
 from shardwise.cost.options import Options, Progress
 from shardwise.documents.plan import PlannedPlace

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
 
-from shardwise.advise.certificates import certificate
+from shardwise.answers.certificates import certificate
 from shardwise.cost.options import ALWAYS, NEVER, Options, Progress
 from shardwise.documents import Comparison
 from shardwise.documents.common import Certificate

@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.mixed import label_of, planned_places
+from shardwise.answers.mixed import label_of, planned_places
 from shardwise.cost.mixed.assemble import MixedProblem
 from shardwise.cost.options import Options
 from shardwise.peers.evaluate import Point, Step, point_of

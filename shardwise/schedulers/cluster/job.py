@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shardwise import validation
-from shardwise.advise.allocation import AllocationJob, CurvePoint
+from shardwise.answers.allocation import AllocationJob, CurvePoint
 from shardwise.errors import BadInput
 from shardwise.schedulers.counts import Counts
 
@@ -53,7 +53,7 @@ class ClusterJob:
         return min(fitting)[1] if fitting else 0
 
     def to_allocate(self, weight: float = 1.0, least: float = 0.0) -> AllocationJob:
-        """Returns the job for `shardwise.advise.allocate`, with counts of at least that rate."""
+        """Returns the job for `shardwise.answers.allocate`, with counts of at least that rate."""
         points = tuple(CurvePoint(n, 1.0 / rate, rate) for n, rate in self.rates if rate >= least)
         return AllocationJob(self.name, points, weight=weight)
 

@@ -3,7 +3,7 @@
 - `requests`: what each asked for, first come first served; no job overtakes one that does not fit.
 - `equal`: as many jobs as can have equal shares, in the order in which they came; of its share a
   job takes its fastest count.
-- `curves`: GPUs that are free go to waiting jobs by `shardwise.advise.allocate`, each at least as
+- `curves`: GPUs that are free go to waiting jobs by `shardwise.answers.allocate`, each at least as
   fast as what it asked for (a job that starts slow stays slow); a running job keeps what it has.
 - `curves-fair`: all GPUs go to all jobs by `allocate` with `max-min`: the shares of what each would
   have alone are as equal as can be. A job that gets another count is restarted.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shardwise.advise.allocation import AllocationJob, allocate
+from shardwise.answers.allocation import AllocationJob, allocate
 from shardwise.schedulers.cluster.job import ClusterJob
 
 

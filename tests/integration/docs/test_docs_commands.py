@@ -207,7 +207,7 @@ def test_what_cannot_be_is_found(text: str, problem: str) -> None:
 def test_what_can_be_passes(tmp_path: Path) -> None:
     (block,) = sample("```sh\nshardwise run p.json --steps 3 -- --nnodes 2 > out | tee x\n```\n")
     check(block)
-    (wrong,) = sample("```python\nfrom shardwise.advise import no_such_name\n```\n")
+    (wrong,) = sample("```python\nfrom shardwise.answers import no_such_name\n```\n")
     with pytest.raises(ImportError):
         check(wrong)
     (failing,) = sample("```console\n$ shardwise inspect missing.json\n```\n")

@@ -30,7 +30,7 @@ from harness.execute.pipeline_sweep import FAMILIES  # noqa: E402
 from harness.execute.pipelines import Pipelines  # noqa: E402
 from harness.execute.remembered import parallelize  # noqa: E402
 from harness.tiers import some  # noqa: E402
-from shardwise.advise import Options, pipeline_or_plan  # noqa: E402
+from shardwise.answers import Options, pipeline_or_plan  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.documents import Pipeline  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402

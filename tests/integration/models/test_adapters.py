@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.advise import plan  # noqa: E402
+from shardwise.answers import plan  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.cost.options import Options  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402

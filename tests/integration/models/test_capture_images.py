@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.tiers import some
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import capture
 from shardwise.capture.capture import build
 from shardwise.capture.huggingface import training_form

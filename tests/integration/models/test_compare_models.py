@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.answers import compare
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import Options
-from shardwise.advise.label import Labels
-from shardwise.advise.roles import Role, group_roles
+from shardwise.answers import Options
+from shardwise.answers.label import Labels
+from shardwise.answers.roles import Role, group_roles
 from shardwise.capture import capture
 from shardwise.cost.options import quiet
 from shardwise.hardware import load_hardware

@@ -9,7 +9,7 @@ import pytest
 from paper import fig7, fig8, table4, tofu_fig10
 from paper.setting import compute_s, frontier, network, pcie
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

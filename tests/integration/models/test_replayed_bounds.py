@@ -12,7 +12,7 @@ from replay_cases import MODELS
 
 from harness.strategies import problem_of, random_strategies
 from harness.tiers import some
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import capture
 from shardwise.hardware import load_hardware
 from shardwise.replay.bound import StepBound, with_host

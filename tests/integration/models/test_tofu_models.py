@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

@@ -11,7 +11,7 @@ import pytest
 
 from harness.answers import curve
 from harness.schedulers.environments import QUIET, Environment, ray_environment, skypilot
-from shardwise.advise import Options, plan
+from shardwise.answers import Options, plan
 from shardwise.capture import shipped_graph
 from shardwise.documents.plan import Plan
 from shardwise.graph import read_graph

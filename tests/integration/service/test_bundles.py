@@ -10,8 +10,8 @@ from harness import answers
 from harness.fixed_day import DAY
 from harness.service.service_harness import System
 from harness.service.steps import check, mlp, upload
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.client import Client
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
@@ -93,7 +93,7 @@ def test_a_quote_over_a_profile(system: System, asked: dict[str, Any]) -> None:
 def test_the_client_gives_what_the_library_gives(system: System, asked: dict[str, Any]) -> None:
     with Client(system.service.url) as client:
         plan = client.plan(GRAPH, MIXED, "p100=2,v100=2", options=QUICK)
-        local = advise.plan(GRAPH, load_hardware(MIXED), "v100=2,p100=2", options=QUICK)
+        local = advice.plan(GRAPH, load_hardware(MIXED), "v100=2,p100=2", options=QUICK)
         assert plan.id == local.id
         curve = client.curve(GRAPH, MIXED, options=QUICK, bundles=["v100=2", "v100=1,p100=1"])
         assert [point.bundle for point in curve.points] == curve.bundles

@@ -30,7 +30,7 @@ from harness.service.service_harness import (
 )
 from harness.service.steps import HARDWARE, mlp, upload
 from service.store.tables import Job, OwnedGraph, Result
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import canonical_json, graph_id, read_graph
 from shardwise.hardware import load_hardware

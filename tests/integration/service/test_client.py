@@ -19,8 +19,8 @@ import shardwise
 from harness import answers
 from harness.service.service_harness import ROOT, Service, free_port, wait_until
 from harness.service.steps import HARDWARE, keys, mlp
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cli.main import cli
 from shardwise.client import AsyncClient, Client, Denied, Missing, Refused
@@ -162,18 +162,18 @@ def test_an_onnx_file_goes_up(keyed: Keyed, tmp_path: Path) -> None:
 
 
 def test_allocations_wait_for_their_curves(keyed: Keyed) -> None:
-    known = advise.curve(mlp(52), load_hardware(HARDWARE), 2)
+    known = advice.curve(mlp(52), load_hardware(HARDWARE), 2)
     jobs = [
         {"name": "known", "curve": known},
         {"name": "asked", "graph": mlp(68), "hardware": load_hardware(HARDWARE), "weight": 2.0},
     ]
     with keyed.client() as client:
         shared = client.allocate(jobs, 4, "max-min")
-    asked = advise.curve(mlp(68), load_hardware(HARDWARE), 4)
-    expected = advise.allocate(
+    asked = advice.curve(mlp(68), load_hardware(HARDWARE), 4)
+    expected = advice.allocate(
         [
-            advise.job_from_curve(known, "known"),
-            advise.job_from_curve(asked, "asked", weight=2.0),
+            advice.job_from_curve(known, "known"),
+            advice.job_from_curve(asked, "asked", weight=2.0),
         ],
         4,
         "max-min",
@@ -198,7 +198,7 @@ def test_jobs_are_submitted_watched_and_cancelled(keyed: Keyed) -> None:
 
 def test_errors_are_typed(keyed: Keyed) -> None:
     with keyed.client() as client:
-        with pytest.raises(advise.Infeasible, match="GiB"):
+        with pytest.raises(advice.Infeasible, match="GiB"):
             client.plan(graph(), HARDWARE, 1, options=Options(memory_limit_bytes=1000.0))
         with pytest.raises(Refused) as caught:
             client.frontier(graph(), HARDWARE, 10**6)
@@ -284,7 +284,7 @@ def test_explain_takes_a_plan_of_the_service(keyed: Keyed, capfd: Any) -> None:
     finally:
         del os.environ["SHARDWISE_KEY"]
     assert code == 0
-    assert json.loads(out) == json.loads(json.dumps(answers.document(advise.explain(plan))))
+    assert json.loads(out) == json.loads(json.dumps(answers.document(advice.explain(plan))))
 
 
 def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:

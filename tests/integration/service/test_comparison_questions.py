@@ -15,7 +15,7 @@ from harness.answers import document
 from harness.commands import shardwise
 from harness.service.service_harness import System
 from harness.service.steps import HARDWARE, check, mlp, upload
-from shardwise.advise import Infeasible, Options
+from shardwise.answers import Infeasible, Options
 from shardwise.capture import shipped_graph
 from shardwise.client import AsyncClient, Client
 from shardwise.documents import Comparison, read

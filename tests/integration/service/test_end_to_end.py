@@ -13,9 +13,9 @@ from harness.answers import curve, frontier
 from harness.answers import document as as_document
 from harness.service.service_harness import System, wait_until
 from harness.service.steps import HARDWARE, mlp, upload
-from shardwise import advise
-from shardwise.advise import AllocationJob, Options, allocate, job_from_curve
-from shardwise.advise.allocation import CurvePoint
+from shardwise import answers as advice
+from shardwise.answers import AllocationJob, Options, allocate, job_from_curve
+from shardwise.answers.allocation import CurvePoint
 from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
 
@@ -210,7 +210,7 @@ def test_an_allocation_from_curves_that_are_computed(system: System) -> None:
     assert shared.status_code == 200, shared.text
     document = shared.json()
     known = AllocationJob("known", (CurvePoint(1, 1.0, 1.0),))
-    computed = job_from_curve(advise.curve(graph, load_hardware(HARDWARE), 4), "asked")
+    computed = job_from_curve(advice.curve(graph, load_hardware(HARDWARE), 4), "asked")
     assert document == as_document(allocate([known, computed], 4, "max-min"))
 
 

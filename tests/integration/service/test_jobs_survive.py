@@ -20,7 +20,7 @@ from harness.service.service_harness import (
 )
 from harness.service.steps import mlp, upload
 from service.store import keys
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import graph_id, read_graph
 from shardwise.hardware import load_hardware

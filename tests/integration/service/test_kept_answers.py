@@ -24,7 +24,7 @@ from harness.assistant import document_of
 from harness.service.answered import Answered
 from harness.stored import STORED, content, stored
 from harness.transports import answering, command, inside, words_of
-from shardwise.advise import Infeasible
+from shardwise.answers import Infeasible
 from shardwise.client import AsyncClient, Client
 from shardwise.cost.named_options import options_from_request
 from shardwise.documents.questions import COLLECTIONS

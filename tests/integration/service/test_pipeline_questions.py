@@ -15,7 +15,7 @@ from harness.commands import shardwise
 from harness.models.shortened import shortened
 from harness.service.service_harness import System
 from harness.service.steps import check, upload
-from shardwise.advise import Options, pipeline_or_plan
+from shardwise.answers import Options, pipeline_or_plan
 from shardwise.client import AsyncClient, Client
 from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput

@@ -17,8 +17,8 @@ from harness.commands import shardwise
 from harness.graph_builder import layers
 from harness.service.service_harness import System
 from harness.service.steps import check
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.client import AsyncClient, Client
 from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
@@ -89,10 +89,10 @@ def test_the_answers_are_the_librarys(system: System, client: Client) -> None:
     asked: dict[str, Any] = {"stages": [5], "options": OPTIONS}
     frontier = client.frontier(CHAIN, L4, 5, **asked)
     assert frontier.pipelines and timeless(frontier) == timeless(
-        advise.frontier(CHAIN, L4, 5, **asked)
+        advice.frontier(CHAIN, L4, 5, **asked)
     )
     curve = client.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"])
-    here = advise.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"])
+    here = advice.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"])
     assert timeless(curve) == timeless(here)
     last = curve.points[-1]
     assert last.pipeline is not UNSET and last.pipeline.schedule == "gpipe"
@@ -101,7 +101,7 @@ def test_the_answers_are_the_librarys(system: System, client: Client) -> None:
     quoted: dict[str, Any] = {"max_instances": 1, "options": OPTIONS}
     assert not client.quote(CHAIN, OFFERS, **quoted).offers
     quote = client.quote(CHAIN, OFFERS, stages=[1, 5], **quoted)
-    assert timeless(quote) == timeless(advise.quote(CHAIN, OFFERS, stages=[1, 5], **quoted))
+    assert timeless(quote) == timeless(advice.quote(CHAIN, OFFERS, stages=[1, 5], **quoted))
     assert quote.offers[0].pipeline is not UNSET and quote.offers[0].pipeline.stages == 5
     how: dict[str, Any] = {"stages": [last.pipeline.stages], "schedules": ["gpipe"]}
     assert client.pipeline_or_plan(CHAIN, L4, 5, options=OPTIONS, **how).id == last.pipeline.id
@@ -122,14 +122,14 @@ def test_stages_on_several_kinds_of_devices(system: System, client: Client) -> N
     hardware, gpus = load_hardware("heterog-8"), "v100=2,p100=2"
     asked: dict[str, Any] = {"stages": [4], "options": OPTIONS}
     frontier = client.frontier(CHAIN, hardware, gpus, **asked)
-    assert timeless(frontier) == timeless(advise.frontier(CHAIN, hardware, gpus, **asked))
+    assert timeless(frontier) == timeless(advice.frontier(CHAIN, hardware, gpus, **asked))
     assert frontier.pipelines
     for point in frontier.pipelines:
         assert sorted(point.groups or ()) == ["p100", "p100", "v100", "v100"]
     bundles = BUNDLES["bundles"]
     curve = client.curve(CHAIN, hardware, None, bundles=bundles, **asked)
     assert timeless(curve) == timeless(
-        advise.curve(CHAIN, hardware, None, bundles=bundles, **asked)
+        advice.curve(CHAIN, hardware, None, bundles=bundles, **asked)
     )
     one, four = curve.points
     assert one.pipeline is UNSET and not one.feasible
@@ -146,7 +146,7 @@ def test_stages_on_several_kinds_of_devices(system: System, client: Client) -> N
     prices = {group.name: 2.0 for group in two.groups}
     quoted: dict[str, Any] = {**asked, "hardware": two, "prices": prices}
     quote = client.quote(CHAIN, None, **quoted)
-    assert timeless(quote) == timeless(advise.quote(CHAIN, read_offers(), **quoted))
+    assert timeless(quote) == timeless(advice.quote(CHAIN, read_offers(), **quoted))
     (first, *_) = (row for row in quote.offers if row.pipeline is not UNSET)
     assert first.plan_id == first.pipeline.id and first.time_s == first.pipeline.step_s
 

@@ -16,7 +16,7 @@ from harness.service.service_harness import ROOT, Service
 from harness.service.steps import HARDWARE, mlp
 from service.base.problems import Problem
 from service.questions.preset_graphs import PresetGraphs
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import load_graph
 from shardwise.capture.shipped import PRESETS_FOLDER
 from shardwise.client import AsyncClient, Client, Missing, Refused

@@ -10,7 +10,7 @@ import pytest
 
 from harness import answers
 from harness.service.service_harness import Service, System, wait_until
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.client import Client
 from shardwise.cost.pins import parse_pin

@@ -164,7 +164,7 @@ def test_exports_that_are_refused(system: System) -> None:
 
 
 def _tiny() -> Any:
-    from shardwise.advise import Options
+    from shardwise.answers import Options
 
     return Options(memory_limit_bytes=1000.0)
 

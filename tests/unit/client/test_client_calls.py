@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.stored import stored
-from shardwise.advise import Infeasible, Options
+from shardwise.answers import Infeasible, Options
 from shardwise.client import (
     AsyncClient,
     Client,

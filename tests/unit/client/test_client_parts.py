@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.client import Client
 from shardwise.client.questions import offers_csv, options_document, options_query
 from shardwise.errors import BadInput
@@ -65,7 +65,7 @@ def test_bad_servers_and_keys_are_refused(server: str, key: str | None) -> None:
 def test_the_library_needs_no_httpx_until_a_client_is_made() -> None:
     code = (
         "import sys; sys.modules['httpx'] = None\n"
-        "import shardwise, shardwise.client, shardwise.cli.main, shardwise.advise\n"
+        "import shardwise, shardwise.client, shardwise.cli.main, shardwise.answers\n"
         "from shardwise.errors import BadInput\n"
         "try:\n"
         "    shardwise.Client('http://x')\n"

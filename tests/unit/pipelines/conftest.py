@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph, read_graph

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cases import every
 from harness.tiers import examples
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, load_hardware

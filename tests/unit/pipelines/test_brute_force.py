@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.graph_builder import GraphBuilder
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, load_hardware

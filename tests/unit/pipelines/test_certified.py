@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from harness.graph_builder import layers
-from shardwise import advise
-from shardwise.advise import Options
+from shardwise import answers as advice
+from shardwise.answers import Options
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, load_hardware
@@ -101,13 +101,13 @@ def test_points_are_those_of_the_frontier() -> None:
 
 
 def test_answers_have_gaps() -> None:
-    answer = advise.frontier(CHAIN, L4, 4, OPTIONS, stages=[2, 4], schedules=["1f1b"])
+    answer = advice.frontier(CHAIN, L4, 4, OPTIONS, stages=[2, 4], schedules=["1f1b"])
     assert isinstance(answer.pipelines, list)
     gaps = [point.gap for point in answer.pipelines]
     assert all(isinstance(gap, float) and gap >= 0 for gap in gaps)
     if gaps:
         assert answer.pipelines_gap == max(gap for gap in gaps if isinstance(gap, float))
-    curve = advise.curve(CHAIN, L4, 4, OPTIONS, stages=[2, 4], schedules=["1f1b"])
+    curve = advice.curve(CHAIN, L4, 4, OPTIONS, stages=[2, 4], schedules=["1f1b"])
     for point in curve.points:
         if point.pipeline:
             assert isinstance(point.pipeline.gap, float) and point.pipeline.gap >= 0

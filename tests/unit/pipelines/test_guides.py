@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.graph_builder import layers
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph

@@ -14,10 +14,11 @@ from harness.cases import every
 from harness.graph_builder import layers
 from harness.models.shortened import shortened
 from harness.tiers import examples
-from shardwise import advise, documents
-from shardwise.advise import Options
-from shardwise.advise.explain_pipeline import explain_pipeline
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise import answers as advice
+from shardwise import documents
+from shardwise.answers import Options
+from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.documents.pipeline_point import pipeline_text
 from shardwise.errors import BadInput
@@ -288,15 +289,15 @@ def test_a_document_says_which_rank_has_which_stages(gpt2: Graph) -> None:
 
 def test_a_frontier_has_interleaved_points() -> None:
     short = shortened("gpt2", 3)
-    answer = advise.frontier(short, L4, 4, OPTIONS, stages=[2], schedules=["1f1b", "interleaved:2"])
-    alone = advise.frontier(short, L4, 4, OPTIONS, stages=[1])
+    answer = advice.frontier(short, L4, 4, OPTIONS, stages=[2], schedules=["1f1b", "interleaved:2"])
+    alone = advice.frontier(short, L4, 4, OPTIONS, stages=[1])
     assert [p.plan_id for p in answer.points] == [p.plan_id for p in alone.points]
     assert isinstance(answer.pipelines, list)
     for point in answer.pipelines:
         assert (point.stages_per_rank == 2) == (point.schedule == "interleaved")
     texts = {
         pipeline_text(p)
-        for p in advise.frontier(
+        for p in advice.frontier(
             CHAIN, L4, 4, OPTIONS, stages=[2], schedules=["interleaved:2"]
         ).pipelines
         or []

@@ -12,9 +12,9 @@ from msgspec import UNSET
 from harness.answers import document
 from harness.graph_builder import layers
 from shardwise import documents
-from shardwise.advise import Options
-from shardwise.advise.explain_pipeline import explain_pipeline
-from shardwise.advise.pipelines import pipeline_document, pipeline_or_plan
+from shardwise.answers import Options
+from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

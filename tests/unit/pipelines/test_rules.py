@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from shardwise.advise import Options, plan
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers import Options, plan
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin
 from shardwise.documents import Pipeline

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.graph_builder import mlp
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput

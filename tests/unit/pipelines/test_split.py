@@ -14,9 +14,9 @@ from harness.cases import every
 from harness.graph_builder import layers
 from harness.tiers import examples
 from shardwise import documents
-from shardwise.advise import Options
-from shardwise.advise.explain_pipeline import explain_pipeline
-from shardwise.advise.pipelines import pipeline_or_plan
+from shardwise.answers import Options
+from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph

@@ -27,8 +27,8 @@ from service.page.views.ask import DEFAULTS, KINDS
 from service.page.views.job_rows import choices, form_address
 from service.questions.search_options import options_document
 from service.store.summaries import hardware_summary
-from shardwise.advise import OBJECTIVES, Options
-from shardwise.advise.order import ORDERS
+from shardwise.answers import OBJECTIVES, Options
+from shardwise.answers.order import ORDERS
 from shardwise.cost.named_options import NAMES, options_from_request
 from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
 from shardwise.cost.software import FRAMEWORKS, KERNELS

@@ -10,7 +10,7 @@ pytest.importorskip("fastapi")
 
 from harness.page.rendered import rendered
 from service.page.views.quoted import quote_context
-from shardwise.advise.profile_quote import GIVEN
+from shardwise.answers.profile_quote import GIVEN
 
 
 def part(group: str, gpus: int, usd: float, source: str = GIVEN, nodes: int = 1) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from service.questions.search_options import (
 )
 from service.store.pages import read_cursor, write_cursor
 from service.store.results import Stored
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.named_options import NAMES, options_from_request
 from shardwise.documents import FrontierRequest
 from shardwise.errors import BadInput

@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from harness.models.shortened import shortened
 from harness.trainer_plans import plan_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.documents import Pipeline
 from shardwise.documents.parallelism import Parallelism

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from harness.graph_builder import mlp
 from harness.models.shortened import shortened
 from harness.trainer_plans import plan_of
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.cost.options import quiet
 from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of

@@ -13,8 +13,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.trainer_plans import plan_of
-from shardwise.advise import Options
-from shardwise.advise.pipelines import pipeline_document, pipeline_or_plan
+from shardwise.answers import Options
+from shardwise.answers.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.capture import shipped_graph
 from shardwise.cli.main import cli
 from shardwise.cost.options import quiet

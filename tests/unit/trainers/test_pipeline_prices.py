@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from msgspec import UNSET
 
 from harness.models.shortened import shortened
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cli.explain import explain
 from shardwise.cost.options import quiet

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from harness.models.comparison_models import residual_block
 from harness.strategies import problem_of
 from shardwise import documents
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import load_graph, shipped_graph
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.pricing import pricing_page

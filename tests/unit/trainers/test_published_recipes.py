@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.advise import Options
+from shardwise.answers import Options
 from shardwise.capture import load_graph
 from shardwise.capture.capture import capture
 from shardwise.graph import Graph

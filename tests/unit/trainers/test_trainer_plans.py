@@ -17,9 +17,10 @@ import shardwise
 from harness.models.comparison_models import residual_block
 from harness.models.shortened import shortened
 from harness.strategies import problem_of
-from shardwise import advise, documents
-from shardwise.advise import Infeasible, Options
-from shardwise.advise.explain import strategy_text
+from shardwise import answers as advice
+from shardwise import documents
+from shardwise.answers import Infeasible, Options
+from shardwise.answers.explain import strategy_text
 from shardwise.cli.plan import plan as plan_command
 from shardwise.documents import Plan
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer, trainer_text
@@ -149,7 +150,7 @@ def test_a_larger_space_is_no_slower(inner: str, outer: str) -> None:
     wide = plan_for(BLOCK, MACHINE, GPUS, outer, options=options, given=SPACES[outer].implies)
     of_inner, of_outer = of_block(inner).predicted, wide.predicted
     assert of_outer.replayed_time_s <= of_inner.replayed_time_s
-    unrestricted = advise.plan(BLOCK, MACHINE, GPUS, options=options)
+    unrestricted = advice.plan(BLOCK, MACHINE, GPUS, options=options)
     any_time_s = trainer_of(wide).any_time_s
     assert any_time_s == unrestricted.predicted.replayed_time_s <= of_outer.replayed_time_s
 
@@ -234,5 +235,5 @@ def test_the_command_says_what_the_space_costs(tmp_path: Path) -> None:
     runner = CliRunner()
     result = runner.invoke(plan_command, [*asked, *some, "-o", str(output)])
     assert result.exit_code == 0, result.output
-    trainer = trainer_of(advise.read_plan(output))
+    trainer = trainer_of(advice.read_plan(output))
     assert trainer_text(trainer) in " ".join(result.output.split())

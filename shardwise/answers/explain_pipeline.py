@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from shardwise.advise.explain import explain, folded_edges, folded_groups
+from shardwise.answers.explain import explain, folded_edges, folded_groups
 from shardwise.documents.common import not_searched_text
 from shardwise.documents.explanation import ExplainedStage, Explanation, PipelineExplanation
 from shardwise.documents.pipeline import Pipeline, PlannedStage, shared_scope, units_text

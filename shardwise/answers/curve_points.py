@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from shardwise.advise.certificates import gap
-from shardwise.advise.expected import expected_of
-from shardwise.advise.frontier import confidence_of, heading
-from shardwise.advise.summary import Summaries
+from shardwise.answers.certificates import gap
+from shardwise.answers.expected import expected_of
+from shardwise.answers.frontier import confidence_of, heading
+from shardwise.answers.summary import Summaries
 from shardwise.cost.options import Progress, go_on
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch, DoesNotFit
 from shardwise.search.chosen import Chosen, lowest_peak

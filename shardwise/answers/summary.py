@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.advise.label import Labels
-from shardwise.advise.levels import Levels
-from shardwise.advise.mixed import mixed_ideal_s, mixed_label
-from shardwise.advise.roles import tokens
-from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.answers.label import Labels
+from shardwise.answers.levels import Levels
+from shardwise.answers.mixed import mixed_ideal_s, mixed_label
+from shardwise.answers.roles import tokens
+from shardwise.answers.utilisation import ideal_s, model_flops
 from shardwise.cost.options import NEVER
 from shardwise.cost.software import COMPILED, GRAPHS
 from shardwise.hardware.levels import BETWEEN

@@ -24,11 +24,11 @@ from itertools import combinations, product
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.bundle_curve import bundle_point
-from shardwise.advise.curve import curve_point
-from shardwise.advise.curve_points import point_progress
-from shardwise.advise.pipeline_points import PipelinePoints
-from shardwise.advise.quote_rows import Terms, offer_part, rank_of, row_of
+from shardwise.answers.bundle_curve import bundle_point
+from shardwise.answers.curve import curve_point
+from shardwise.answers.curve_points import point_progress
+from shardwise.answers.pipeline_points import PipelinePoints
+from shardwise.answers.quote_rows import Terms, offer_part, rank_of, row_of
 from shardwise.cost.options import Progress, go_on
 from shardwise.documents.curve import CurvePoint, fits
 from shardwise.documents.quote import Combination, Combinations, OfferRow

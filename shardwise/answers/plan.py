@@ -16,18 +16,18 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from shardwise import documents, validation
-from shardwise.advise.certificates import certificate, gap
-from shardwise.advise.expected import comparable, expected_of
-from shardwise.advise.frontier import heading, search_report
-from shardwise.advise.mixed import place_costs, planned_cluster
-from shardwise.advise.neighbours import with_neighbours, with_room
-from shardwise.advise.order import PROGRAM, asked_order, ordered
-from shardwise.advise.published import published_text
-from shardwise.advise.remedies import answered
-from shardwise.advise.simplest import simplest
-from shardwise.advise.strategy import Strategy, choice_of
-from shardwise.advise.summary import Summaries, fields
-from shardwise.advise.timeline import timeline
+from shardwise.answers.certificates import certificate, gap
+from shardwise.answers.expected import comparable, expected_of
+from shardwise.answers.frontier import heading, search_report
+from shardwise.answers.mixed import place_costs, planned_cluster
+from shardwise.answers.neighbours import with_neighbours, with_room
+from shardwise.answers.order import PROGRAM, asked_order, ordered
+from shardwise.answers.published import published_text
+from shardwise.answers.remedies import answered
+from shardwise.answers.simplest import simplest
+from shardwise.answers.strategy import Strategy, choice_of
+from shardwise.answers.summary import Summaries, fields
+from shardwise.answers.timeline import timeline
 from shardwise.collector import uncollected
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed

@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from shardwise.advise.certificates import frontier_certificate, gap_within, left_out
-from shardwise.advise.communication_basis import (
+from shardwise.answers.certificates import frontier_certificate, gap_within, left_out
+from shardwise.answers.communication_basis import (
     MEASURED,
     MODELLED,
     communication_basis,
     joint_communication_basis,
 )
-from shardwise.advise.expected import uncompared_note
-from shardwise.advise.mixed import bundle_of, place_peaks
-from shardwise.advise.named_rows import Differences, named_rows
-from shardwise.advise.outline import outlines
-from shardwise.advise.pipeline_points import PipelinePoints
-from shardwise.advise.precision_note import float32_note, recipe_note
-from shardwise.advise.summary import Summaries, fields
-from shardwise.advise.unaligned import unaligned_note
+from shardwise.answers.expected import uncompared_note
+from shardwise.answers.mixed import bundle_of, place_peaks
+from shardwise.answers.named_rows import Differences, named_rows
+from shardwise.answers.outline import outlines
+from shardwise.answers.pipeline_points import PipelinePoints
+from shardwise.answers.precision_note import float32_note, recipe_note
+from shardwise.answers.summary import Summaries, fields
+from shardwise.answers.unaligned import unaligned_note
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed, program_text
 from shardwise.cost.shares import Shares
@@ -73,7 +73,7 @@ def frontier(
 
     With numbers of pipeline `stages` (None: all that graph and devices allow) the document has
     `pipelines` too, under some of the `schedules`; then `BadInput` as for
-    `shardwise.advise.pipelines.pipeline_or_plan`.
+    `shardwise.answers.pipelines.pipeline_or_plan`.
     """
     devices = devices_of(gpus, hardware)
     options = assumed(options, hardware)

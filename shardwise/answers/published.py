@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import log
 
-from shardwise.advise.roles import tokens
+from shardwise.answers.roles import tokens
 from shardwise.files import DATA
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware

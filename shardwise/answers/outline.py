@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.explain import choice_text
-from shardwise.advise.strategy import choice_of
+from shardwise.answers.explain import choice_text
+from shardwise.answers.strategy import choice_of
 from shardwise.documents.frontier import PointMemory, PointTime, Split
 from shardwise.search.search import Search
 

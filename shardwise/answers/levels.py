@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.strategy import Strategy
+from shardwise.answers.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_costs import CostContext
 from shardwise.cost.group_work import GroupWork

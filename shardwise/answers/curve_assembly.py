@@ -12,7 +12,7 @@ from itertools import groupby
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.ranges import ranges_that_do_not_fit
+from shardwise.answers.ranges import ranges_that_do_not_fit
 from shardwise.documents.curve import (
     Curve,
     CurvePoint,

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from shardwise.advise.certificates import not_searched
-from shardwise.advise.combined_offers import Known, combined_rows
-from shardwise.advise.curve import curve_point, limit_bytes
-from shardwise.advise.curve_points import point_progress
-from shardwise.advise.pipeline_points import PipelinePoints
-from shardwise.advise.profile_quote import profile_quote
-from shardwise.advise.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
-from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
+from shardwise.answers.certificates import not_searched
+from shardwise.answers.combined_offers import Known, combined_rows
+from shardwise.answers.curve import curve_point, limit_bytes
+from shardwise.answers.curve_points import point_progress
+from shardwise.answers.pipeline_points import PipelinePoints
+from shardwise.answers.profile_quote import profile_quote
+from shardwise.answers.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
+from shardwise.answers.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed, program_text
 from shardwise.cost.units import require_units
@@ -70,7 +70,7 @@ def quote(
     the fastest pipeline under some of the `schedules` where it is faster than every strategy
     without one, or none of these fits; its `pipeline` says so. On several kinds of devices each
     stage has devices of one. Then `BadInput` is raised as for
-    `shardwise.advise.pipelines.pipeline_or_plan` too.
+    `shardwise.answers.pipelines.pipeline_or_plan` too.
     """
     options, progress = options or Options(), progress or quiet
     graph = tuned(graph, options.tune)

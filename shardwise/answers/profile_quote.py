@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.bundle_curve import bundle_point, does_not_fit, limit_of
-from shardwise.advise.certificates import not_searched
-from shardwise.advise.curve_points import point_progress
-from shardwise.advise.pipeline_points import PipelinePoints
-from shardwise.advise.quote_rows import Terms, over_budget, price_of, rank_of, row_of
-from shardwise.advise.ranges import range_reason
+from shardwise.answers.bundle_curve import bundle_point, does_not_fit, limit_of
+from shardwise.answers.certificates import not_searched
+from shardwise.answers.curve_points import point_progress
+from shardwise.answers.pipeline_points import PipelinePoints
+from shardwise.answers.quote_rows import Terms, over_budget, price_of, rank_of, row_of
+from shardwise.answers.ranges import range_reason
 from shardwise.cost.options import Progress, go_on
 from shardwise.cost.program import assumed, program_text
 from shardwise.documents.curve import fits

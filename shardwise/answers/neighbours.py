@@ -22,9 +22,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from shardwise.advise.label import Labels
-from shardwise.advise.roles import GroupRoles, Role
-from shardwise.advise.summary import Summaries
+from shardwise.answers.label import Labels
+from shardwise.answers.roles import GroupRoles, Role
+from shardwise.answers.summary import Summaries
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import Progress
 from shardwise.cost.part import Masks

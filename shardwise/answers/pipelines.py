@@ -14,21 +14,21 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as with_members
 
 from shardwise import documents
-from shardwise.advise.certificates import NOTHING, not_searched
-from shardwise.advise.expected import comparable, expected
-from shardwise.advise.frontier import mesh_description, search_report
-from shardwise.advise.pipeline_kinds import heading_of, kind_members, staged_strategy
-from shardwise.advise.pipeline_points import StageLabels, pipeline_id
-from shardwise.advise.pipeline_timeline import pipeline_timeline
-from shardwise.advise.plan import (
+from shardwise.answers.certificates import NOTHING, not_searched
+from shardwise.answers.expected import comparable, expected
+from shardwise.answers.frontier import mesh_description, search_report
+from shardwise.answers.pipeline_kinds import heading_of, kind_members, staged_strategy
+from shardwise.answers.pipeline_points import StageLabels, pipeline_id
+from shardwise.answers.pipeline_timeline import pipeline_timeline
+from shardwise.answers.plan import (
     plan_document,
     plan_only,
     plan_or_pipeline,
     read_plan_or_pipeline,
 )
-from shardwise.advise.remedies import answered
-from shardwise.advise.roles import tokens
-from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.answers.remedies import answered
+from shardwise.answers.roles import tokens
+from shardwise.answers.utilisation import ideal_s, model_flops
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.cost.space import SearchMesh

@@ -15,8 +15,8 @@ from typing import Protocol
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from shardwise.advise.expected import expected_sentence
-from shardwise.advise.summary import HOST
+from shardwise.answers.expected import expected_sentence
+from shardwise.answers.summary import HOST
 from shardwise.cost.shares import shares_text
 from shardwise.documents.common import Step, not_searched_text
 from shardwise.documents.explanation import (

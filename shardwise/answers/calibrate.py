@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import log
 
-from shardwise.advise.plan import plan
+from shardwise.answers.plan import plan
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
 from shardwise.errors import BadInput, InternalError

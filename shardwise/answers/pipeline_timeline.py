@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.timeline import MOST_BARS
+from shardwise.answers.timeline import MOST_BARS
 from shardwise.documents.timeline import Bar, Lane, PipelineTimeline, StageTimeline
 from shardwise.pipeline.actions import Kind
 from shardwise.search.pipelines.pipeline import Pipeline

@@ -8,10 +8,10 @@ from math import inf
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from shardwise.advise.named import Named, named_strategies
-from shardwise.advise.neighbours import left_s
-from shardwise.advise.summary import Summaries
-from shardwise.advise.uniform import Uniform
+from shardwise.answers.named import Named, named_strategies
+from shardwise.answers.neighbours import left_s
+from shardwise.answers.summary import Summaries
+from shardwise.answers.uniform import Uniform
 from shardwise.cost.options import Progress
 from shardwise.documents.frontier import MOST_NAMED, WITHIN, NamedStrategy
 from shardwise.search.chosen import Chosen, fastest

@@ -16,10 +16,10 @@ from math import inf, prod
 
 import numpy as np
 
-from shardwise.advise.label import MIXED, Labels
-from shardwise.advise.roles import Kind
-from shardwise.advise.summary import Summaries
-from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
+from shardwise.answers.label import MIXED, Labels
+from shardwise.answers.roles import Kind
+from shardwise.answers.summary import Summaries
+from shardwise.answers.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.options import ALWAYS, NEVER
 from shardwise.cost.part import Masks
 from shardwise.errors import Cancelled, SolverError

@@ -9,8 +9,8 @@ from typing import TypedDict
 
 from msgspec.structs import replace
 
-from shardwise.advise.frontier import heading
-from shardwise.advise.strategy import Strategy
+from shardwise.answers.frontier import heading
+from shardwise.answers.strategy import Strategy
 from shardwise.documents.common import Heading
 from shardwise.documents.plan import PlannedEdge, PlannedGroup
 from shardwise.search.pipelines.pipeline import Pipeline

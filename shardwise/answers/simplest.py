@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.advise.label import Labels
-from shardwise.advise.named import named_strategies
-from shardwise.advise.neighbours import left_s
+from shardwise.answers.label import Labels
+from shardwise.answers.named import named_strategies
+from shardwise.answers.neighbours import left_s
 from shardwise.cost.options import NEVER, Progress
 from shardwise.search.chosen import Chosen, time_gap
 from shardwise.search.mixed.search import MixedSearch

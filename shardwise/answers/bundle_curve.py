@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from shardwise.advise.curve_points import (
+from shardwise.answers.curve_points import (
     curve_of_point,
     feasible_point,
     infeasible_point,
     least_bytes,
 )
-from shardwise.advise.frontier import confidence_of, confidence_of_bundle, peaks_of
-from shardwise.advise.pipeline_points import FastestPipelines
+from shardwise.answers.frontier import confidence_of, confidence_of_bundle, peaks_of
+from shardwise.answers.pipeline_points import FastestPipelines
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed

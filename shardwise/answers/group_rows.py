@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.roles import GroupRoles, Kind, Role
-from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
+from shardwise.answers.roles import GroupRoles, Kind, Role
+from shardwise.answers.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.space import NONE, SearchAxis
 from shardwise.hardware.levels import INSIDE

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardwise import advise, documents
+from shardwise import answers as advice
+from shardwise import documents
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.options import Options, Progress
 from shardwise.documents.quote import step_s
@@ -208,10 +209,10 @@ def frontier(
     captured. `hardware` is a `Hardware`, a built-in name or a file, and `choices` are fields of
     `Options` (`zero=(0,)`, `recompute="auto"`). With numbers of pipeline `stages`, None for all
     that are possible, pipelines are searched too (docs/pipelines.md). Raises as
-    `shardwise.advise.frontier` does.
+    `shardwise.answers.frontier` does.
     """
     given = _options(options, choices)
-    answer = advise.frontier(
+    answer = advice.frontier(
         _graph(graph, batch, seq),
         _hardware(hardware),
         gpus,
@@ -247,10 +248,10 @@ def curve(
     `bundles` are texts such as `v100=2,1080ti=4`, `usual` for those that are usual; `known` curves
     are not computed again, and `on_point` gets the curve of each count when it is known. `space`
     is a trainer, whose strategies alone are searched. The other arguments are those of `frontier`.
-    Raises as `shardwise.advise.curve` does.
+    Raises as `shardwise.answers.curve` does.
     """
     ask: Callable[..., documents.Curve]
-    ask = partial(advise.curve, stages=stages, schedules=schedules or DEFAULT_SCHEDULES)
+    ask = partial(advice.curve, stages=stages, schedules=schedules or DEFAULT_SCHEDULES)
     if space != ANY:
         ask = partial(curve_for, trainer=space, stages=stages, schedules=schedules, given=choices)
     answer = ask(
@@ -332,11 +333,11 @@ def quote(
     """Returns the offers on which a job fits, cheapest first.
 
     `offers` are `Offer`s, a CSV file or `skypilot?cloud=aws` (docs/how-to/cloud.md), by default the
-    built-in catalogue; the other arguments are those of `frontier` and of `shardwise.advise.quote`.
+    built-in catalogue; the other arguments are those of `frontier` and `shardwise.answers.quote`.
     """
     rows: Sequence[Offer]
     rows = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
-    answer = advise.quote(
+    answer = advice.quote(
         _graph(graph, batch, seq),
         rows,
         steps=steps,
@@ -393,7 +394,7 @@ def explain(plan: documents.Plan | Mapping[str, Any]) -> Explanation:
     """Returns how each group of a plan is split and what it costs."""
     if not isinstance(plan, documents.Plan):
         plan = documents.read(plan, documents.Plan)
-    return _with_views(advise.explain(plan), Explanation)
+    return _with_views(advice.explain(plan), Explanation)
 
 
 def _graph(graph: Graph | str | Path, batch: int | None, seq: int | None) -> Graph:

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from shardwise.advise.strategy import sum_name
+from shardwise.answers.strategy import sum_name
 from shardwise.cost.mixed.assemble import MixedProblem
 from shardwise.cost.mixed.cluster import Cluster
 from shardwise.cost.mixed.proportions import Proportion

@@ -20,9 +20,9 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardwise.advise.group_rows import GroupRows
-from shardwise.advise.roles import GroupRoles, Kind, Role, group_roles, tokens
-from shardwise.advise.uniform import PLAIN, Degrees, Sharding, Uniform
+from shardwise.answers.group_rows import GroupRows
+from shardwise.answers.roles import GroupRoles, Kind, Role, group_roles, tokens
+from shardwise.answers.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.part import Masks
 from shardwise.documents.plan import Mixture

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from msgspec import UNSET
 
-from shardwise.advise.certificates import not_searched
-from shardwise.advise.label import Labels
+from shardwise.answers.certificates import not_searched
+from shardwise.answers.label import Labels
 from shardwise.cost.options import Options, Progress
 from shardwise.cost.program import assumed
 from shardwise.documents.pipeline_point import PipelinePoint

@@ -10,20 +10,20 @@ from functools import cached_property
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from shardwise.advise.bundle_curve import bundle_part
-from shardwise.advise.count_limit import CountLimit, TooLong
-from shardwise.advise.curve_assembly import assembled, computing_order, gpus_of, parts_of
-from shardwise.advise.curve_points import (
+from shardwise.answers.bundle_curve import bundle_part
+from shardwise.answers.count_limit import CountLimit, TooLong
+from shardwise.answers.curve_assembly import assembled, computing_order, gpus_of, parts_of
+from shardwise.answers.curve_points import (
     curve_of_point,
     feasible_point,
     infeasible_point,
     least_bytes,
     point_progress,
 )
-from shardwise.advise.frontier import confidence
-from shardwise.advise.pipeline_points import FastestPipelines, PipelinePoints
-from shardwise.advise.ranges import ranges_that_do_not_fit
-from shardwise.advise.simplest import simplest
+from shardwise.answers.frontier import confidence
+from shardwise.answers.pipeline_points import FastestPipelines, PipelinePoints
+from shardwise.answers.ranges import ranges_that_do_not_fit
+from shardwise.answers.simplest import simplest
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
@@ -99,7 +99,7 @@ def curve(
     fastest pipeline of those that it allows, under some of the `schedules`, where it is faster than
     every strategy without one or none of these fits; so has each bundle, with stages of one group
     each. Then `BadInput` is raised for numbers above the largest count or the devices of every
-    bundle too, and as for `shardwise.advise.pipelines.pipeline_or_plan`.
+    bundle too, and as for `shardwise.answers.pipelines.pipeline_or_plan`.
 
     Powers of two are computed first, then the counts between. `on_point` gets the curve of each
     count alone when it is known. Counts of the `known` curves, which must have been computed for

@@ -1,17 +1,17 @@
 """Advice: the frontier, the curve, plans, quotes, and why."""
 
-from shardwise.advise.allocation import (
+from shardwise.answers.allocation import (
     ALLOCATION_OBJECTIVES,
     AllocationJob,
     allocate,
     job_from_curve,
 )
-from shardwise.advise.curve import curve
-from shardwise.advise.explain import explain
-from shardwise.advise.frontier import frontier
-from shardwise.advise.pipelines import pipeline_or_plan
-from shardwise.advise.plan import plan, read_plan
-from shardwise.advise.quote import quote
+from shardwise.answers.curve import curve
+from shardwise.answers.explain import explain
+from shardwise.answers.frontier import frontier
+from shardwise.answers.pipelines import pipeline_or_plan
+from shardwise.answers.plan import plan, read_plan
+from shardwise.answers.quote import quote
 from shardwise.cost.options import Options
 from shardwise.pipeline.asked import OBJECTIVES
 from shardwise.search.search import Infeasible
