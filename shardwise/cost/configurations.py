@@ -191,6 +191,8 @@ def _selected(
         ),
         work.proportion[base],
         np.where(axes > 0, gradient_sum[which], 0).astype(np.int8),
+        terms,
+        base,
     )
 
 

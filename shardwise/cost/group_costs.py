@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ from shardwise.hardware.power import at_limit
 from shardwise.sharding.layout import Floats, Layouts
 from shardwise.sharding.pattern import Patterns
 from shardwise.sharding.rerun import Rerun
+
+if TYPE_CHECKING:
+    from shardwise.cost.terms import GroupTerms
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,9 @@ class GroupCosts:
     of `compute_s` was measured, interpolated, modelled. Configurations of one number in `alike`
     have the same layouts and recomputation; `summed` marks those of them that no other beats in
     memory and in the sum of its times. `host_s` is the host's time of a step (`cost/host.py`).
-    `proportion` and `gradient_sum` are numbers among those of the mesh (`cost/space.py`).
+    `proportion` and `gradient_sum` are numbers among those of the mesh (`cost/space.py`). `terms`
+    are those that all of it follows from, of assignments, and `base` the assignment that each
+    configuration has there.
     """
 
     assignment: NDArray[np.int8]
@@ -84,6 +89,8 @@ class GroupCosts:
     host_s: Floats
     proportion: NDArray[np.int8]
     gradient_sum: NDArray[np.int8]
+    terms: GroupTerms
+    base: NDArray[np.int64]
 
     @property
     def memory_bytes(self) -> Floats:

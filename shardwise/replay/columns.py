@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.exchanges import ring_bytes, ring_steps
 from shardwise.cost.group_costs import CostContext, GroupCosts
-from shardwise.cost.group_work import GroupWork
 from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.terms import GroupTerms
 from shardwise.graph.graph import DTYPE_BYTES
@@ -28,6 +27,8 @@ from shardwise.sharding.pattern import GroupPattern
 
 FORWARD, BACKWARD = 0, 1
 
+T = TypeVar("T", bound=np.generic)
+
 
 class GroupTable(Columns):
     """Columns over the configurations of all groups that share their costs.
@@ -35,23 +36,17 @@ class GroupTable(Columns):
     Such groups differ in names only, so columns are asked for by position.
     """
 
-    def __init__(
-        self,
-        context: CostContext,
-        pattern: GroupPattern,
-        costs: GroupCosts,
-        like: GroupTable | None = None,
-    ) -> None:
-        """`like` is the table of the same configurations at another place of a cluster."""
+    def __init__(self, context: CostContext, pattern: GroupPattern, costs: GroupCosts) -> None:
+        """`context` may be another one than that of the costs, at another place of a cluster or
+        with other links."""
+        super().__init__(len(costs.base))
         self.pattern = pattern
-        if like is None:
-            self.work = GroupWork(context, pattern, costs.assignment, costs.proportion)
-            self.work.register()
-        else:
-            self.work = like.work.at(context)
-        super().__init__(self.work.count)
-        self.terms = GroupTerms(self.work)
+        self.terms = costs.terms
+        if self.terms.work.context is not context:
+            self.terms = GroupTerms(self.terms.work.at(context))
+        self.work = self.terms.work
         self._costs = costs
+        self._base = costs.base
         self.places: Sequence[GroupTable] = (self,)
         """The tables of the same groups at all places, where devices are of several kinds."""
         self._communicates: dict[tuple[int, int], bool] = {}
@@ -76,7 +71,11 @@ class GroupTable(Columns):
             self.goes_round(*where)
 
     def _present(self, values: Floats) -> Floats:
-        return self.work.where_present(values)
+        return self.work.context.mesh.where_present(values, self._costs.proportion)
+
+    def _of_each(self, values: NDArray[T]) -> NDArray[T]:
+        """Returns what each configuration has of the values of assignments."""
+        return values[self._base]
 
     # Members
 
@@ -116,7 +115,7 @@ class GroupTable(Columns):
         def seconds() -> Floats:
             of_weights = self.terms.weights_s[:, position]
             whole = self.terms.compute.backward_s[:, position]
-            return of_weights if weights else whole - of_weights
+            return self._of_each(of_weights if weights else whole - of_weights)
 
         return self._column(("part", position, weights), seconds)
 
@@ -129,7 +128,8 @@ class GroupTable(Columns):
 
     def _pass_s(self, what: str, of: Floats, position: int, direction: int, recompute: bool) -> int:
         def seconds() -> Floats:
-            return self._recomputed(of[:, position]) if recompute else of[:, position]
+            each = self._of_each(of[:, position])
+            return self._recomputed(each) if recompute else each
 
         return self._column((what, position, direction, recompute), seconds)
 
@@ -153,7 +153,7 @@ class GroupTable(Columns):
 
         def seconds() -> Floats:
             of = self._columns[self.compute_s(position, direction, recompute=recompute)]
-            return of * (1.0 - 1.0 / ring_steps(self.work, position))
+            return of * (1.0 - 1.0 / self._of_each(ring_steps(self.work, position)))
 
         return self._column(("beside ring", position, direction, recompute), seconds)
 
@@ -163,7 +163,7 @@ class GroupTable(Columns):
 
         def seconds() -> Floats:
             of = self._columns[self.compute_s(position, direction, recompute=recompute)]
-            return of / ring_steps(self.work, position)
+            return of / self._of_each(ring_steps(self.work, position))
 
         return self._column(("after ring", position, direction, recompute), seconds)
 
@@ -174,7 +174,7 @@ class GroupTable(Columns):
 
         def size() -> Floats:
             block, gradients = ring_bytes(self.work, position)
-            held = 2.0 * block + (3.0 * gradients if direction == BACKWARD else 0.0)
+            held = self._of_each(2.0 * block + (3.0 * gradients if direction == BACKWARD else 0.0))
             return self._recomputed(held) if recompute else held
 
         return self._column(("ring", position, direction, recompute), size)
@@ -227,7 +227,7 @@ class GroupTable(Columns):
             moved = self._differs(position, port, direction)
             if recompute:
                 moved = moved & self._costs.recompute
-            return np.where(moved, self.work.local_bytes(name, layouts), 0.0)
+            return np.where(moved, self._of_each(self.work.local_bytes(name, layouts)), 0.0)
 
         return self._column(("moved bytes", position, port, direction, recompute), size)
 
@@ -237,14 +237,14 @@ class GroupTable(Columns):
         (`staging.py`)."""
 
         def most() -> Floats:
-            staged_bytes = self.work.staged_bytes(position)
+            staged_bytes = self._of_each(self.work.staged_bytes(position))
             return self._recomputed(staged_bytes) if recompute else staged_bytes
 
         return self._column(("staged moves", position, recompute), most)
 
     def _differs(self, position: int, port: int, direction: int) -> NDArray[np.bool_]:
         source, wanted = self._move(position, port)
-        return np.asarray(encode(source[direction]) != encode(wanted[direction]))
+        return self._of_each(encode(source[direction]) != encode(wanted[direction]))
 
     def _move(self, position: int, port: int) -> tuple[LayoutRows, LayoutRows]:
         name = self.pattern.members[position].operator.inputs[port]
@@ -258,7 +258,9 @@ class GroupTable(Columns):
     def loading_s(self, position: int) -> int:
         """Returns seconds of re-scheduling the inputs of the graph that a member is the first to
         read."""
-        return self._column(("loading", position), lambda: self.terms.loading_s[:, position])
+        return self._column(
+            ("loading", position), lambda: self._of_each(self.terms.loading_s[:, position])
+        )
 
     @cached_property
     def loads(self) -> list[tuple[int, int]]:
@@ -277,7 +279,7 @@ class GroupTable(Columns):
             arriving = encode(self.work.arriving_layouts(name))
             wanted = self.work.input_layouts[name][0]
             copied = encode(wanted) != arriving
-            return np.where(copied, self.work.local_bytes(name, wanted), 0.0)
+            return self._of_each(np.where(copied, self.work.local_bytes(name, wanted), 0.0))
 
         return self._column(("loaded", position, port), size)
 
@@ -289,7 +291,7 @@ class GroupTable(Columns):
         def size() -> Floats:
             one = self.work.local_bytes(name, self.work.arriving_layouts(name))
             blocks = np.ceil(one / block_bytes) * block_bytes
-            return np.asarray(self.work.context.micro_batches * blocks)
+            return self._of_each(self.work.context.micro_batches * blocks)
 
         return self._column(("arriving", position, port, block_bytes), size)
 
@@ -320,6 +322,7 @@ class GroupTable(Columns):
             result = np.full(self.work.count, float(size.item_bytes))
             for span in size.spans:
                 result *= self._span(position, span)
+            result = self._of_each(result)
             return self._recomputed(result) if recompute else result
 
         return self._column(("size", position, size, recompute), values)
@@ -329,7 +332,7 @@ class GroupTable(Columns):
         """Returns an input with its neighbours' rows, as `GroupWork.window_bytes`."""
 
         def values() -> Floats:
-            result = self.work.window_bytes(position, port)
+            result = self._of_each(self.work.window_bytes(position, port))
             return self._recomputed(result) if recompute else result
 
         return self._column(("window", position, port, recompute), values)
@@ -338,7 +341,8 @@ class GroupTable(Columns):
     def as_it_is(self, position: int, port: int) -> int:
         """Flag: an input is read without `window_bytes`."""
         return self._column(
-            ("as it is", position, port), lambda: self.work.window_bytes(position, port) == 0.0
+            ("as it is", position, port),
+            lambda: self._of_each(self.work.window_bytes(position, port) == 0.0),
         )
 
     def _span(self, position: int, span: Dims) -> Floats:
@@ -369,21 +373,29 @@ class GroupTable(Columns):
     # Parameters
 
     @cached_property
-    def _terms(self) -> dict[tuple[int, int], ParameterTerms]:
-        """By ZeRO stage and kind of gradient sum, for the configurations that have them."""
+    def _terms(self) -> list[tuple[NDArray[np.int64], ParameterTerms]]:
+        """Configurations, of which no two have one assignment, and the terms of assignments under
+        the ZeRO stage, the kind of gradient sum and the axes that they have."""
         costs = self._costs
-        kinds = sorted(set(zip(costs.zero.tolist(), costs.gradient_sum.tolist(), strict=True)))
-        return {kind: self.terms.parameters(*kind, costs.zero_axes) for kind in kinds}
+        parts = []
+        for kind in sorted(set(zip(costs.zero.tolist(), costs.gradient_sum.tolist(), strict=True))):
+            rows = np.flatnonzero((costs.zero == kind[0]) & (costs.gradient_sum == kind[1]))
+            while len(rows):
+                _, first = np.unique(self._base[rows], return_index=True)
+                axes = np.zeros(self.work.count, dtype=np.int64)
+                axes[self._base[rows[first]]] = costs.zero_axes[rows[first]]
+                parts.append((rows[first], self.terms.parameters(*kind, axes)))
+                rows = np.delete(rows, first)
+        return parts
 
     @column
     def parameter(self, number: int, field: str) -> int:
         """Returns a field of `ParameterTerms` (bytes or seconds) of one parameter."""
 
         def values() -> Floats:
-            result = np.zeros(self.work.count)
-            for (stage, gradient_sum), terms in self._terms.items():
-                chosen = (self._costs.zero == stage) & (self._costs.gradient_sum == gradient_sum)
-                result[chosen] = getattr(terms, field)[chosen, number]
+            result = np.zeros(len(self._base))
+            for rows, terms in self._terms:
+                result[rows] = getattr(terms, field)[self._base[rows], number]
             return result
 
         return self._column(("parameter", number, field), values)
@@ -418,7 +430,7 @@ class GroupTable(Columns):
     def whole_bytes(self, number: int) -> int:
         """Returns a parameter as it is gathered, not sharded by ZeRO."""
         name = self.pattern.parameters[number]
-        return self._column(("whole", number), lambda: self.work.stored_bytes(name))
+        return self._column(("whole", number), lambda: self._of_each(self.work.stored_bytes(name)))
 
     @column
     def stage(self, *stages: int) -> int:

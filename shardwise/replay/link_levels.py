@@ -56,7 +56,7 @@ def _within(replayer: Replayer, settings: StepSettings, names: list[str]) -> Rep
     """Returns a replayer of the same program in which only collectives within some levels take
     time."""
     problem = _problem_within(replayer.problem, names)
-    tables = numbered_tables(problem, replayer.group_tables)
+    tables = numbered_tables(problem)
     for table, other in zip(tables, replayer.group_tables, strict=True):
         table.places = (other, table)
     structures = [table.structure() for table in replayer.group_tables]

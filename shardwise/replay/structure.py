@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -160,16 +160,12 @@ def table_numbers(problem: SearchProblem) -> tuple[list[int], list[int]]:
     return groups, edges
 
 
-def numbered_tables(problem: SearchProblem, like: Sequence[GroupTable] = ()) -> list[GroupTable]:
-    """Returns the tables of groups, in the order of `table_numbers`.
-
-    `like` are those of the same problem at another place of a cluster.
-    """
+def numbered_tables(problem: SearchProblem) -> list[GroupTable]:
+    """Returns the tables of groups, in the order of `table_numbers`."""
     tables: dict[int, GroupTable] = {}
     for pattern, costs in zip(problem.patterns, problem.costs, strict=True):
         if id(costs) not in tables:
-            other = like[len(tables)] if like else None
-            tables[id(costs)] = GroupTable(problem.context, pattern, costs, other)
+            tables[id(costs)] = GroupTable(problem.context, pattern, costs)
     return list(tables.values())
 
 

@@ -243,9 +243,8 @@ class MixedReplayer:
 
 
 def _tables_of(problems: Sequence[SearchProblem]) -> list[list[GroupTable]]:
-    """Returns the tables of all places' problems; layouts are derived once."""
-    tables = [numbered_tables(problems[0])]
-    tables += [numbered_tables(one, tables[0]) for one in problems[1:]]
+    """Returns the tables of all places' problems."""
+    tables = [numbered_tables(problem) for problem in problems]
     for of_group in zip(*tables, strict=True):
         for table in of_group:
             table.places = of_group
