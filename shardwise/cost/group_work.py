@@ -63,6 +63,7 @@ class GroupWork:
         self.device = context.device
         self.count = assignment.shape[0]
         self.forbidden = forbidden_end(context.pins, pattern.group)
+        self._known_elements: dict[tuple[str, int], tuple[Layouts, Floats]] = {}
         self.inputs: list[list[LayoutRows]] = []
         self.outputs: list[list[LayoutRows]] = []
         self.output_layouts: dict[str, LayoutRows] = {}
@@ -88,6 +89,7 @@ class GroupWork:
         other.context = context
         other.sizes = context.mesh.sizes_of(self.proportion)
         other.device = context.device
+        other._known_elements = {}
         return other
 
     def register(self) -> None:
@@ -119,8 +121,18 @@ class GroupWork:
 
     def local_bytes(self, name: str, layouts: Layouts) -> Floats:
         """Returns bytes of the largest shard of a tensor under each layout."""
-        tensor = self.tensors[name]
-        return local_elements(tensor.extents, layouts, self.sizes) * DTYPE_BYTES[tensor.dtype]
+        return self._elements(name, layouts) * DTYPE_BYTES[self.tensors[name].dtype]
+
+    def _elements(self, name: str, layouts: Layouts) -> Floats:
+        """Returns elements of the largest shard of a tensor under each layout, found once for each
+        of the arrays of layouts."""
+        # With the layouts, so that no other array takes their place in memory.
+        key = (name, id(layouts))
+        if key not in self._known_elements:
+            elements = local_elements(self.tensors[name].extents, layouts, self.sizes)
+            elements.flags.writeable = False  # shared by all who ask
+            self._known_elements[key] = layouts, elements
+        return self._known_elements[key][1]
 
     def kept_bytes(self, names: tuple[str, ...]) -> Floats:
         """Returns the bytes of tensors that are made or read here, in their layout here."""
@@ -291,14 +303,14 @@ class GroupWork:
             return None
         left, right = (self.elements_at(op.inputs[p], position, p) for p in places)
         layouts = self.outputs[position][0][0]
-        result = local_elements(self.tensors[op.outputs[0]].extents, layouts, self.sizes)
+        result = self._elements(op.outputs[0], layouts)
         is_window = op.kind.startswith("aten.conv")
         return Product(table, flops, left, right, result, DTYPE_BYTES[dtype], is_window)
 
     def elements_at(self, name: str, position: int, port: int) -> Floats:
         """Returns the elements of an input of a member on a device, shape (n,)."""
         layouts = self.inputs[position][port][0]
-        return local_elements(self.tensors[name].extents, layouts, self.sizes)
+        return self._elements(name, layouts)
 
     def local_shapes(self, position: int) -> NDArray[np.int64]:
         """Returns local extents of a member's inputs, then outputs, one row per assignment."""

@@ -214,8 +214,12 @@ class Paths:
         """Returns node numbers of the layouts, shape (K,)."""
         codes = encode(layouts)
         unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        known = self._index
         numbers = np.array(
-            [self._add(int(c), layouts[i]) for c, i in zip(unique, first, strict=True)]
+            [
+                known[code] if code in known else self._add(code, layouts[i])
+                for code, i in zip(unique.tolist(), first.tolist(), strict=True)
+            ]
         )
         return numbers[inverse.reshape(-1)]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, groupby, product
 from math import comb
 from typing import ClassVar
@@ -158,6 +158,21 @@ def assignments(
     pins the first row replicates everything, so K is at least 1.
     """
     pinned = pinned or {}
+    rows = _every(axes, variables, pinned) if pinned else _unpinned(axes, variables)
+    sizes = np.array([axis.size for axis in axes], dtype=np.int64)
+    allowed = np.ones(len(rows), dtype=bool)
+    for variable in range(variables):
+        parts = np.where(rows == variable, sizes, 1).prod(axis=1)
+        some = np.unique(parts)
+        verdicts = np.array([count == 1 or legal(variable, count) for count in some.tolist()])
+        allowed &= verdicts[np.searchsorted(some, parts)]
+    return rows[allowed]
+
+
+def _every(
+    axes: tuple[SearchAxis, ...], variables: int, pinned: Mapping[int, Sequence[int]]
+) -> NDArray[np.int8]:
+    """Returns every canonical assignment, legal or not; as `assignments`."""
     choices = [NONE, *range(variables)]
     per_class = [([axis], [[v] for v in allowed]) for axis, allowed in pinned.items()]
     for run in _classes(list(axes), leave_out=pinned):
@@ -167,23 +182,22 @@ def assignments(
             ordered = sorted(picks, key=lambda p: (p == 0, p))
             options.append([choices[p] for p in ordered])
         per_class.append((run, options))
-    verdicts: dict[tuple[int, int], bool] = {}
     rows = []
     for combination in product(*(options for _, options in per_class)):
         row = [NONE] * len(axes)
         for (run, _), picked in zip(per_class, combination, strict=True):
             for axis, variable in zip(run, picked, strict=True):
                 row[axis] = variable
-        parts: dict[int, int] = {}
-        for axis, variable in enumerate(row):
-            if variable != NONE:
-                parts[variable] = parts.get(variable, 1) * axes[axis].size
-        if all(
-            verdicts.setdefault(item, legal(*item)) if item not in verdicts else verdicts[item]
-            for item in parts.items()
-        ):
-            rows.append(row)
+        rows.append(row)
     return np.array(rows, dtype=np.int8).reshape(len(rows), len(axes))
+
+
+@lru_cache(maxsize=16)
+def _unpinned(axes: tuple[SearchAxis, ...], variables: int) -> NDArray[np.int8]:
+    """Returns every canonical assignment where no axis is pinned."""
+    every = _every(axes, variables, {})
+    every.flags.writeable = False
+    return every
 
 
 def canonical(axes: tuple[SearchAxis, ...], assignment: NDArray[np.int8]) -> NDArray[np.int8]:

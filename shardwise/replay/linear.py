@@ -78,8 +78,9 @@ class LinearStep:
             values = replayer.edge_values(table)
             width = int(picks.columns.max()) + 1
             owners, inverse = picks.by_owner
-            of_owner = np.zeros((len(owners), width))
-            np.add.at(of_owner, (inverse, picks.columns), weights[picks.items])
+            cells, of_cells = inverse * width + picks.columns, weights[picks.items]
+            sums = np.bincount(cells, of_cells, len(owners) * width)
+            of_owner = np.asarray(sums, dtype=np.float64).reshape(len(owners), width)
             for owner, row in zip(owners.tolist(), of_owner, strict=True):
                 key = (table, row.tobytes())
                 if key not in known:

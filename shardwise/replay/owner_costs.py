@@ -70,20 +70,24 @@ def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:
     if len(sums) == 1 and sums[0][0] == 1.0:
         return sums[0][1]
     known: dict[tuple[int, ...], Floats] = {}
+    prices = [price for price, _ in sums]
 
-    def total(parts: list[Floats]) -> Floats:
-        key = tuple(id(part) for part in parts)
-        if key not in known:
-            counted = [(p, a) for (p, _), a in zip(sums, parts, strict=True) if a is not NOTHING]
-            known[key] = sum((p * a for p, a in counted if p), NOTHING) if counted else NOTHING
-        return known[key]
+    def totals(of_owners: Sequence[Sequence[Floats]]) -> list[Floats]:
+        keys = zip(*(map(id, arrays) for arrays in of_owners), strict=True)
+        made = []
+        for key, parts in zip(keys, zip(*of_owners, strict=True), strict=True):
+            if key not in known:
+                counted = [
+                    p * a for p, a in zip(prices, parts, strict=True) if a is not NOTHING if p
+                ]
+                known[key] = sum(counted, NOTHING) if counted else NOTHING
+            made.append(known[key])
+        return made
 
-    groups = range(len(sums[0][1].groups))
-    edges = range(len(sums[0][1].edges))
     return OwnerCosts(
         sum(price * costs.constant for price, costs in sums),
-        [total([costs.groups[g] for _, costs in sums]) for g in groups],
-        [total([costs.edges[e] for _, costs in sums]) for e in edges],
+        totals([costs.groups for _, costs in sums]),
+        totals([costs.edges for _, costs in sums]),
     )
 
 
