@@ -239,7 +239,11 @@ class Improver:
             new = [one for key, one in made.items() if key not in seen]
             seen.update(made)
             if new:
-                pool = pool.joined(self._try(np.stack(new), before))
+                tried = self._try(np.stack(new), before)
+                pool = pool.joined(tried)
+                several = self.together(nearest[0], tried, before)
+                if len(several):
+                    pool = pool.joined(self.replayed(several))
                 yield pool
             if _gains(pool.rank(self._limit), before):
                 wider = apart = False
@@ -309,6 +313,23 @@ class Improver:
             now = replayed(first)
             tried = tried.joined(now)
         return tried
+
+    def together(self, best: Choices, tried: Pool, before: tuple[float, float]) -> Choices:
+        """Returns the best with the changes of several that gain over it, (S, groups), those that
+        gain most first: of 2, 3, 4, 6, 8, 12, … that change other groups than those before."""
+        over = np.maximum(tried.peak_bytes - self._limit, 0.0)
+        gains = (over < before[0]) | ((over == before[0]) & (tried.time_s < before[1]))
+        order = np.lexsort((tried.time_s, over))
+        one, taken, made = best.copy(), np.zeros(len(best), dtype=bool), []
+        for row in order[: np.count_nonzero(gains)].tolist():
+            changes = tried.choices[row] != best
+            if not (changes & taken).any():
+                one = np.where(changes, tried.choices[row], one)
+                taken |= changes
+                made.append(one)
+        sizes = {size << power for size in (2, 3) for power in range(len(made).bit_length())}
+        some = [made[size - 1] for size in sorted(sizes | {len(made)}) if 2 <= size <= len(made)]
+        return np.array(some, dtype=best.dtype).reshape(-1, len(best))
 
     def _windows(self, best: Choices, donor: Choices) -> Iterator[Choices]:
         """Yields the best with some segments, or all groups of one kind, as in another."""

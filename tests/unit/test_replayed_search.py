@@ -30,7 +30,7 @@ from shardwise.replay.replay import Replayed, Replayer
 from shardwise.search import count
 from shardwise.search.fitting import search_frontier
 from shardwise.search.game import Bounding, Game
-from shardwise.search.improve import Improver
+from shardwise.search.improve import Improver, Pool
 from shardwise.search.replayed import search_replayed
 from shardwise.search.search import Subject
 
@@ -294,3 +294,26 @@ def test_a_game_that_is_out_of_time_leaves_a_strategy_to_mix() -> None:
     assert (mixed == outcome.met.choices[outcome.met.time_s.argmin()]).all()
     several = Improver(replayer, bounded.charges, inf).mixes(bounded.met, bounded.mix)
     assert several.shape[1] == len(mixed)
+
+
+def test_changes_that_gain_are_made_together() -> None:
+    """The one that gains most first, none to a group that another has changed, and none that
+    gains nothing or does not fit."""
+    replayer = step_of("gpt2", "dgx-h100", 8, 1, "never")
+    best, edges = random_strategies(replayer.problem, 1, np.random.default_rng(1))
+    changed = {0: 3, 1: 5, 2: 3, 3: 7, 4: 9, 5: 11}
+    made = np.repeat(best, len(changed), axis=0)
+    for row, group in changed.items():
+        made[row, group] += 1 + row
+    times = np.array([0.9, 0.7, 0.8, 0.95, 1.2, 0.6])
+    peaks = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0])
+    tried = Pool(made, np.repeat(edges, len(changed), axis=0), peaks, times)
+    charges = LinearStep(replayer).weighted(StepBound(replayer).sums())
+    improver = Improver(replayer, charges, 2.0)
+    two, three = improver.together(best[0], tried, (0.0, 1.0))
+    assert {g: int(two[g]) - int(best[0, g]) for g in np.flatnonzero(two != best[0])} == {
+        5: 2,
+        3: 3,
+    }
+    assert (np.flatnonzero(three != two) == [7]).all()
+    assert not len(improver.together(best[0], tried, (0.0, 0.65)))
