@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf, isfinite
@@ -158,6 +159,15 @@ class Count:
         """
         self.bound_within(limit_bytes, cutoff_s, effort)
         self.improve_within(limit_bytes, cutoff_s, effort)
+
+    def is_excluded(self, cutoff_s: float) -> bool:
+        """Returns whether the first query alone shows that no step within the limit is faster than
+        `cutoff_s`."""
+        started = self.watch.spent_s
+        with suppress(OutOfTime, SolverError):  # what bounds the step next says so
+            self._begun_game.try_first(self.first, self.watch.left_s)
+        self.seconds += self.watch.spent_s - started
+        return self.bound_s(self.limit_bytes) >= cutoff_s
 
     def bound_within(self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH) -> None:
         """Bounds the step within a limit and adds the strategies that this meets; as
