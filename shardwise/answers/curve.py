@@ -6,13 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from shardwise.answers.bundle_curve import bundle_part
 from shardwise.answers.count_limit import CountLimit, TooLong
-from shardwise.answers.curve_assembly import assembled, computing_order, gpus_of, parts_of
+from shardwise.answers.curve_assembly import (
+    assembled,
+    computing_order,
+    gpus_of,
+    parts_of,
+    with_idle,
+)
 from shardwise.answers.curve_points import (
     curve_of_point,
     feasible_point,
@@ -27,7 +34,7 @@ from shardwise.answers.simplest import simplest
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
-from shardwise.documents.curve import Curve, CurvePoint, fits, missing_texts
+from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits, missing_texts
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.documents.questions import Gpus
 from shardwise.errors import BadInput, Cancelled
@@ -59,10 +66,11 @@ STOPPED = "stopped"
 """Why counts are missing that were not computed when the caller cancelled."""
 
 CountSearch = Callable[
-    [Subject, Hardware, int, Options, Progress, FastestPipelines | None],
+    [Subject, Hardware, int, Options, Progress, FastestPipelines | None, float],
     tuple[CurvePoint, Search | None],
 ]
-"""Returns the point of a count, and its search."""
+"""Returns the point of a count, and its search; the point has nothing where all is surely no faster
+than the seconds that are given last."""
 
 
 def curve(
@@ -170,8 +178,9 @@ class CurveQuestion:
     of_count: CountSearch
     space: str | UnsetType = UNSET
 
-    def part(self, place: Gpus, progress: Progress = quiet) -> Curve:
-        """Returns the curve of one count or bundle."""
+    def part(self, place: Gpus, progress: Progress = quiet, cutoff_s: float = inf) -> Curve:
+        """Returns the curve of one count or bundle. Of a count nothing need be found that is surely
+        no faster than `cutoff_s`."""
         before_s = 0.0 if self.pipelines is None else self.pipelines.seconds
         if isinstance(place, str):
             part = bundle_part(
@@ -184,7 +193,7 @@ class CurveQuestion:
                 self.prices,
             )
         else:
-            part = self._part_of_count(place, progress)
+            part = self._part_of_count(place, progress, cutoff_s)
         if self.pipelines is None:
             return part
         seconds = part.search.seconds + self.pipelines.seconds - before_s
@@ -206,9 +215,9 @@ class CurveQuestion:
         """What the shipped offers ask for the devices of each group, read once for all parts."""
         return group_prices(self.hardware, read_offers())
 
-    def _part_of_count(self, gpus: int, progress: Progress) -> Curve:
+    def _part_of_count(self, gpus: int, progress: Progress, cutoff_s: float) -> Curve:
         point, search = self.of_count(
-            self.subject, self.hardware, gpus, self.options, progress, self.pipelines
+            self.subject, self.hardware, gpus, self.options, progress, self.pipelines, cutoff_s
         )
         ranges = ranges_that_do_not_fit([point], limit_bytes(self.hardware, self.options))
         return replace(curve_of_point(point, search, _PER_COUNT, ranges), space=self.space)
@@ -231,7 +240,9 @@ def compute_curve(
         text = place_text(place, done, len(question.places))
         try:
             one = point_progress(progress, text, done, len(question.places))
-            parts[place] = part_within(question, place, one, count_limit_s)
+            parts[place] = part_within(
+                question, place, one, count_limit_s, _fewer(question, parts, place)
+            )
         except TooLong as reason:
             missing[place] = str(reason)
             continue
@@ -245,13 +256,40 @@ def compute_curve(
 
 
 def part_within(
-    question: CurveQuestion, place: Gpus, progress: Progress, limit_s: float | None
+    question: CurveQuestion,
+    place: Gpus,
+    progress: Progress,
+    limit_s: float | None,
+    fewer: CurvePoint | None = None,
 ) -> Curve:
-    """Returns the curve of one count or bundle. Raises `TooLong` once it takes more seconds."""
+    """Returns the curve of one count or bundle; where the point of `fewer` devices is surely as
+    fast, that with idle ones. Raises `TooLong` once it takes more seconds."""
+    overlap = question.options.overlap
+    cutoff_s = (None if fewer is None else fastest_s(fewer, overlap)) or inf
     if limit_s is None:
-        return question.part(place, progress)
-    with CountLimit(progress, limit_s) as limited:
-        return question.part(place, limited)
+        part = question.part(place, progress, cutoff_s)
+    else:
+        with CountLimit(progress, limit_s) as limited:
+            part = question.part(place, limited, cutoff_s)
+    (point,) = part.points
+    if fewer is None or point.nodes is None or (fastest_s(point, overlap) or inf) < cutoff_s:
+        return part
+    return replace(part, points=[with_idle(fewer, point.gpus)], does_not_fit=[])
+
+
+def _fewer(question: CurveQuestion, parts: Mapping[Gpus, Curve], place: Gpus) -> CurvePoint | None:
+    """Returns the fastest point of the counts below one, of those that are known."""
+    overlap = question.options.overlap
+    points = [
+        part.points[0]
+        for other, part in parts.items()
+        if isinstance(place, int) and isinstance(other, int) and other < place
+    ]
+    return min(
+        (point for point in points if fits(point)),
+        key=lambda point: fastest_s(point, overlap) or inf,
+        default=None,
+    )
 
 
 def place_text(place: Gpus, done: int, of: int) -> str:
@@ -350,8 +388,10 @@ def curve_point(
     options: Options,
     progress: Progress = quiet,
     asked: FastestPipelines | None = None,
+    cutoff_s: float = inf,
 ) -> tuple[CurvePoint, Search | None]:
-    """Returns the shortest time on `gpus` devices, or why there is none, and the search.
+    """Returns the shortest time on `gpus` devices, or why there is none, and the search. Nothing
+    need be found that is surely no faster than `cutoff_s`.
 
     As in a plan it is that of the simplest strategy within epsilon of the fastest, unless the
     options say otherwise. The point has a pipeline where `asked` finds one that is faster than
@@ -359,12 +399,15 @@ def curve_point(
     """
     options = assumed(options, hardware)
     try:
-        searches = search_fitting(subject, hardware, Devices.alike(gpus), options, progress)
+        searches = search_fitting(
+            subject, hardware, Devices.alike(gpus), options, progress, cutoff_s=cutoff_s
+        )
     except (Infeasible, NoSuchAxis) as reason:
         return infeasible_point(gpus, None, confidence(hardware, None), str(reason)), None
     mesh = searches[0].mesh
     chosen = fastest(searches)
-    cutoff_s = None if chosen is None else chosen.ranking_s
+    if chosen is not None and chosen.ranking_s < cutoff_s:
+        cutoff_s = chosen.ranking_s
     if chosen is None:
         point = infeasible_point(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
         point = replace(point, least_bytes=least_bytes(searches))

@@ -153,20 +153,30 @@ def _of_its_own(point: CurvePoint) -> CurvePoint:
     return replace(point, best_gpus=None, best_time_s=None, speedup=UNSET, efficiency=UNSET)
 
 
+def with_idle(point: CurvePoint, gpus: int) -> CurvePoint:
+    """Returns the point of a number of GPUs of which some do what a point says, and the others
+    stay idle."""
+    used = point.gpus - (point.idle or 0)
+    return replace(_of_its_own(point), gpus=gpus, idle=gpus - used)
+
+
 def _compared(curve: Curve) -> Curve:
     """Returns a curve over counts whose points say what is the fastest up to them, and how they
-    scale from the smallest count that fits."""
+    scale from the smallest count that fits. Where fewer devices are faster, the others are idle."""
     points: list[CurvePoint] = []
     first: tuple[int, float] | None = None
-    best: tuple[int, float] | None = None
+    best: tuple[CurvePoint, float] | None = None
     for point in curve.points:
         step_s = fastest_s(point, bool(curve.overlap)) if fits(point) else None
-        scaled = point
+        # Devices that the hardware does not have are not left idle.
+        if best is not None and point.nodes is not None and not (step_s and step_s < best[1]):
+            point, step_s = with_idle(best[0], point.gpus), best[1]
         if step_s:
             first = first or (point.gpus, step_s)
-            best = (point.gpus, step_s) if best is None or step_s < best[1] else best
+            best = (point, step_s) if best is None or step_s < best[1] else best
             speedup = first[1] / step_s
-            scaled = replace(point, speedup=speedup, efficiency=speedup * first[0] / point.gpus)
-        best_gpus, best_time_s = best or (None, None)
-        points.append(replace(scaled, best_gpus=best_gpus, best_time_s=best_time_s))
+            point = replace(point, speedup=speedup, efficiency=speedup * first[0] / point.gpus)
+        best_gpus = None if best is None else best[0].gpus - (best[0].idle or 0)
+        best_time_s = None if best is None else best[1]
+        points.append(replace(point, best_gpus=best_gpus, best_time_s=best_time_s))
     return replace(curve, points=points, speedup_from=UNSET if first is None else first[0])

@@ -63,7 +63,7 @@ def curve_table(document: Curve, recompute: str) -> None:
                 gap_text(point.gap if point.pipeline is UNSET else None),
                 _scaling_text(point),
                 *((_pipeline_text(point),) if piped else ()),
-                "" if best == point.gpus else f"{best} are faster",
+                "" if point.idle is UNSET else f"{point.idle} idle: {best} are faster",
             )
         )
     ranges_table(document.does_not_fit, recompute)
@@ -101,7 +101,8 @@ def point_line(curve: Curve) -> str:
     if step_s is None:
         return f"{devices}: nothing fits"
     strategy = _pipeline_text(point) or point.label or ""
-    return f"{devices}: {seconds(step_s)} a step{f', {strategy}' if strategy else ''}"
+    idle = "" if point.idle is UNSET else f", {point.idle} of them idle"
+    return f"{devices}: {seconds(step_s)} a step{idle}{f', {strategy}' if strategy else ''}"
 
 
 def _scaling_text(point: CurvePoint) -> str:

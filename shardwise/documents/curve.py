@@ -31,7 +31,9 @@ class DoesNotFit(msgspec.Struct, frozen=True):
 class CurvePoint(msgspec.Struct, frozen=True):
     """The shortest time on one number of GPUs, or the reason why nothing fits.
 
-    `best_gpus` and `best_time_s` are those of the fastest count up to this one. Where nothing
+    `best_gpus` and `best_time_s` are those of the fastest count up to this one. Where that is a
+    smaller one, all other members but `gpus` are those of its point, and `idle` says how many
+    devices stay idle. Where nothing
     fits, `least_bytes` is what the smallest strategy found needs per GPU. With devices of several
     kinds `bundle` says how many of which group, `places` the peaks where blocks do the same, and
     `usd_per_hour` what these devices cost where prices are known, and `alone` the group that is
@@ -69,6 +71,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     alone: str | UnsetType = UNSET
     pipeline: PipelinePoint | UnsetType = UNSET
     label: str | UnsetType = UNSET
+    idle: int | UnsetType = UNSET
     speedup: float | UnsetType = UNSET
     efficiency: float | UnsetType = UNSET
     expected: Expected | UnsetType = UNSET

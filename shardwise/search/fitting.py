@@ -32,14 +32,19 @@ def search_fitting(
     options: Options,
     progress: Progress = quiet,
     propose: Propose | None = None,
+    *,
+    cutoff_s: float = inf,
 ) -> list[Search]:
     """Searches near the limit, for every number of micro-batches; raises as `search` does.
 
     The replayed time is searched and proven (`replayed.py`), without `overlap` the sum. `propose`
-    gives what the options' policy proposes.
+    gives what the options' policy proposes. What is surely no faster than `cutoff_s` need not be
+    found.
     """
     if options.replays:
-        return search_replayed(subject, hardware, gpus, options, progress, propose=propose)
+        return search_replayed(
+            subject, hardware, gpus, options, progress, propose=propose, cutoff_s=cutoff_s
+        )
     searches = search_all(subject, hardware, gpus.gpus, options, progress, near_limit=True)
     return [moved for first in searches for moved in _moved(first, progress)]
 

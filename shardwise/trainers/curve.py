@@ -118,6 +118,7 @@ def _trainer_point(
     options: Options,
     progress: Progress,
     asked: FastestPipelines | None,
+    cutoff_s: float,
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the point of the trainer's answer, as that of a plan, or why there is none."""
     search: Search | None = None
@@ -129,11 +130,11 @@ def _trainer_point(
         mesh = None if search is None else search.mesh
         nodes = None if mesh is None else mesh.nodes
         basis = confidence(hardware, mesh)
-        point, cutoff_s = infeasible_point(gpus, nodes, basis, str(reason)), None
+        point = infeasible_point(gpus, nodes, basis, str(reason))
     else:
         chosen = answer.chosen
         point = feasible_point(chosen, answer.searches, gpus, chosen.search.mesh.nodes)
-        search, cutoff_s = chosen.search, chosen.ranking_s
+        search, cutoff_s = chosen.search, min(chosen.ranking_s, cutoff_s)
     if asked is not None:
         point = with_pipeline(
             point, asked.fastest(hardware, Devices.alike(gpus), progress, cutoff_s)

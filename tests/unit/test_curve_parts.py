@@ -15,7 +15,10 @@ from harness.graph_builder import mlp
 from shardwise import answers as advice
 from shardwise.answers import Options
 from shardwise.answers.count_limit import CountLimit, TooLong
+from shardwise.answers.curve import compute_curve, curve_question
 from shardwise.answers.curve_assembly import computing_order
+from shardwise.capture import load_graph
+from shardwise.cost.options import quiet
 from shardwise.documents import Curve
 from shardwise.errors import BadInput, Cancelled
 from shardwise.hardware import load_hardware
@@ -61,6 +64,35 @@ def test_points_are_told_as_they_come_and_known_ones_are_not_computed_again(eigh
     again = advice.curve(GRAPH, V100, 8, known=[first], on_point=note)
     assert seen == [1, 2, 4, 3, 8, 6, 5, 7]
     assert _document(again) == _document(eight)
+
+
+def test_devices_stay_idle_where_fewer_are_faster() -> None:
+    """Of 7 GPUs that share 8 samples one stays idle, whether or not 7 were searched to the end."""
+    graph, options = load_graph("gpt2:batch=8,seq=256"), Options(micro_batches=(1,))
+    question = curve_question(graph, V100, counts=[4, 6, 7], options=options)
+    six, seven = question.part(6).points[0], question.part(7).points[0]
+    assert six.replayed_time_s is not None and seven.replayed_time_s is not None
+    assert seven.replayed_time_s > six.replayed_time_s
+    curve = compute_curve(question, quiet)
+    assert [(point.best_gpus, point.idle) for point in curve.points] == [
+        *((4, UNSET), (6, UNSET), (6, 1)),
+    ]
+    last = curve.points[-1]
+    assert (last.plan_id, last.replayed_time_s) == (six.plan_id, six.replayed_time_s)
+    assert last.speedup == curve.points[1].speedup
+    apart = {place: question.part(place) for place in question.places}
+    assert _document(question.assembled(apart)) == _document(curve)
+    # What is known of 7 is known without the 6, and less need be found where they are known.
+    alone = advice.curve(graph, V100, None, options, counts=[7], known=[curve])
+    assert alone.points[0].idle == 1
+    cut = question.part(7, cutoff_s=0.5 * six.replayed_time_s)
+    assert not cut.points[0].feasible
+
+
+def test_devices_that_do_not_exist_are_not_idle() -> None:
+    first, last = advice.curve(GRAPH, V100, counts=[1, 9999]).points
+    assert first.feasible and not last.feasible
+    assert last.idle is UNSET and "not 9999" in str(last.reason)
 
 
 def test_a_curve_of_several_bundles_is_made_of_the_curves_of_each() -> None:

@@ -91,7 +91,10 @@ def devices_of_point(
     """Returns on which devices a point of an answer is, and their profile."""
     offered = kind == "quote" and "hardware" not in asked
     hardware = _offered(asked, point) if offered else hardware_from_document(asked["hardware"])
-    return asked["gpus"] if kind == "frontier" else point.get("bundle", point["gpus"]), hardware
+    if kind == "frontier":
+        return asked["gpus"], hardware
+    # Devices that stay idle are in no plan.
+    return point.get("bundle", point["gpus"] - point.get("idle", 0)), hardware
 
 
 def _offered(asked: dict[str, Any], row: dict[str, Any]) -> Hardware:
