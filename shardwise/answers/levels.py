@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardwise.answers.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.group_costs import CostContext
+from shardwise.cost.context import CostContext
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.reschedule import Rescheduling
 from shardwise.cost.terms import GroupTerms

@@ -21,10 +21,10 @@ from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, REBUILT
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.gradient_sums import GradientSum
 from shardwise.cost.group_costs import GroupCosts
+from shardwise.cost.operator_costs import OperatorCost, operator_costs
 from shardwise.cost.pins import forbidden_end, pinned_precision
 from shardwise.cost.reschedule import Step
 from shardwise.cost.shares import Shares
-from shardwise.cost.terms import OperatorCost, operator_costs
 from shardwise.documents import common as documents
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from shardwise.cost.alike import alike
 from shardwise.cost.configurations import group_costs, group_work
+from shardwise.cost.context import CostContext
 from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
-from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.host import Launching
 from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options, Progress, go_on

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.context import CostContext
 from shardwise.cost.gradient_sums import COLLECTIVE
-from shardwise.cost.group_costs import CostContext, GroupCosts, Port
+from shardwise.cost.group_costs import GroupCosts, Port
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.legality import Legality, splits_twice
 from shardwise.cost.parameters import stages

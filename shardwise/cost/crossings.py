@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.group_costs import CostContext, GroupCosts, Port
+from shardwise.cost.context import CostContext
+from shardwise.cost.group_costs import GroupCosts, Port
 from shardwise.cost.host import Launching
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.reschedule import Rescheduling

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.attention import KINDS, Attention
+from shardwise.cost.context import CostContext
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.fast_convolution import saving
-from shardwise.cost.group_costs import CostContext
 from shardwise.cost.merging import fraction_of_work
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.group_costs import CostContext
+from shardwise.cost.context import CostContext
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.passes import Passes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.cost.group_costs import CostContext
+from shardwise.cost.context import CostContext
 from shardwise.cost.options import Options
 from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES, Graph

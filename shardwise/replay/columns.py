@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.context import CostContext
 from shardwise.cost.exchanges import ring_bytes, ring_steps
-from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.terms import GroupTerms
 from shardwise.graph.graph import DTYPE_BYTES

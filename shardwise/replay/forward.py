@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwise.cost.group_costs import CostContext
+from shardwise.cost.context import CostContext
 from shardwise.graph.graph import Operator
 from shardwise.replay.columns import FORWARD
 from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure, Weights

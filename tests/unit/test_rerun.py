@@ -12,7 +12,8 @@ from shardwise.answers import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_work import GroupWork
-from shardwise.cost.terms import GroupTerms, operator_costs
+from shardwise.cost.operator_costs import operator_costs
+from shardwise.cost.terms import GroupTerms
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 

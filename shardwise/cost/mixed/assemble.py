@@ -22,7 +22,8 @@ from shardwise.cost.assemble import (
     group_kind,
 )
 from shardwise.cost.configurations import group_costs_of_places
-from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.context import CostContext
+from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.mixed.assignments import mixed_assignments
 from shardwise.cost.mixed.catalogue import Probed, catalogue

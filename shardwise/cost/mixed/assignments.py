@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.configurations import legal_splits, no_configuration, pinned_axes
-from shardwise.cost.group_costs import CostContext
+from shardwise.cost.context import CostContext
 from shardwise.cost.legality import Legality, keeping_rows
 from shardwise.cost.mixed.cluster import BLOCKS, Cluster
 from shardwise.cost.mixed.proportions import Proportion

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.attention import KINDS
-from shardwise.cost.group_costs import CostContext
+from shardwise.cost.context import CostContext
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.legality import Legality
 from shardwise.cost.mixed.cluster import BLOCKS

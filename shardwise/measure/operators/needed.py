@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem, costed
-from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.context import CostContext
+from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import update_family
 from shardwise.cost.options import Options, Progress, quiet
