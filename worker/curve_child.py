@@ -16,9 +16,10 @@ from service.base.problems import failure, failure_of
 from service.questions.curves import curve_question_of
 from service.questions.search_options import options_from_document
 from shardwise.answers.count_limit import TooLong
-from shardwise.answers.curve import part_within, place_text
+from shardwise.answers.counts import Counts, place_text
 from shardwise.answers.curve_points import point_progress
 from shardwise.cost.options import Progress, go_on
+from shardwise.documents import Curve
 from shardwise.documents.questions import Gpus
 from shardwise.errors import SolverError
 from shardwise.graph import Graph
@@ -50,20 +51,24 @@ def compute_points(
     document = request["question"]
     options = options_from_document(document["options"], request["threads"])
     question = curve_question_of(document, graph, options)
+    parts: dict[Gpus, Curve] = {}
+    counts = Counts(question, question.places, parts, request["count_s"])
     for turn in turns:
         text = place_text(turn.place, turn.done, turn.of)
         one = point_progress(progress, text, turn.done, turn.of)
         try:
-            part = part_within(question, turn.place, one, request["count_s"])
+            part = counts.part(turn.place, one, counts.fewer(turn.place))
             go_on(one, text, 1.0)  # a search that was cancelled may have returned what it had
-        except TooLong as reason:
-            say(out, {"unknown": failure("time-limit", str(reason))})
         except SolverError as error:
             say(out, {"unknown": failure_of(error)})
         except MemoryError:
             text = f"more than {request['memory_bytes']} bytes were needed"
             say(out, {"unknown": failure("memory-limit", text)})
         else:
+            if isinstance(part, TooLong):
+                say(out, {"unknown": failure("time-limit", str(part))})
+                continue
+            parts[turn.place] = part
             content = msgspec.json.encode(part)
             say(out, {"point": len(content)})
             out.write(content)

@@ -25,7 +25,7 @@ from service.store.curve_points import (
 )
 from service.store.database import Database
 from service.store.leases import Claim
-from shardwise.answers.curve import place_text
+from shardwise.answers.counts import place_text
 from shardwise.documents.questions import Gpus
 from worker.solving import (
     Answered,

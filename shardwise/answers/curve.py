@@ -12,20 +12,19 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from shardwise.answers.bundle_curve import bundle_part
-from shardwise.answers.count_limit import CountLimit, TooLong
+from shardwise.answers.count_limit import TooLong
+from shardwise.answers.counts import Counts
 from shardwise.answers.curve_assembly import (
     assembled,
     computing_order,
     gpus_of,
     parts_of,
-    with_idle,
 )
 from shardwise.answers.curve_points import (
     curve_of_point,
     feasible_point,
     infeasible_point,
     least_bytes,
-    point_progress,
 )
 from shardwise.answers.frontier import confidence
 from shardwise.answers.pipeline_points import FastestPipelines, PipelinePoints
@@ -34,7 +33,7 @@ from shardwise.answers.simplest import simplest
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.cost.program import assumed
-from shardwise.documents.curve import Curve, CurvePoint, fastest_s, fits, missing_texts
+from shardwise.documents.curve import Curve, CurvePoint, fits, missing_texts
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.documents.questions import Gpus
 from shardwise.errors import BadInput, Cancelled
@@ -57,7 +56,6 @@ from shardwise.question.refusals import check
 from shardwise.search.chosen import fastest, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
-from shardwise.texts import counted
 
 _PER_COUNT = ("gpus", "nodes", "mesh")
 """Members of a heading that hold for one number of GPUs only."""
@@ -87,6 +85,7 @@ def curve(
     count_limit_s: float | None = None,
     known: Iterable[Curve] = (),
     on_point: Callable[[Curve], None] | None = None,
+    processes: int = 1,
 ) -> Curve:
     """Returns one point per GPU count from 1 to `max_gpus`, for each of `counts`, or of a profile
     with groups of devices one per bundle.
@@ -96,10 +95,13 @@ def curve(
     `BadInput`, which names the field, unless there is one of largest count, counts and bundles, as
     the profile takes it.
 
+    Where fewer devices are faster, a count's point is that of the fewer ones, and `idle` says how
+    many have nothing to do.
+
     `peak_bytes` and `replayed_time_s` are of the replayed step, `memory_bytes` and `time_s` what
     the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
     has `feasible` false and its reason. `best_gpus` and `best_time_s` name the fastest count up to
-    this one: an awkward count (a large prime) can be slower than a smaller one.
+    this one.
     `compute_shares` says which fractions of the compute time (the sum's) were measured,
     interpolated, modelled; `confidence` says so in words, for communication too.
 
@@ -113,8 +115,8 @@ def curve(
     count alone when it is known. Counts of the `known` curves, which must have been computed for
     the same graph, profile and options, are not computed again; `BadInput` for another graph or
     profile. A count that takes more than `count_limit_s` seconds is `missing`, and the next one is
-    computed. Raises `Cancelled` if `progress` returns False before any count is known; later the
-    others are missing.
+    computed. Where a curve takes long, several `processes` compute counts at a time. Raises
+    `Cancelled` if `progress` returns False before any count is known; later the others are missing.
     """
     question = curve_question(
         graph,
@@ -132,6 +134,7 @@ def curve(
         count_limit_s=count_limit_s,
         known=known,
         on_point=on_point,
+        processes=processes,
     )
 
 
@@ -230,72 +233,27 @@ def compute_curve(
     count_limit_s: float | None = None,
     known: Iterable[Curve] = (),
     on_point: Callable[[Curve], None] | None = None,
+    processes: int = 1,
 ) -> Curve:
     """Returns the curve of a question, as `curve` does."""
     parts = _known_parts(question, known)
     missing: dict[Gpus, str] = {}
     waiting = [place for place in computing_order(question.places) if place not in parts]
-    for place in waiting:
-        done = len(parts) + len(missing)
-        text = place_text(place, done, len(question.places))
-        try:
-            one = point_progress(progress, text, done, len(question.places))
-            parts[place] = part_within(
-                question, place, one, count_limit_s, _fewer(question, parts, place)
-            )
-        except TooLong as reason:
-            missing[place] = str(reason)
-            continue
-        except Cancelled:
-            if not parts:
-                raise
-            return question.assembled(parts, dict.fromkeys(waiting, STOPPED) | missing)
-        if on_point is not None:
-            on_point(parts[place])
+    counts = Counts(question, waiting, parts, count_limit_s)
+    try:
+        for place, part in counts.each(progress, processes):
+            if isinstance(part, TooLong):
+                missing[place] = str(part)
+                continue
+            parts[place] = part
+            if on_point is not None:
+                on_point(part)
+    except Cancelled:
+        if not parts:
+            raise
+        left = [place for place in waiting if place not in parts]
+        return question.assembled(parts, dict.fromkeys(left, STOPPED) | missing)
     return question.assembled(parts, missing)
-
-
-def part_within(
-    question: CurveQuestion,
-    place: Gpus,
-    progress: Progress,
-    limit_s: float | None,
-    fewer: CurvePoint | None = None,
-) -> Curve:
-    """Returns the curve of one count or bundle; where the point of `fewer` devices is surely as
-    fast, that with idle ones. Raises `TooLong` once it takes more seconds."""
-    overlap = question.options.overlap
-    cutoff_s = (None if fewer is None else fastest_s(fewer, overlap)) or inf
-    if limit_s is None:
-        part = question.part(place, progress, cutoff_s)
-    else:
-        with CountLimit(progress, limit_s) as limited:
-            part = question.part(place, limited, cutoff_s)
-    (point,) = part.points
-    if fewer is None or point.nodes is None or (fastest_s(point, overlap) or inf) < cutoff_s:
-        return part
-    return replace(part, points=[with_idle(fewer, point.gpus)], does_not_fit=[])
-
-
-def _fewer(question: CurveQuestion, parts: Mapping[Gpus, Curve], place: Gpus) -> CurvePoint | None:
-    """Returns the fastest point of the counts below one, of those that are known."""
-    overlap = question.options.overlap
-    points = [
-        part.points[0]
-        for other, part in parts.items()
-        if isinstance(place, int) and isinstance(other, int) and other < place
-    ]
-    return min(
-        (point for point in points if fits(point)),
-        key=lambda point: fastest_s(point, overlap) or inf,
-        default=None,
-    )
-
-
-def place_text(place: Gpus, done: int, of: int) -> str:
-    """Returns what is being computed, in words."""
-    what = counted(place, "GPU") if isinstance(place, int) else place
-    return f"{what} ({done + 1} of {of})"
 
 
 def _known_parts(question: CurveQuestion, known: Iterable[Curve]) -> dict[Gpus, Curve]:

@@ -279,6 +279,7 @@ def curve(
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
+    from shardwise.answers.counts import processes_for
     from shardwise.answers.curve import STOPPED, places_of_curve
     from shardwise.hardware import load_hardware
 
@@ -309,7 +310,10 @@ def curve(
         places_of_curve(profile, max_gpus, listed, bundles)
         asked.check(options, "curve", several_kinds=bool(profile.groups), space=space)
         ask: Callable[..., Curve] = advise.curve
-        own: dict[str, Any] = {"count_limit_s": count_limit}
+        own: dict[str, Any] = {
+            "count_limit_s": count_limit,
+            "processes": processes_for(options.threads),
+        }
         if not quiet:
             own["on_point"] = _known
         if not server:

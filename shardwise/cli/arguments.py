@@ -159,7 +159,12 @@ def other_search_options(command: Command) -> Command:
             show_default=True,
             help="Per group; above it mesh axes are merged. 1000000: the full space.",
         ),
-        click.option("--threads", type=click.IntRange(0), default=0, help="0: all cores."),
+        click.option(
+            "--threads",
+            type=click.IntRange(0),
+            default=0,
+            help="Threads, of a curve processes too; 0: all cores.",
+        ),
         click.option(
             "--method",
             type=click.Choice(METHODS),

@@ -50,6 +50,7 @@ def curve_for(
     count_limit_s: float | None = None,
     known: Iterable[Curve] = (),
     on_point: Callable[[Curve], None] | None = None,
+    processes: int = 1,
 ) -> Curve:
     """Returns the curve of the strategies of a trainer, one of `SPACES`, as `advice.curve` does.
 
@@ -71,7 +72,12 @@ def curve_for(
         given=given,
     )
     return compute_curve(
-        question, progress or quiet, count_limit_s=count_limit_s, known=known, on_point=on_point
+        question,
+        progress or quiet,
+        count_limit_s=count_limit_s,
+        known=known,
+        on_point=on_point,
+        processes=processes,
     )
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import multiprocessing
+import os
+import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +18,17 @@ from msgspec.structs import replace
 from harness.commands import shardwise
 from harness.graph_builder import mlp
 from shardwise import answers as advice
-from shardwise.answers import Options
+from shardwise.answers import Options, counts
 from shardwise.answers.count_limit import CountLimit, TooLong
-from shardwise.answers.curve import compute_curve, curve_question
+from shardwise.answers.curve import STOPPED, compute_curve, curve_point, curve_question
 from shardwise.answers.curve_assembly import computing_order
 from shardwise.capture import load_graph
 from shardwise.cost.options import quiet
 from shardwise.documents import Curve
+from shardwise.documents.curve import CurvePoint
 from shardwise.errors import BadInput, Cancelled
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Search
 from shardwise.trainers.curve import curve_for
 
 GRAPH, V100 = mlp(52), load_hardware("dgx-v100-16gb")
@@ -87,6 +94,68 @@ def test_devices_stay_idle_where_fewer_are_faster() -> None:
     assert alone.points[0].idle == 1
     cut = question.part(7, cutoff_s=0.5 * six.replayed_time_s)
     assert not cut.points[0].feasible
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that do not wait until a curve has taken long."""
+    monkeypatch.setattr(counts, "ALONE_S", 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mortal:
+    """A search of one count that kills each process but this one where it has 6 GPUs."""
+
+    here: int
+
+    def __call__(self, *asked: Any) -> tuple[CurvePoint, Search | None]:
+        if os.getpid() != self.here and asked[2] == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return curve_point(*asked)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_several_processes_find_the_same_curve(eight: Curve) -> None:
+    """In whatever order they are done; points are told as they are known."""
+    seen, note = _counter()
+    curve = advice.curve(GRAPH, V100, 8, on_point=note, processes=2)
+    assert _document(curve) == _document(eight)
+    assert sorted(seen, key=str) == list(range(1, 9))
+    _none_are_left()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_a_killed_process_leaves_is_computed_all_the_same(eight: Curve) -> None:
+    question = curve_question(GRAPH, V100, 8)
+    killed = dataclasses.replace(question, of_count=Mortal(os.getpid()))
+    assert _document(compute_curve(killed, quiet, processes=2)) == _document(eight)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_processes_end_with_a_curve_that_is_cancelled() -> None:
+    known: list[Curve] = []
+    curve = advice.curve(
+        GRAPH, V100, 8, progress=lambda *_: len(known) < 3, on_point=known.append, processes=2
+    )
+    assert len(curve.points) >= 3 and curve.missing
+    assert {one.reason for one in curve.missing} == {STOPPED}
+    _none_are_left()
+
+
+def _none_are_left() -> None:
+    deadline = time.monotonic() + 10.0
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not multiprocessing.active_children()
+
+
+def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"SC_AVPHYS_PAGES": 7 * counts.MEMORY_OF_PROCESS // 2, "SC_PAGE_SIZE": 1}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    assert [counts.processes_for(threads) for threads in (0, 1, 2, 64)] == [3, 1, 2, 3]
+    pages["SC_AVPHYS_PAGES"] = 1
+    assert counts.processes_for(0) == 1
 
 
 def test_devices_that_do_not_exist_are_not_idle() -> None:
