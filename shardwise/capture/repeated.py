@@ -142,7 +142,7 @@ class _Places:
         return None if match is None else int(match[2])
 
     def raised(self, name: str, by: int, start: int) -> str:
-        """Returns the name of the same in the layer that is `by` later, for layers from `start`."""
+        """Returns the name of the counterpart `by` layers later; names before `start` stay."""
         match = self.pattern.match(name)
         if match is None or int(match[2]) < start:
             return name

@@ -35,7 +35,7 @@ from shardwise.sharding.pattern import GroupPattern
 
 
 class GroupTerms:
-    """The terms of a group under each of n assignments; computed when they are first asked for."""
+    """The cost terms of a group under each of n assignments, computed on first use."""
 
     def __init__(self, work: GroupWork) -> None:
         self.work = work

@@ -243,7 +243,7 @@ def _neighbours(bounds: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 class _StageTimes:
-    """The times of all stages that the windows allow, as far as they are known."""
+    """The known times of all stages that the windows allow."""
 
     def __init__(
         self,
