@@ -232,7 +232,7 @@ def _check_layers(graph: Graph, places: _Places) -> None:
 
 
 def _check_tensors(graph: Graph, places: _Places, ops: Iterable[Operator]) -> None:
-    """Raises _Differs unless what the operators read and make is the same one period later."""
+    """Raises _Differs unless the operators read and produce the same tensors one period later."""
     for op in ops:
         if places.layer(op.name) is None:
             raise _Differs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.paper import page as paper
 from benchmarks.published import page as published
-from benchmarks.published.reading import read_published
+from benchmarks.published.reading import Published, read_published
 from benchmarks.published.stored import read_stored, results
 from tools.reference import (
     agent_settings,
@@ -28,11 +28,15 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": lambda: metrics.page(metrics.readers()),
     "operators.md": operators.page,
     "paper.md": lambda: paper.page(paper.kept_results()),
-    "published-steps.md": lambda: published.rows(results(read_published(), read_stored())),
+    "published-steps.md": lambda: _steps(read_published()),
     "python.md": python.page,
     "refusals.md": refusals.page,
     "settings.md": settings.page,
 }
+
+
+def _steps(steps: Published) -> str:
+    return published.rows(steps, results(steps, read_stored()))
 
 
 def main() -> None:
