@@ -204,9 +204,9 @@ def frontier(
     """Returns the frontier of a graph on a number of GPUs, or on several kinds of devices such as
     `v100=2,1080ti=4`.
 
-    `graph` is a `Graph`, a preset, a file or `shipped:NAME`. Except for a `Graph`, `batch` and `seq`
-    set the samples of a step and the tokens of a sample, by default as captured. `hardware` is a
-    `Hardware`, a built-in name or a file. `choices` are fields of `Options` (`zero=(0,)`,
+    `graph` is a `Graph`, a preset, a file or `shipped:NAME`. Except for a `Graph`, `batch` and
+    `seq` set the samples of a step and the tokens of a sample, by default as captured. `hardware`
+    is a `Hardware`, a built-in name or a file. `choices` are fields of `Options` (`zero=(0,)`,
     `recompute="auto"`). `stages` are the pipeline stage counts to search too, None for all that are
     possible (docs/pipelines.md). Raises the errors of `shardwise.answers.frontier`.
     """
@@ -284,14 +284,14 @@ def plan(
     progress: Progress | None = None,
     **choices: Any,
 ) -> Plan | documents.Pipeline:
-    """Returns the strategy that `objective` picks, or the frontier's point with the id `point`.
+    """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
-    `order` is the order of execution: `program`, `rank` or `auto` (docs/replay.md). If `space` names
-    a trainer, the result is the fastest strategy that it can run (docs/trainers.md). With pipeline
-    stage counts, None for all that are possible, it is a pipeline, or the plan without one if that
-    is as good (docs/pipelines.md). The other arguments are those of `frontier`. Raises `Infeasible`
-    if nothing fits, `BadInput` for the combinations in docs/reference/refusals.md, and the other
-    errors of `shardwise.solve.solve`.
+    `order` is the order of execution: `program`, `rank` or `auto` (docs/replay.md). If `space`
+    names a trainer, the result is the fastest strategy that it can run (docs/trainers.md). With
+    pipeline stage counts, None for all that are possible, it is a pipeline, or the plan without one
+    if that is as good (docs/pipelines.md). `point` is the id of a frontier's point. The other
+    arguments are those of `frontier`. Raises `Infeasible` if nothing fits, `BadInput` for the
+    combinations in docs/reference/refusals.md, and the other errors of `shardwise.solve.solve`.
     """
     answer = solve(
         _graph(graph, batch, seq),
