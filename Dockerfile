@@ -52,6 +52,8 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     python -m zipfile -e /wheels/*.whl .
 COPY tools tools
 COPY deploy deploy
+COPY benchmarks/paper benchmarks/paper
+COPY benchmarks/published benchmarks/published
 COPY docs docs
 # Links to files that are not copied stay as their names; `make check` sees that those exist.
 RUN python -m tools.reference \

@@ -146,9 +146,10 @@ docs: reference
 reference: $(VENV)/.dev
 	$(BIN)/python -m tools.reference
 
-# The tables that are made by running operators; a test of each fails when it is not up to date.
+# What is found by running operators; a test of each fails when it is not up to date. `make docs`
+# writes docs/reference/operators.md from the first.
 tables: $(VENV)/.torch
-	$(BIN)/python -m tools.operators_table docs/operators.md
+	$(BIN)/python -m tools.operators_table
 	$(BIN)/python -m tools.execute_operators_table docs/execute-operators.md
 
 serve: $(VENV)/.service
@@ -182,7 +183,8 @@ soak: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/fuzzing.py --minutes $(FUZZING_MINUTES)
 	PYTHONPATH=. $(BIN)/python benchmarks/at_limits.py --seconds $(LIMITS_SECONDS)
 
-# The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
+# The papers' tables and figures beside ours, in ten minutes: benchmarks/paper/results, out/paper,
+# docs/pictures. `make docs` writes docs/reference/paper.md from the results.
 paper: $(VENV)/.torch
 	PYTHONPATH=benchmarks $(BIN)/python -m paper
 

@@ -67,7 +67,7 @@ class End:
 
 
 class Job(threading.Thread):
-    """An assignment that was accepted. `state` is the service's word for where it is."""
+    """An accepted assignment. `state` is one of the service's states of an assignment."""
 
     def __init__(
         self, assignment: Assignment, program: Program, devices: dict[str, str], host: Host

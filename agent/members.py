@@ -19,8 +19,8 @@ from agent.sweep import ASSIGNMENT_MARKER
 
 
 class Members:
-    """The processes of one launch, by four signs: they descend from the keeper, did so when last
-    looked at, are in the launch's cgroup, or carry its marker in their environment."""
+    """The processes of one launch: those that descend from the keeper or did so at the last check,
+    are in the launch's cgroup, or have its marker in their environment."""
 
     def __init__(self, assignment: str, scope: Scope | None) -> None:
         self.keeper: Process | None = None

@@ -56,10 +56,10 @@ def limit_process(
     processor_s: int | None = None,
     file_bytes: int | None = None,
 ) -> None:
-    """Limits this process and its future children; they leave no core dumps.
+    """Limits the resources of this process and its future children, and disables core dumps.
 
-    `memory_bytes` bounds the address space, `processor_s` the time of the processor, `file_bytes`
-    the size of a written file. A limit of None stays as it is.
+    `memory_bytes` bounds the address space, `processor_s` the CPU time and `file_bytes` the size of
+    a written file. None leaves a limit unchanged.
     """
     import resource  # which only Unix has
 

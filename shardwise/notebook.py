@@ -37,7 +37,7 @@ from shardwise.trainers.curve import curve_for
 A = TypeVar("A", bound=msgspec.Struct)
 
 MOST_ROWS = 24
-"""Rows of a table that a notebook shows."""
+"""The number of table rows that a notebook shows."""
 
 
 class Frontier(documents.Frontier, frozen=True):
@@ -201,15 +201,14 @@ def frontier(
     progress: Progress | None = None,
     **choices: Any,
 ) -> Frontier:
-    """Returns the frontier of a graph on a number of GPUs, or on devices of several kinds such as
+    """Returns the frontier of a graph on a number of GPUs, or on several kinds of devices such as
     `v100=2,1080ti=4`.
 
-    `graph` is a `Graph`, a preset, a file or `shipped:NAME`; of other than a `Graph`, `batch` and
-    `seq` are the samples of a step and the tokens of a sample, where these are not those that were
-    captured. `hardware` is a `Hardware`, a built-in name or a file, and `choices` are fields of
-    `Options` (`zero=(0,)`, `recompute="auto"`). With numbers of pipeline `stages`, None for all
-    that are possible, pipelines are searched too (docs/pipelines.md). Raises as
-    `shardwise.answers.frontier` does.
+    `graph` is a `Graph`, a preset, a file or `shipped:NAME`. Except for a `Graph`, `batch` and
+    `seq` set the samples of a step and the tokens of a sample, by default as captured. `hardware`
+    is a `Hardware`, a built-in name or a file. `choices` are fields of `Options` (`zero=(0,)`,
+    `recompute="auto"`). `stages` are the pipeline stage counts to search too, None for all that are
+    possible (docs/pipelines.md). Raises the errors of `shardwise.answers.frontier`.
     """
     given = _options(options, choices)
     answer = advice.frontier(
@@ -242,13 +241,13 @@ def curve(
     on_point: Callable[[documents.Curve], None] | None = None,
     **choices: Any,
 ) -> Curve:
-    """Returns the shortest time for every GPU count up to `max_gpus` or of `counts`, or with groups
-    of devices for every bundle.
+    """Returns the shortest time for every GPU count up to `max_gpus` or in `counts`, or for every
+    bundle of several kinds of devices.
 
-    `bundles` are texts such as `v100=2,1080ti=4`, `usual` for those that are usual; `known` curves
-    are not computed again, and `on_point` gets the curve of each count when it is known. `space`
-    is a trainer, whose strategies alone are searched. The other arguments are those of `frontier`.
-    Raises as `shardwise.answers.curve` does.
+    `bundles` are texts such as `v100=2,1080ti=4`, or `usual` for the usual ones. Points of `known`
+    curves are reused, and `on_point` receives the curve of each count when it is known. `space`
+    names a trainer and restricts the search to its strategies. The other arguments are those of
+    `frontier`. Raises the errors of `shardwise.answers.curve`.
     """
     ask: Callable[..., documents.Curve]
     ask = partial(advice.curve, stages=stages, schedules=schedules or DEFAULT_SCHEDULES)
@@ -287,12 +286,12 @@ def plan(
 ) -> Plan | documents.Pipeline:
     """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
-    Arguments are those of `frontier`; `order` is that of execution: `program`, `rank` or `auto`
-    (docs/replay.md). With the name of a trainer as `space` it is the fastest that the trainer can
-    run (docs/trainers.md). With numbers of pipeline `stages`, None for all that are possible, it is
-    a pipeline, or the plan without one where that is as good (docs/pipelines.md). Raises as
-    `shardwise.solve.solve`: `Infeasible` when nothing fits, `BadInput` for what
-    docs/reference/refusals.md lists.
+    `order` is the order of execution: `program`, `rank` or `auto` (docs/replay.md). If `space`
+    names a trainer, the result is the fastest strategy that it can run (docs/trainers.md). With
+    pipeline stage counts, None for all that are possible, it is a pipeline, or the plan without one
+    if that is as good (docs/pipelines.md). `point` is the id of a frontier's point. The other
+    arguments are those of `frontier`. Raises `Infeasible` if nothing fits, `BadInput` for the
+    combinations in docs/reference/refusals.md, and the other errors of `shardwise.solve.solve`.
     """
     answer = solve(
         _graph(graph, batch, seq),
@@ -330,10 +329,10 @@ def quote(
     progress: Progress | None = None,
     **choices: Any,
 ) -> Quote:
-    """Returns the offers on which a job fits, cheapest first.
+    """Returns the offers that the job fits on, cheapest first.
 
     `offers` are `Offer`s, a CSV file or `skypilot?cloud=aws` (docs/how-to/cloud.md), by default the
-    built-in catalogue; the other arguments are those of `frontier` and `shardwise.answers.quote`.
+    built-in catalogue. The other arguments are those of `frontier` and `shardwise.answers.quote`.
     """
     rows: Sequence[Offer]
     rows = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
@@ -370,11 +369,11 @@ def compare(
     progress: Progress | None = None,
     **choices: Any,
 ) -> Comparison:
-    """Returns what practitioners and other systems use, beside our answer, on one cost model.
+    """Returns the strategies of practitioners and other systems beside ours, on one cost model.
 
-    Arguments are those of `frontier`; `proposals` and `seed` are those of FlexFlow's random search.
-    With numbers of `stages` pipelines are compared too, ours under some of the `schedules`. Raises
-    as `shardwise.peers.compare` does.
+    `proposals` and `seed` set FlexFlow's random search. With `stages`, pipelines are compared too,
+    ours under `schedules`. The other arguments are those of `frontier`. Raises the errors of
+    `shardwise.peers.compare`.
     """
     answer = compare_systems(
         _graph(graph, batch, seq),

@@ -1,7 +1,7 @@
 """The tables of docs/execute-operators.md: how every described operator runs on shares.
 
-As docs/operators.md, it is read from the descriptions' examples: every variable of an example is
-split in two, and the form of the local operator asked for.
+Like the splits of tools/operators_table.py, they are read from the descriptions' examples: every
+variable of an example is split in two, and its local operator says which form it has.
 """
 
 from __future__ import annotations

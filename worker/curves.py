@@ -52,7 +52,7 @@ WAITING = "waiting for counts that another question computes"
 
 
 def count_limit_s(job_s: float, setting_s: float) -> float:
-    """Returns how long one point may take; `setting_s` is 0 where no setting says so."""
+    """Returns the time limit of one point in seconds; `setting_s` is 0 if there is no setting."""
     return min(setting_s or COUNT_SHARE * job_s, job_s)
 
 

@@ -1,6 +1,6 @@
-"""The lookout: a free slot finds a job even if no ring came for it.
+"""The lookout: a free slot finds queued jobs without a message from the broker.
 
-A ring that another worker took, which had a slot for short jobs alone, or that was lost, leaves a
+A message may be lost, or taken by a worker whose only free slot is for short jobs, which leaves a
 job queued that this worker could compute.
 """
 

@@ -1,63 +1,57 @@
-"""The page docs/paper.md, from the results."""
+"""docs/reference/paper.md, from the results that `python -m paper` kept."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paper.result import Result
-
-PAGE = Path("docs/paper.md")
+from .result import Result
 
 HEAD = Path(__file__).parent / "why" / "head.md"
 
-_CLAIM = re.compile(r"^\| (.+) \| (yes|\*\*no\*\*) \| (.+) \|$", re.MULTILINE)
+PARTS: Mapping[str, str] = {
+    "table1": "TensorOpt Table 1",
+    "fig6": "TensorOpt Fig. 6",
+    "fig7": "TensorOpt Fig. 7",
+    "fig8": "TensorOpt Fig. 8",
+    "table3": "TensorOpt Table 3",
+    "table4": "TensorOpt Table 4",
+    "tofu_table2": "Tofu Table 2",
+    "tofu_fig10": "Tofu Fig. 10",
+    "heterog_table1": "HeteroG Table 1",
+    "heterog_table3": "HeteroG Tables 2 and 3",
+    "heterog_table4": "HeteroG Table 4",
+    "heterog_table5": "HeteroG Table 5",
+    "heterog_table6": "HeteroG Table 6",
+    "heterog_table7": "HeteroG Table 7",
+}
+"""What a part's title begins with, by name; the page has them in this order."""
 
 
-def write_page(results: Sequence[Result]) -> None:
-    """All results, with a list of what does not agree in front."""
-    _write([result.markdown() for result in results])
+def kept_results() -> list[Result]:
+    """Returns every part as it was last made, in the page's order."""
+    return [Result.kept(name) for name in PARTS]
 
 
-def update_page(results: Sequence[Result], titles: Sequence[str]) -> None:
-    """Puts these results in place of their parts of the page, and counts its statements anew.
-
-    Parts follow in the order of `titles`, which are what titles begin with, up to a colon.
-    """
-    parts = {_short(part): part for part in _parts(PAGE.read_text())}
-    parts |= {_short(part): part for part in (result.markdown() for result in results)}
-    _write([parts[title] for title in titles if title in parts])
-
-
-def _parts(page: str) -> list[str]:
-    """The parts of a page as results write them."""
-    return [f"## {part.rstrip()}\n" for part in page.split("\n## ")[1:]]
-
-
-def _short(part: str) -> str:
-    return part.removeprefix("## ").partition("\n")[0].partition(":")[0]
-
-
-def _write(parts: Sequence[str]) -> None:
-    claims = [(_short(part), *found) for part in parts for found in _CLAIM.findall(part)]
-    failed = [(title, said, ours) for title, said, holds, ours in claims if holds != "yes"]
+def page(results: Sequence[Result]) -> str:
+    """Returns the page: what does not agree with the papers in front, then every part."""
+    claims = [(result.part, claim) for result in results for claim in result.claims]
+    failed = [(part, claim) for part, claim in claims if not claim.holds]
     lines = [f"{len(claims) - len(failed)} of {len(claims)} statements hold here."]
     if failed:
         lines[0] += " Those that do not, with why further down:"
         lines.append("")
-        lines += [f"- {title}: {said}; ours: {ours}." for title, said, ours in failed]
-    PAGE.write_text(HEAD.read_text() + "\n".join(lines) + "\n\n" + "\n".join(parts))
-    print(f"wrote {PAGE}", file=sys.stderr)
+        lines += [f"- {part}: {claim.statement}; ours: {claim.ours}." for part, claim in failed]
+    parts = [result.markdown("../pictures") for result in results]
+    return HEAD.read_text("utf-8") + "\n".join(lines) + "\n\n" + "\n".join(parts)
 
 
-def count_by_paper(page: str) -> Mapping[str, tuple[int, int]]:
-    """How many statements of each paper hold, of how many."""
+def count_by_paper(results: Sequence[Result]) -> Mapping[str, tuple[int, int]]:
+    """Returns how many statements of each paper hold, and how many it has."""
     counts: dict[str, tuple[int, int]] = {}
-    for part in _parts(page):
-        holds = [found[1] == "yes" for found in _CLAIM.findall(part)]
-        paper = _short(part).partition(" ")[0]
+    for result in results:
+        paper = result.part.partition(" ")[0]
         held, of = counts.get(paper, (0, 0))
-        counts[paper] = held + sum(holds), of + len(holds)
+        held += sum(claim.holds for claim in result.claims)
+        counts[paper] = held, of + len(result.claims)
     return counts

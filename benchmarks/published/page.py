@@ -1,11 +1,12 @@
 """docs/accuracy.md and its rows, made of about.md, the published rows and the stored predictions.
 
-The page has what is said of all rows; the rows themselves are a page of the reference, which
-`make docs` writes and nobody commits.
+docs/accuracy.md is the summary: errors by GPU, and grids of strategies. What explains them, the
+rows and the sources are a page of the reference, which `make docs` writes and nobody commits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -59,41 +60,57 @@ KINDS: tuple[tuple[str, Callable[[Run], bool]], ...] = (
 
 
 def page(published: Published, results: Sequence[Result]) -> str:
-    """The page's text."""
+    """Returns the summary's text; `published` are the rows that `results` belong to."""
+    runs = len(included(results))
+    projects = len({published.project(result.run) for result in included(results)})
     parts = [
-        ABOUT.read_text().rstrip(),
+        _about()[0],
+        f"Every one of the {runs} runs of {projects} projects, what the figures mean, what is off "
+        "and why, and all sources: [Published training steps](reference/published-steps.md), "
+        "which `make reference` writes.",
         "## By GPU",
         _by_gpu(results),
+        "## Strategies in order",
+        _rankings(rankings(results)),
+    ]
+    return _joined(parts)
+
+
+def rows(published: Published, results: Sequence[Result]) -> str:
+    """Returns the text of the page of all rows and sources."""
+    parts = [
+        "# Published training steps",
+        "Every row behind [the summary](../accuracy.md).",
+        _from_reference(_about()[1]),
         "## Errors",
         _errors(results),
         _sums(results),
-        "## Strategies in order",
-        _rankings(rankings(results)),
-        "## Memory of a device",
-        _memory(results),
         "## Leave one source out",
         _left_out(results),
+        "## Far off",
+        _far_off(results),
+        "## Every run",
+        _runs(results),
+        "## Memory of a device",
+        _memory(results),
+        _memory_rows(results),
+        "## Outliers",
+        _outliers(results),
         "## Sources",
         _sources(published, results),
     ]
     return _joined(parts)
 
 
-def rows(results: Sequence[Result]) -> str:
-    """The text of the page of all rows."""
-    parts = [
-        "# Published training steps",
-        "Every row of [the accuracy page](../accuracy.md).",
-        "## Far off",
-        _far_off(results),
-        "## Every run",
-        _runs(results),
-        "## Memory of a device",
-        _memory_rows(results),
-        "## Outliers",
-        _outliers(results),
-    ]
-    return _joined(parts)
+def _about() -> tuple[str, str]:
+    """Returns the introduction of about.md, and its sections."""
+    head, heading, sections = ABOUT.read_text("utf-8").partition("\n## ")
+    return head.rstrip(), f"{heading.strip()} {sections}".rstrip()
+
+
+def _from_reference(text: str) -> str:
+    """Returns a text of docs/ with its links as seen from docs/reference."""
+    return re.sub(r"\]\((?!https?:|#)", "](../", text)
 
 
 def _joined(parts: Sequence[str]) -> str:

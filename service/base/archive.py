@@ -43,7 +43,7 @@ def tar_gz(files: Iterable[File], at: float) -> Iterator[bytes]:
 
 
 def read_files(content: bytes) -> dict[str, bytes]:
-    """Returns the files of a small archive by name: for tests and scripts."""
+    """Returns the files of a small archive by name, for tests and scripts."""
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         files = {}
         for member in archive:

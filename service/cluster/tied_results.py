@@ -94,14 +94,14 @@ def _check_same(measured: Measured, document: Mapping[str, Any], plan: Mapping[s
 
 
 def _count(ranks: Any) -> int | None:
-    """Returns how many ranks say their peak, in bytes from 0; None without any."""
+    """Returns how many ranks report a peak of at least 0 bytes, or None without a list of ranks."""
     if not isinstance(ranks, list):
         return None
     return sum((_number(one) or 0.0) >= 0 and _number(one) is not None for one in ranks)
 
 
 def _most(ranks: Any) -> float | None:
-    """Returns the largest peak of the ranks; None without any."""
+    """Returns the largest peak of the ranks, or None without one."""
     peaks = [_number(one) for one in ranks] if isinstance(ranks, list) else []
     return max((one for one in peaks if one is not None), default=None)
 

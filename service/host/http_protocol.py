@@ -1,4 +1,4 @@
-"""HTTP/1.1 within bounds, before any key is checked: uvicorn's protocol with limits.
+"""uvicorn's HTTP/1.1 protocol with limits, which apply before any key is checked.
 
 A connection is in one of these states, and in each a timer runs or the application works:
 
@@ -6,8 +6,8 @@ A connection is in one of these states, and in each a timer runs or the applicat
               keep-alive if nothing of the next request has come)
     body      the head is complete, the body is arriving (`body_silence_s` between two pieces)
     answer    the request is complete, the application works; what comes after it is not read
-    linger    it is answered, and the rest of its body is thrown away for a moment: closing at once
-              could take the answer away from a client that still sends
+    linger    the answer is sent, and the rest of the body is discarded for a moment: closing at
+              once could lose the answer of a client that is still sending
 
 The parser's input is cut so that it never holds more than `max_head_bytes` of a head, of
 trailers or of chunk extensions, and never sees a request after one that is not answered.

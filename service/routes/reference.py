@@ -1,6 +1,6 @@
 """/docs: the OpenAPI document as one HTML page, without scripts and without the network.
 
-FastAPI's own page loads its script from the network; a reference needs none.
+FastAPI's own page loads a script from the network; this page needs none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The service that each tenant has had, which decides the order between tenants.
+"""The service that each tenant has received, which orders the tenants.
 
     virtual_s += seconds of solving / weight
 
-The tenant with the least is served next (stride scheduling; CFS's virtual run time). A job is
-charged with its estimate when it is claimed, with what it took when it ends. A tenant that comes
-back after a pause starts level with the others: a pause gives no advantage.
+The tenant with the least service is next (stride scheduling; CFS's virtual run time). A job is
+charged its estimate when it is claimed, and its actual time when it ends. A tenant that returns
+after a pause starts level with the others, so pausing gives no advantage.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class Database:
 
 
 def database_of_calls(settings: Settings) -> Database:
-    """Returns the database as calls of a service use it: with a deadline, and ballast on SQLite."""
+    """Returns the database for a service's calls, with a deadline and, on SQLite, ballast."""
     return Database(
         settings.database,
         settings.database_pool,

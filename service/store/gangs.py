@@ -209,7 +209,7 @@ def _has_ended(
 
 
 def end(session: Session, launch: Launch, ending: str, why: str) -> None:
-    """Decides how a locked launch ends, unless that is decided, and stops what still runs."""
+    """Sets how a locked launch ends, unless that is set already, and stops its running parts."""
     decided = session.execute(
         update(Launch)
         .where(Launch.id == launch.id, Launch.ending.is_(None), Launch.state.in_(LAUNCH_ACTIVE))

@@ -249,7 +249,7 @@ def is_key(text: str) -> bool:
 
 
 def principal_of(session: Session, text: str) -> Principal | None:
-    """Returns the principal of this key; None if it is not a key in force."""
+    """Returns the key's principal, or None if it is unknown, expired or revoked."""
     match = _KEY.match(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The outbox: events for webhooks are written together with what has happened, or not at all.
+"""The outbox: webhook events are written in the transaction of the change that they report.
 
 Code that ends a job or a launch calls this inside the same transaction. The rows are sent by
 workers (service/store/deliveries.py). A webhook's row is locked against deletion until the

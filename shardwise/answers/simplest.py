@@ -1,8 +1,8 @@
-"""The simplest strategy within the tolerance: what a person would rather run.
+"""The simplest strategy within the tolerance.
 
-Predictions are some percent off, so a strategy of the whole model is the answer where it takes at
-most epsilon longer than the fastest that was found. Where that one is proven within epsilon, so is
-the answer: it takes at most 1 + epsilon times the proven bound.
+Predictions are off by some percent, so the answer is a strategy of the whole model if it takes at
+most epsilon longer than the fastest found. If the fastest is proven within epsilon, so is the
+answer: it takes at most 1 + epsilon times the proven bound.
 """
 
 from __future__ import annotations

@@ -199,5 +199,5 @@ def _most_held(spans: TaskSpans, left: float, right: float) -> float:
 
 
 def _rounded(value: float) -> float:
-    """Returns a number with as many digits as a chart can show."""
+    """Returns a number rounded to six significant digits, enough for a chart."""
     return float(f"{value:.6g}")

@@ -14,10 +14,10 @@ from shardwise.errors import CaptureError
 from shardwise.near import near
 
 IMPLEMENTATION_KEYS = ("attn_implementation", "experts_implementation")
-"""How transformers computes attention and experts; not part of the configuration."""
+"""Keys for transformers' implementations of attention and experts; not configuration fields."""
 
 INPUT_KEYS = ("attention_mask", "task")
-"""What the model is given and trained to do; not part of the configuration either."""
+"""Keys for the model's inputs and training task; not configuration fields either."""
 
 SCANS = "scan_implementation"
 """How recurrences are captured: `fused`, one operator each, or `eager`, transformers' own form."""

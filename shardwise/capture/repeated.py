@@ -142,7 +142,7 @@ class _Places:
         return None if match is None else int(match[2])
 
     def raised(self, name: str, by: int, start: int) -> str:
-        """Returns the name of the same in the layer that is `by` later, for layers from `start`."""
+        """Returns the name of the counterpart `by` layers later; names before `start` stay."""
         match = self.pattern.match(name)
         if match is None or int(match[2]) < start:
             return name
@@ -232,7 +232,7 @@ def _check_layers(graph: Graph, places: _Places) -> None:
 
 
 def _check_tensors(graph: Graph, places: _Places, ops: Iterable[Operator]) -> None:
-    """Raises _Differs unless what the operators read and make is the same one period later."""
+    """Raises _Differs unless the operators read and produce the same tensors one period later."""
     for op in ops:
         if places.layer(op.name) is None:
             raise _Differs

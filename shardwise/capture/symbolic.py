@@ -1,10 +1,10 @@
 """Symbols for batch and sequence, found by comparing captures.
 
-A model is captured at several batches and lengths. Where all captures have the same rows but for
-whole numbers, each number is a polynomial of the batch B and the length S with at most `MOST_TERMS`
-terms of `MONOMIALS`, found by exact arithmetic; there are at least two captures more than terms, so
-that every polynomial is checked by captures that it was not made of. What is written is read again
-at every point and has to give that capture, byte for byte.
+A model is captured at several batches and lengths. If the captures differ only in integers, each
+integer is a polynomial of the batch B and the length S with at most `MOST_TERMS` terms of
+`MONOMIALS`, found by exact arithmetic. There are at least two more captures than terms, so every
+polynomial is checked on captures that were not used to fit it. The written file is read again at
+every point and must reproduce that capture byte for byte.
 """
 
 from __future__ import annotations

@@ -154,9 +154,9 @@ def evaluate(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """The search with a policy's proposals against that without, in equal time.
+    """Compare searches with and without a policy's proposals in equal time.
 
-    On families that the policy has not been trained on, each on random clusters.
+    Uses model families that the policy was not trained on, each on random clusters.
     """
     from shardwise.cli.policy_families import families
     from shardwise.policy.evaluation import evaluate

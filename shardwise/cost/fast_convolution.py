@@ -4,7 +4,7 @@ Winograd's minimal filtering computes an m × m tile of a 3 × 3 convolution of 
 (m + 2)² products a channel pair in place of 9 m² (Lavin & Gray 2016, §4): 2.25 times fewer for
 m = 2. How many fewer a device's library takes is in its profile (`fast_convolution_saving`),
 by dtype. Counting the definition's operations against the peak makes VGG16 on a V100 twice as
-slow as it is measured (docs/paper.md).
+slow as it is measured (docs/reference/paper.md).
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class Paths:
         return self._mesh.sizes
 
     def layout(self, node: int) -> NDArray[np.int8]:
-        """Returns a registered layout, of sorted dimensions."""
+        """Returns a registered layout (axes,), with its dimensions sorted."""
         return self._rows[node]
 
     def distance(self) -> Floats:

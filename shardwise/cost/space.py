@@ -99,8 +99,8 @@ class SearchMesh:
         return values
 
     def placed(self, layouts: Layouts, proportions: NDArray[np.int8]) -> Layouts:
-        """Returns layouts (n, axes) as those between groups are told apart: with proportions, if
-        there are several."""
+        """Returns layouts (n, axes) as edges compare them: with a column for the proportion on
+        devices of several kinds."""
         return layouts
 
     def local_elements(self, shape: tuple[int, ...], layouts: Layouts) -> Floats:

@@ -30,7 +30,7 @@ from shardwise.sharding.layout import Floats
 
 
 class GroupTerms:
-    """The terms of a group under each of n assignments; computed when they are first asked for."""
+    """The cost terms of a group under each of n assignments, computed on first use."""
 
     def __init__(self, work: GroupWork) -> None:
         self.work = work

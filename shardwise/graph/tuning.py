@@ -85,9 +85,9 @@ class Layer:
 
 
 def tuned(graph: Graph, tune: str) -> Graph:
-    """Returns the graph in which what the option says is trained; one that is so already as it is.
+    """Returns the graph that trains what the option says, unchanged if it does already.
 
-    Raises `BadInput` where it has no linear layer, or none that the targets name.
+    Raises `BadInput` if it has no linear layer, or none that the targets name.
     """
     tuning = parse_tuning(tune)
     if tuning.kind == FULL or graph.tuning == str(tuning):

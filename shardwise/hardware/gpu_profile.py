@@ -112,8 +112,8 @@ def _device(gpu: Gpu, like: Hardware, count: int) -> Device:
 
 
 def _compute_efficiency(gpu: Gpu) -> float | None:
-    """Returns the share of the peak of 16 bits that products of training reach, where the most that
-    products reach was measured."""
+    """Returns the fraction of the 16-bit peak that training's matrix products reach, or None if the
+    best products of the GPU were not measured."""
     if gpu.best_products_flops_per_s is None:
         return None
     reached = gpu.best_products_flops_per_s / gpu.peak_flops_per_s["bfloat16"]

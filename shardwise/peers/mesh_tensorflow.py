@@ -4,9 +4,9 @@
     2. every named dimension is split across one mesh dimension or none, in every operator that
        has it; two names of one operator never take the same mesh dimension.
 
-The names are those that the model's wiring forces (`names`): a model's author can call more
-dimensions alike, never fewer. So this is the largest space that Mesh-TensorFlow has for a model,
-searched for its own frontier. The meshes are all ways to bundle the axes of the searched mesh
+The names are those that the model's wiring forces (`names`): an author can give more dimensions the
+same name, but not fewer. So this is Mesh-TensorFlow's largest space for a model, with a frontier of
+its own. The meshes are all ways to bundle the axes of the searched mesh
 (2·8, 4·4, 2·2·4, …); for each one
 
     allowed(g)  configurations in which every variable of g has one bundle or none

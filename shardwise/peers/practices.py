@@ -170,8 +170,8 @@ class Practices:
         return mask & np.isin(np.array(self._block_of) % self.blocks, chosen)
 
     def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, bool]]:
-        """Yields the strategies of a factorisation, with recomputation and whether shards are
-        inside a node; without ZeRO alone where nothing is divided by samples."""
+        """Yields the strategies of a factorisation, each with its recomputation and whether its
+        shards stay inside a node. Without data or context shares, only ZeRO 0."""
         data, inside, context = grid.shares, self._inside(grid), grid.context
         for stage in self._options.zero:
             if (stage and data * context == 1) or self._repeats_on_host(stage, data * context):

@@ -18,13 +18,13 @@ from shardwise.cost.space import NONE
 from shardwise.sharding.routing import ROUTED
 
 WHOLE_SHARE = 0.02
-"""The share of the trained parameters from which leaving them whole makes another strategy."""
+"""Minimum share of the trained parameters whose replication counts as another strategy."""
 
 WHOLE_BYTES = 2**24
-"""The bytes of parameters, gradients and state that this takes on a device at the least."""
+"""Minimum bytes of such parameters, their gradients and state on one device."""
 
 REPEATED_SHARE = 0.02
-"""The share of the operations of forward from which repeating them makes another strategy."""
+"""Minimum share of forward operations whose repetition counts as another strategy."""
 
 MOST_NAMES = 3
 

@@ -10,15 +10,15 @@ from shardwise.pipeline.placement import Placement
 
 
 class Kind(StrEnum):
-    """The kinds of actions, with the letters that zero bubble schedules are written in."""
+    """The kinds of actions, with the letters of the zero-bubble papers."""
 
     FORWARD = "F"
     BACKWARD = "B"
     """The whole backward pass: gradients of inputs and of weights."""
     INPUTS = "I"
-    """The backward pass of the inputs: what the stage before waits for."""
+    """The backward pass of the inputs, which the previous stage waits for."""
     WEIGHTS = "W"
-    """The backward pass of the weights: only the update waits for it."""
+    """The backward pass of the weights, which only the update waits for."""
 
 
 class Action(NamedTuple):

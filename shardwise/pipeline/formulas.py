@@ -117,5 +117,5 @@ def bubble_s(
     raise BadInput(
         f"no schedule is called {name!r}",
         field="schedule",
-        expected="a schedule of docs/pipelines.md",
+        expected="a schedule of docs/pipeline-schedules.md",
     )

@@ -1,9 +1,9 @@
-"""Actions: what a unit may be told, and what each means for the places of a cluster.
+"""The actions that the policy chooses for a unit, and their effect on the places of a cluster.
 
 An action is data parallelism under a proportion, with a kind of gradient sum, a ZeRO stage and
 recomputation or not: EV and CP × PS and AllReduce, one kind of device alone, and what lies between
-(HeteroG §4.1.2 has M + 4 of them). It is known by its features alone, relative to the places'
-speeds and memories, so that other clusters with other numbers of actions can be decided.
+(HeteroG §4.1.2 has M + 4 of them). The policy sees an action only by features relative to
+the places' speeds and memories, so it works on other clusters with other numbers of actions.
 """
 
 from __future__ import annotations

@@ -286,5 +286,5 @@ def _fine(shares: Floats) -> Floats:
 
 
 def _log(value: float, other: float) -> float:
-    """Returns log(value / other), within 12 of 0."""
+    """Returns log(value / other), clipped to [-12, 12]."""
     return float(np.clip(np.log(max(value, TINY) / max(other, TINY)), -12.0, 12.0))

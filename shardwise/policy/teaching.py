@@ -92,5 +92,5 @@ def lesson_of(joined: Joined, task: Task) -> Lesson:
 
 
 def bare_task(joined: Joined, size: Size) -> Task:
-    """Returns the task of a joined search, its times not yet scaled."""
+    """Returns the task of a joined search, with unscaled times."""
     return task_of(joined.search, size, 1.0)

@@ -1,16 +1,16 @@
-"""The parts of a stage's micro-batch, forward and backward or I and W: seconds and bytes of each.
+"""Seconds and bytes of the parts of a stage's micro-batch: forward and backward, or F, I and W.
 
-A period of a stage's own replay (`stages.py`) is a forward and a backward of one micro-batch, or
-with a split backward a forward, an I and a W, one after another. Forward lasts from its first
-computation to its last, I from there to its last, W is the rest.
+A period of a stage's own replay (`stages.py`) is the forward and backward of one micro-batch, or
+with a split backward forward, I and W in sequence. Forward lasts from its first computation to its
+last, I from there to its own last, and W is the rest.
 
-Bytes are those of the replay, tensor by tensor. Of the written micro-batches the first makes the
-gradients that later ones add to, the last sums them over replicas; so the most that is held while a
-part runs is told apart for the first, one between and the last. While a part runs means from the
-start of its first task of the stage to the end of its last. What is kept from forward to backward
-are the buffers that both have; what waits from I to W those that W reads and that were there before
-it: inputs of operators, gradients of their results, and what was made again for I. Among the latter
-are tensors that other stages have made, which the stage's own replay does not have.
+Bytes come from the replay, tensor by tensor. The first of the written micro-batches creates the
+gradients, later ones add to them, and the last sums them over replicas, so a part has three peaks:
+in the first micro-batch, in one between, and in the last. A part runs from the start of the stage's
+first task in it to the end of its last. Buffers that forward and backward share are kept between
+them. Buffers that W reads and that exist before it wait from I to W: operators' inputs, gradients
+of their results, and what was recomputed for I. Some of these were made by other stages, and the
+stage's own replay does not have them.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _in_order(searches: Sequence[Search], first: Search) -> list[tuple[Search, C
 
 
 def _bound_s(search: Search) -> float:
-    """Returns what no strategy that fits is faster than."""
+    """Returns a lower bound on the seconds of every strategy that fits; 0 without a proof."""
     return 0.0 if search.proof is None else search.proof.bound_s(search.limit_bytes)
 
 

@@ -160,9 +160,9 @@ class Search:
     replayer_of: Callable[[], StrategyReplayer]
     """Returns the problem's replayer, built when it is first called."""
     proof: Proof | None = None
-    """What is proven about replayed times, where they were searched."""
+    """The proof about replayed times, if these were searched."""
     charges: Charges | None = None
-    """What stands for the replayed time in eliminations, where a game was played."""
+    """The costs that represent replayed time in eliminations, if a game was played."""
 
     @property
     def micro_batches(self) -> int:

@@ -200,11 +200,11 @@ class Patterns:
         return frozenset(name for region in self._fused.values() for name in region.inside)
 
     def is_in_memory(self, tensor: str) -> bool:
-        """Returns whether a tensor is ever in memory: not inside a pass of several operators."""
+        """Returns whether a tensor is written to memory, that is, not internal to a fused pass."""
         return tensor not in self._inside
 
     def is_fused(self, member: Member) -> bool:
-        """Returns whether an operator is part of a pass of several."""
+        """Returns whether an operator is part of a fused pass."""
         return member.operator.name in self._fused
 
     def rounded(self, member: Member) -> Rounded | None:

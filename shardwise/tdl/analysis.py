@@ -137,8 +137,8 @@ def analyse_lambdas(
 def _merging_loops(
     loops: list[_Loop], merges: Sequence[Reduction]
 ) -> tuple[_Loop | None, _Loop | None]:
-    """Adds the loop that splits rows and what they merge alike, where a merge allows one; returns
-    the loop of the rows, and that one."""
+    """Adds the `ring` loop, which splits rows and the dimension that they merge, if a merge allows
+    it. Returns the loop of the rows and the `ring` loop."""
     rows = ring = None
     for merge in merges:
         (index,) = merge.indices

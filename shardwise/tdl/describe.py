@@ -82,7 +82,7 @@ class Description:
 
     @property
     def family(self) -> str:
-        """The last part of the module that describes it."""
+        """The name of the describing module, without its packages."""
         return self.function.__module__.rpartition(".")[2]
 
 

@@ -81,7 +81,7 @@ class MegatronFlags:
         return whole_number(values[0] if values else None, self.path(name), least)
 
     def maybe_number(self, name: str) -> int | None:
-        """Returns a whole number from 1, None where it is not given."""
+        """Returns a flag's positive integer, or None if the flag is absent."""
         return self.number(name, 1) if name in self else None
 
     def ignore(self, *names: str) -> None:

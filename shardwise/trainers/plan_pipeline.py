@@ -138,7 +138,7 @@ def _fastest(
 
 @dataclass
 class TrainerPipelines:
-    """The pipelines of a trainer on one number of devices after another, for a curve.
+    """The pipelines of a trainer on successive numbers of devices, for a curve.
 
     `options` are those of the trainer's program; `stages` and `schedules` are as in `pipeline_for`,
     but that numbers which layers or devices do not allow are left out. `seconds` are those of the

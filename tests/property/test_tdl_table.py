@@ -1,4 +1,4 @@
-"""docs/operators.md and the core ATen list are what registry and torch say; the command line."""
+"""The kept splits of operators and the core ATen list are what registry and torch say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from shardwise.tdl.__main__ import main
 from shardwise.tdl.core_aten import CORE_ATEN, TORCH
 from shardwise.tdl.coverage import coverage, shipped
 from shardwise.torch_operators import core_kinds, version
-from tools.operators_table import document
+from tools.operators_table import FILE, splits_of, text_of
+from tools.reference import operators
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
@@ -41,9 +42,15 @@ def tdl(monkeypatch: pytest.MonkeyPatch) -> Tdl:
 
 
 def test_the_table_is_up_to_date() -> None:
-    path = ROOT / "docs" / "operators.md"
-    assert path.read_text("utf-8") == document(), "run make tables"
-    assert path.stat().st_size < 200_000
+    assert FILE.read_text("utf-8") == text_of(splits_of(shipped())), "run make tables"
+    assert FILE.stat().st_size < 100_000
+
+
+def test_the_page_has_every_operator_once() -> None:
+    text = operators.page()
+    for described in shipped():
+        assert text.count(f"`{described.kind}`") == 1, described.kind
+    assert "| `aten.mm.default`" in text and "## Never split" in text
 
 
 def test_the_core_list_is_that_of_torch() -> None:

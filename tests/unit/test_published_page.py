@@ -82,25 +82,31 @@ ALL = {run.name: made_up(run) for run in RUNS}
 
 def test_the_page_has_every_run_and_source() -> None:
     text = page(PUBLISHED, results(PUBLISHED, ALL))
-    every = rows(results(PUBLISHED, ALL))
+    every = rows(PUBLISHED, results(PUBLISHED, ALL))
     for run in RUNS:
         assert f"| {run.name} |" in every
         for key in (run.source, *run.also):
-            assert PUBLISHED.sources[key].address in text
+            assert PUBLISHED.sources[key].address in every
         assert not run.outlier or f"- {run.name}: {run.outlier}." in every
     for project in {PUBLISHED.project(run) for run in RUNS}:
-        assert f"| {project} |" in text
+        assert f"| {project} |" in every
     for grid in PUBLISHED.grids():
         assert f"| {grid} |" in text
     counted = len(included(results(PUBLISHED, ALL)))
-    assert f"| all | {counted} | +10.0% | 10.0% |" in text
-    assert "No profile has measured products" in text
-    assert not any(line.endswith(" ") for line in text.splitlines())
+    assert f"Every one of the {counted} runs" in text
+    assert f"| all | {counted} | +10.0% | 10.0% |" in every
+    assert "No profile has measured products" in every
+    assert "## What is off, and why" in every and "](../costs.md#host-time)" in every
+    assert not any(line.endswith(" ") for line in (text + every).splitlines())
+
+
+def test_the_summary_is_two_screens() -> None:
+    assert len(PAGE.read_text().splitlines()) < 120
 
 
 def test_a_run_that_is_far_off_is_listed_with_its_note() -> None:
     run = RUNS[0]
-    text = rows(results(PUBLISHED, {**ALL, run.name: made_up(run, 0.7)}))
+    text = rows(PUBLISHED, results(PUBLISHED, {**ALL, run.name: made_up(run, 0.7)}))
     assert "1 runs are off by more than 40%" in text
     assert f"| {run.name} | +70% |" in text
     assert run.note.replace("|", "\\|") in text

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.paper import page as paper
 from benchmarks.published import page as published
-from benchmarks.published.reading import read_published
+from benchmarks.published.reading import Published, read_published
 from benchmarks.published.stored import read_stored, results
-from tools.reference import agent_settings, command_line, http, metrics, python, refusals, settings
+from tools.reference import (
+    agent_settings,
+    command_line,
+    http,
+    metrics,
+    operators,
+    python,
+    refusals,
+    settings,
+)
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -16,11 +26,17 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": command_line.page,
     "http.md": lambda: http.page(http.openapi()),
     "metrics.md": lambda: metrics.page(metrics.readers()),
-    "published-steps.md": lambda: published.rows(results(read_published(), read_stored())),
+    "operators.md": operators.page,
+    "paper.md": lambda: paper.page(paper.kept_results()),
+    "published-steps.md": lambda: _steps(read_published()),
     "python.md": python.page,
     "refusals.md": refusals.page,
     "settings.md": settings.page,
 }
+
+
+def _steps(steps: Published) -> str:
+    return published.rows(steps, results(steps, read_stored()))
 
 
 def main() -> None:

@@ -171,7 +171,7 @@ def _default(option: click.Option) -> str:
 
 
 def _text(option: click.Option) -> str:
-    """Returns the help, with choices, repetition and variable."""
+    """Returns an option's help with its choices, repetition and environment variable."""
     text = linked((option.help or "").replace("|", "\\|")).rstrip(".")
     text = re.sub(r"\.? \[(SHARDWISE_\w+)\]$", r". Variable: `\1`", text)
     if isinstance(option.type, click.Choice) and any(c not in text for c in option.type.choices):

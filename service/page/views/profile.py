@@ -103,7 +103,7 @@ def _shape(table: CollectiveTable) -> str:
 
 
 def _facts(hardware: Hardware) -> list[tuple[str, str]]:
-    """Returns what a measured profile says about when, where and how it was measured."""
+    """Returns when, where and how a profile was measured, by name and value."""
     facts = []
     for name, value in hardware.measurement.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -54,7 +54,7 @@ def fold(program: Program) -> None:
 
 
 class _Walk:
-    """The walk: `alias` gives the tensor that another name stands for."""
+    """One walk over the program; `alias` maps a name to the tensor that it stands for."""
 
     def __init__(self, program: Program) -> None:
         self._program = program

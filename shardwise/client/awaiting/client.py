@@ -156,7 +156,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         await self._run(self._calls.delete(path_of("graphs", graph_id)))
 
     async def upload_hardware(self, source: Hardware | Mapping[str, Any] | Path) -> Document:
-        """Uploads a profile. Returns its `id` and what lists say of it."""
+        """Uploads a profile. Returns its `id` and its summary, as in lists."""
         return await self._run(self._calls.upload_hardware(source))
 
     def hardware(self) -> AsyncIterator[Document]:

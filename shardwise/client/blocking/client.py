@@ -157,7 +157,7 @@ class Client(LaunchMethods, AdministrationMethods):
         self._run(self._calls.delete(path_of("graphs", graph_id)))
 
     def upload_hardware(self, source: Hardware | Mapping[str, Any] | Path) -> Document:
-        """Uploads a profile. Returns its `id` and what lists say of it."""
+        """Uploads a profile. Returns its `id` and its summary, as in lists."""
         return self._run(self._calls.upload_hardware(source))
 
     def hardware(self) -> Iterator[Document]:

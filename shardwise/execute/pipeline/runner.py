@@ -1,11 +1,10 @@
 """Runs the list of one rank: forwards and backwards of its stages, and what goes between.
 
-Tensors that come in are leaves of the stage's own autograd graph. Backward begins from what the
-stage made for others, with the gradients that come back, or from the loss; then the gradients of
-the leaves go to the stage before. Of what was sent only its place in the graph is kept, not its
-memory, and a gradient that came back is freed by the first that reads it. Neighbouring stages on
-one rank hand tensors to each other without a copy. Where backward is split, that pass leaves the
-gradients of weights to a later action (`local/deferred.py`).
+Received tensors are leaves of the stage's own autograd graph. Backward starts from the tensors that
+the stage sent, with the gradients that come back, or from the loss; the leaves' gradients then go
+to the previous stage. A sent tensor keeps its place in the graph but not its memory, and a received
+gradient is freed by its first reader. Neighbouring stages on one rank pass tensors without a copy.
+A split backward leaves the weight gradients to a later action (`local/deferred.py`).
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def rows_of_placements(problem: MixedProblem) -> Choices:
 
 
 def _row(cost: GroupCosts, proportion: int) -> int:
-    """Returns the row on a block that splits the least inside it, then the fastest."""
+    """Returns the row with this proportion and the fewest splits in a block, then the fastest."""
     inside = np.delete(cost.assignment, BLOCKS, axis=1) != NONE
     keys = (cost.time_s, inside.sum(axis=1), cost.proportion != proportion)
     return int(np.lexsort(keys)[0])

@@ -1,8 +1,7 @@
-"""The strategies of one problem of several kinds as points: replayed, with what each place takes.
+"""A peer's strategies on several kinds of devices as replayed points, with the costs of each place.
 
-A peer names a configuration for every group. Every edge takes the alternative that is fastest at
-the place where it takes longest, the smaller one among equals; where the strategy does not fit so,
-the smallest.
+A peer names a configuration for every group. Every edge takes the alternative whose slowest place
+is fastest, and of equals the smaller one; if the strategy then does not fit, the smallest.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The step of a cluster of several kinds: that of one place, written for every place.
+"""The step of a cluster of several kinds: the step of one place, written for every place.
 
     computing        once for each place, on the place's own stream, in program order
     communication    once for each place, on the place's links, by rank
 
-Where communication joins places, as flags of the strategy say, no part of it begins before all
-places are ready (`gathers`), and none goes on before all parts have ended (`ends`). Else each place
-communicates for itself.
+Flags of the strategy say which communication joins places. Its parts start when all places are
+ready (`gathers`), and places continue when all parts have ended (`ends`). Otherwise each place
+communicates separately.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ forward and backward, and A of them in a step,
 
     T >= max over s of [ sum over j < s of t_j + A t_s ] + u_0
 
-for every schedule that runs a whole backward at once (docs/pipelines.md), u_0 the update of the
-first stage, which ends last. Under 1F1B stage s starts k_s forwards, its window, before it waits
-for its first gradient, which has come through all stages behind it; A backwards and A - k_s
+for every schedule that runs a whole backward at once (docs/pipeline-search.md), with u_0 the update
+of the first stage, which ends last. Under 1F1B stage s starts k_s forwards, its window, before it
+waits for its first gradient, which has come through all stages behind it; A backwards and A - k_s
 forwards follow. So
 
     T >= sum over j of t_j + max over s of [ (A - 1) t_s - (k_s - 1) f_s ] + u_0

@@ -5,10 +5,10 @@ For stages of t_s seconds a micro-batch and hops of x_s, a step of A micro-batch
     T = Σ t_s + 2 Σ x_s + max c_s t_s
 
 with c_s = A - 1 for GPipe, and A - 1 less what a stage's window hides under 1F1B (`bounds.py`). It
-is exact for GPipe and equal stages, and ranks cuts for the others (docs/pipelines.md). For a limit
-on max c_s t_s the least sum is found (`programme.py`); the limit is then lowered below the longest
-stage of each answer, until no better T is possible. The best T over all limits is the best over all
-cuts.
+is exact for GPipe and equal stages, and ranks cuts for the others (docs/pipeline-search.md). For a
+limit on max c_s t_s the least sum is found (`programme.py`); the limit is then lowered below the
+longest stage of each answer, until no better T is possible. The best T over all limits is the best
+over all cuts.
 
 Stages are asked for only when they are in an answer: until then one counts as what it computes at
 least or, once others of its place are known, as `NEAR` times what its computation takes at their
@@ -243,7 +243,7 @@ def _neighbours(bounds: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 class _StageTimes:
-    """The times of all stages that the windows allow, as far as they are known."""
+    """The known times of all stages that the windows allow."""
 
     def __init__(
         self,

@@ -114,7 +114,7 @@ def ordered(names: Sequence[str]) -> list[str]:
 
 def kept(name: str, stages: int, micro_batches: int) -> list[int]:
     """Returns how many micro-batches each stage keeps under a schedule with one stage on each rank
-    (docs/pipelines.md)."""
+    (docs/pipeline-schedules.md)."""
 
     def window(behind: int) -> int:
         return {"gpipe": micro_batches, "1f1b": behind + 1, "1f1b-eager": 2 * behind + 1}[name]

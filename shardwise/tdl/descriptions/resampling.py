@@ -1,6 +1,6 @@
-"""Interpolation: an element of the output reads its neighbours in the input, at another pace.
+"""Interpolation: each output element reads neighbouring input elements, at another stride.
 
-The input is taken by place: torch calls it `self` in one overload and `input` in the other.
+The input is positional, because torch calls it `self` in one overload and `input` in the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small calls of every shipped description: what `verify`, the tests and docs/operators.md run.
+"""Small calls of every shipped description, for `verify`, tests and tools/operators_table.py.
 
 `verification.examples_of` loads them; nothing else at run time does.
 """

@@ -32,7 +32,7 @@ class Expander:
     variables: dict[str, Value] = field(default_factory=dict)
     arguments: list[str] | None = None
     sourced: str = ""
-    """Another file that may set what this script does not."""
+    """A sourced file, which may set variables that this script does not set."""
     depth: int = 0
 
     def text(self, word: Word) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -58,6 +59,24 @@ def test_what_the_dockerfile_copies_exists_and_is_not_ignored() -> None:
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
             assert any(source == k or source.startswith(f"{k}/") for k in kept), source
+
+
+def test_the_reference_is_made_of_what_the_image_of_the_docs_has(tmp_path: Path) -> None:
+    stage = (ROOT / "Dockerfile").read_text().partition(" AS docs\n")[2].partition("\nFROM ")[0]
+    copied = re.findall(r"^COPY (\S+) \1$", stage, re.MULTILINE)
+    for name in ("shardwise", "service", "worker", "agent", "migrations", *copied):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    program = "import sys, tools.reference.__main__\nfor m in list(sys.modules.values()):\n"
+    program += "    print(getattr(m, '__file__', None) or '')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ours = [name for name in done.stdout.splitlines() if "site-packages" not in name]
+    assert not [name for name in ours if name.startswith(f"{ROOT}/")]
+    assert any(name.endswith("tools/reference/operators.py") for name in ours)
 
 
 def test_the_service_serves_the_documentation_that_its_image_has() -> None:

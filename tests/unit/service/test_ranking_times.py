@@ -18,10 +18,11 @@ from harness.replayed_frontier import replayed_curve
 from service.edge.watch_metrics import STEP, points_of
 from service.handlers.allocations import AllocationRequest, parse_allocation
 from shardwise import documents
+from shardwise.answers import job_from_curve
 from shardwise.documents import CurvePoint
 from shardwise.documents.quote import OfferRow
 from shardwise.errors import BadInput
-from shardwise.notebook import Quote, job_from_curve
+from shardwise.notebook import Quote
 
 STEPS_S = {True: [1.0, 0.75, 0.5], False: [1.25, 1.5, 1.75]}
 ROOT = Path(__file__).parents[3]
