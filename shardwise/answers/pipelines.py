@@ -23,7 +23,6 @@ from shardwise.answers.pipeline_timeline import pipeline_timeline
 from shardwise.answers.plan import (
     plan_document,
     plan_only,
-    plan_or_pipeline,
     read_plan_or_pipeline,
 )
 from shardwise.answers.remedies import answered
@@ -214,7 +213,7 @@ def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:
 
 def checked_pipeline_or_plan(content: object) -> documents.Pipeline | Plan:
     """Returns what a document's JSON values say, checked in the same way."""
-    document = plan_or_pipeline(content)
+    document = documents.read_plan(content)
     if isinstance(document, documents.Pipeline):
         check_pipeline(document)
     return document

@@ -69,7 +69,6 @@ from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
 PLAN_SCHEMA = documents.schema_of(Plan)
-PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 POINT = "point"
 """The `objective` of a plan that was asked for by its id."""
 
@@ -335,21 +334,15 @@ def _members(choice: Choice) -> dict[str, Any]:
 
 def read_plan(path: str | Path) -> Plan:
     """Reads a plan file and checks it against its type. Raises `BadInput` with file and field."""
-    data = read_bounded(path, f"a {PLAN_SCHEMA} file")
-    document = validation.decode_any(data, file=str(path), expected=PLAN_SCHEMA)
-    return documents.read(document, Plan, file=str(path))
+    return documents.read(_decoded(path), Plan, file=str(path))
 
 
 def read_plan_or_pipeline(path: str | Path) -> Plan | documents.Pipeline:
     """Reads a file that is either, and checks it. Raises `BadInput` with file and field."""
-    expected = f"{PLAN_SCHEMA} or {PIPELINE_SCHEMA}"
+    return documents.read_plan(_decoded(path), file=str(path))
+
+
+def _decoded(path: str | Path) -> Any:
+    expected = f"{PLAN_SCHEMA} or {documents.FOLDED_SCHEMA}"
     data = read_bounded(path, f"a {expected} file")
-    document = validation.decode_any(data, file=str(path), expected=expected)
-    return plan_or_pipeline(document, str(path))
-
-
-def plan_or_pipeline(document: Any, file: str | None = None) -> Plan | documents.Pipeline:
-    """Returns what a document says, which is either. Raises `BadInput` with the field."""
-    if isinstance(document, dict) and document.get("schema") == PIPELINE_SCHEMA:
-        return documents.read(document, documents.Pipeline, file=file)
-    return documents.read(document, Plan, file=file)
+    return validation.decode_any(data, file=str(path), expected=expected)

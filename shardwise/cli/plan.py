@@ -24,7 +24,8 @@ from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Pipeline, Plan, folded
+from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
@@ -64,6 +65,11 @@ from shardwise.pipeline.asked import ANY, FASTEST
     schedules_option, text=f"{SCHEDULES} With --space, unless it is given, all of the trainer."
 )
 @click.option("-o", "--output", help="Write the plan here.")
+@click.option(
+    "--unfolded",
+    is_flag=True,
+    help="Write the file with every layer, as releases before 0.2 read plans.",
+)
 @click.option("--plot", help="Write a picture of the step: .html, .svg or .png.")
 @other_search_options
 @question_options
@@ -80,6 +86,7 @@ def plan(
     stages: str,
     schedules: str,
     output: str | None,
+    unfolded: bool,
     plot: str | None,
     server: str | None,
     key_file: str | None,
@@ -93,6 +100,8 @@ def plan(
     from shardwise.answers.remedies import BY_OPTIONS
     from shardwise.hardware import devices_of, load_hardware
 
+    if unfolded and output is None:
+        raise BadInput("is about the file", field="unfolded", expected="--output FILE")
     check_output(output)
     if plot:
         check_suffix(plot)
@@ -133,7 +142,8 @@ def plan(
                 if shorter:
                     note(f"note: {shorter}")
             raise
-    keep(document, output, quiet=as_json)
+    if output is not None:
+        keep(document if unfolded else folded(document), output, quiet=as_json)
     if plot:
         picture = (
             plan_picture(document, why(document))

@@ -206,9 +206,7 @@ def _percent(error: float | None) -> str:
 def _in_run_dir(name: str, field: str) -> str:
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is None:
-        raise BadInput(
-            "is missing", field=field, expected="a shardwise.plan/1 or shardwise.pipeline/1 file"
-        )
+        raise BadInput("is missing", field=field, expected="a file that `shardwise plan` wrote")
     return str(Path(folder) / name)
 
 

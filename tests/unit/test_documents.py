@@ -113,7 +113,7 @@ def test_a_wrong_member_is_named() -> None:
     assert refused.value.file == "plan.json"
     assert refused.value.field == "groups[0].operators[0].moves"
     with pytest.raises(BadInput, match="unknown schema"):
-        documents.read({**plan, "schema": "shardwise.plan/2"}, documents.Plan)
+        documents.read({**plan, "schema": "shardwise.plan/3"}, documents.Plan)
     with pytest.raises(BadInput, match="not an object"):
         documents.read([], documents.Plan)
     with pytest.raises(BadInput, match="unknown document"):

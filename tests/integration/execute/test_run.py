@@ -15,6 +15,7 @@ import pytest
 
 from harness.commands import as_ranks, shardwise
 from harness.tiers import some
+from shardwise.documents import unfolded
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -190,7 +191,7 @@ def test_what_is_refused(folder: Path) -> None:
     assert "the graph is not the one that the plan was made for" in other
     unnamed = call("run", "plan.json", cwd=folder, code=2)
     assert "--graph FILE" in unnamed.stderr
-    plan = json.loads((folder / "plan.json").read_text())
+    plan = unfolded(json.loads((folder / "plan.json").read_text()))
     for group in plan["groups"]:
         for op in group["operators"]:
             op.pop("moves")
