@@ -26,9 +26,10 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
 from shardwise.peers import compare as compare_systems
-from shardwise.pictures.bars import plan_picture, quote_picture
+from shardwise.pictures.bars import quote_picture
 from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
+from shardwise.pictures.step import step_picture
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.solve import solve
 from shardwise.step_sizes import StepSizes, as_it_is
@@ -124,7 +125,7 @@ class Plan(documents.Plan, frozen=True):
 
     def plot(self, path: str | Path) -> None:
         """Writes what takes longest in a step to a file that ends in .html, .svg or .png."""
-        plan_picture(self, self.explain()).write(str(path))
+        step_picture(self).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per operator. Raises `BadInput` without pandas."""

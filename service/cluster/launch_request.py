@@ -7,18 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.cluster.kinds import Host
-from shardwise.documents import (
-    FOLDED_SCHEMA,
-    LAUNCH_SCHEMA,
-    LaunchRequest,
-    Pipeline,
-    Plan,
-    schema_of,
-)
+from shardwise.documents import LAUNCH_SCHEMA, PLAN_SCHEMAS, LaunchRequest, Pipeline, schema_of
 from shardwise.errors import BadInput
 
-PLAN_SCHEMAS = (schema_of(Plan), schema_of(Pipeline))
-"""Of what ranks can run."""
 BUILT_IN = ("shardwise.run", "shardwise.measure")
 """Entry points that every agent allows."""
 
@@ -98,7 +89,7 @@ def check_plan(plan: dict[str, Any]) -> None:
     """Raises BadInput unless the document can be the plan or the pipeline of a launch."""
     schema = plan.get("schema")
     known = schema in PLAN_SCHEMAS
-    told = " or ".join((*PLAN_SCHEMAS, FOLDED_SCHEMA))
+    told = " or ".join(PLAN_SCHEMAS)
     _demand(known, "plan.schema", f"unknown schema {schema!r}"[:80], told)
     for name in ("id", "graph", "hardware"):
         good = isinstance(plan.get(name), str) and len(plan[name]) <= 500

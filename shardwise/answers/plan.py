@@ -68,7 +68,6 @@ from shardwise.search.next_best import next_best
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
-PLAN_SCHEMA = documents.schema_of(Plan)
 POINT = "point"
 """The `objective` of a plan that was asked for by its id."""
 
@@ -332,17 +331,10 @@ def _members(choice: Choice) -> dict[str, Any]:
     return {name: value for name, value in asdict(choice).items() if value is not UNSET}
 
 
-def read_plan(path: str | Path) -> Plan:
-    """Reads a plan file and checks it against its type. Raises `BadInput` with file and field."""
-    return documents.read(_decoded(path), Plan, file=str(path))
-
-
-def read_plan_or_pipeline(path: str | Path) -> Plan | documents.Pipeline:
-    """Reads a file that is either, and checks it. Raises `BadInput` with file and field."""
-    return documents.read_plan(_decoded(path), file=str(path))
-
-
-def _decoded(path: str | Path) -> Any:
-    expected = f"{PLAN_SCHEMA} or {documents.FOLDED_SCHEMA}"
+def read_plan(path: str | Path) -> Plan | documents.Pipeline:
+    """Reads a file with a plan or a pipeline and checks it. Raises `BadInput` with file and
+    field."""
+    expected = " or ".join(documents.PLAN_SCHEMAS)
     data = read_bounded(path, f"a {expected} file")
-    return validation.decode_any(data, file=str(path), expected=expected)
+    document = validation.decode_any(data, file=str(path), expected=expected)
+    return documents.read_plan(document, file=str(path))

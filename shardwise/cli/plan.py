@@ -24,12 +24,11 @@ from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
-from shardwise.documents import Pipeline, Plan, folded
+from shardwise.documents import Pipeline, folded
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
-from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
-from shardwise.pictures.pipeline import pipeline_picture
+from shardwise.pictures.step import step_picture
 from shardwise.pipeline.asked import ANY, FASTEST
 
 
@@ -145,19 +144,13 @@ def plan(
     if output is not None:
         keep(document if unfolded else folded(document), output, quiet=as_json)
     if plot:
-        picture = (
-            plan_picture(document, why(document))
-            if isinstance(document, Plan)
-            else pipeline_picture(document)
-        )
-        picture.write(plot)
+        step_picture(document).write(plot)
     if as_json:
         emit(document)
-    elif isinstance(document, Pipeline):
-        warn(document.warnings)
-        pipeline_page(document)
     else:
         warn(document.warnings)
-        plan_page(document, why(document), asked)
-    if not isinstance(document, Pipeline):
-        stop_if_cancelled(document.certificate)
+        if isinstance(document, Pipeline):
+            pipeline_page(document)
+        else:
+            plan_page(document, why(document), asked)
+    stop_if_cancelled(document.certificate)

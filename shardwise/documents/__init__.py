@@ -10,7 +10,7 @@ from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve, CurvePoint
 from shardwise.documents.explanation import Explanation, PipelineExplanation
 from shardwise.documents.export import Export
-from shardwise.documents.folded import FOLDED_SCHEMA, folded, unfolded
+from shardwise.documents.folded import FOLDED_SCHEMA, PLAN_SCHEMAS, folded, unfolded
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.infeasible import Infeasible
 from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
@@ -38,6 +38,7 @@ __all__ = [
     "DOCUMENTS",
     "FOLDED_SCHEMA",
     "LAUNCH_SCHEMA",
+    "PLAN_SCHEMAS",
     "QUESTIONS",
     "BundleText",
     "CompareRequest",

@@ -19,6 +19,8 @@ from shardwise.errors import BadInput
 from shardwise.folding import MOST_BYTES, Room, share_rows, unshare_rows
 
 FOLDED_SCHEMA = "shardwise.plan/2"
+PLAN_SCHEMAS = (schema_of(Plan), schema_of(Pipeline), FOLDED_SCHEMA)
+"""All that a plan may be written as."""
 LISTS = (
     "groups",
     "edges",

@@ -17,7 +17,7 @@ from shardwise.documents.export import Export
 from shardwise.documents.folded import FOLDED_SCHEMA, unfolded
 from shardwise.documents.frontier import Frontier
 from shardwise.documents.infeasible import Infeasible
-from shardwise.documents.pipeline import Pipeline
+from shardwise.documents.pipeline import Pipeline, check_pipeline
 from shardwise.documents.pipeline_pricing import PipelinePricing
 from shardwise.documents.plan import Plan
 from shardwise.documents.pricing import Pricing
@@ -72,7 +72,8 @@ def without_indentation(schema: Any) -> Any:
 def read(document: Any, kind: type[D], *, file: str | None = None) -> D:
     """Returns a document (JSON's objects, lists and values) as its type, unfolded.
 
-    Raises `BadInput` that names file and field if it is not such a document.
+    Raises `BadInput` that names file and field if it is not such a document, or a pipeline whose
+    stages do not go together (`check_pipeline`).
     """
     wanted = schema_of(kind)
     if not isinstance(document, Mapping):
@@ -82,7 +83,10 @@ def read(document: Any, kind: type[D], *, file: str | None = None) -> D:
         given = str(whole.get("schema"))[:80]
         expected = f"{wanted} or {FOLDED_SCHEMA}" if kind in (Plan, Pipeline) else wanted
         raise BadInput(f"unknown schema {given!r}", file=file, field="schema", expected=expected)
-    return validation.convert(whole, kind, file=file)
+    typed = validation.convert(whole, kind, file=file)
+    if isinstance(typed, Pipeline):
+        check_pipeline(typed, file)
+    return typed
 
 
 def read_plan(document: Any, *, file: str | None = None) -> Plan | Pipeline:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harness.graph_builder import layers
 from harness.stored import stored
 from shardwise import answers, documents
-from shardwise.answers.pipelines import read_pipeline_or_plan
+from shardwise.answers import read_plan
 from shardwise.cli.main import cli
 from shardwise.client.exchange import Policy
 from shardwise.client.launching import LaunchCalls
@@ -225,7 +225,7 @@ def test_commands_say_the_same_of_both_versions(name: str, tmp_path: Path) -> No
     write_json(stored(name), str(whole))
     write_json(folded(stored(name)), str(short))
     assert short.stat().st_size < whole.stat().st_size * 0.8
-    assert read_pipeline_or_plan(short) == read_pipeline_or_plan(whole) == stored(name)
+    assert read_plan(short) == read_plan(whole) == stored(name)
     for words in (("explain", "--json"), ("export", "--format", "sbatch")):
         said = [
             CliRunner().invoke(cli, [words[0], str(file), *words[1:]], catch_exceptions=False)
