@@ -37,7 +37,7 @@ from shardwise.graph.tuning import FULL, tuned
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.labels import LONGEST, NO_LABEL, Label
-from shardwise.measure.measurement import measurement_document, pipeline_measurement
+from shardwise.measure.measurement import measurement_document
 from shardwise.measure.rank import meet
 from shardwise.measure.world import World
 from shardwise.outfiles import write_json
@@ -115,22 +115,10 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
             "shardwise": __version__,
             "python": platform.python_version(),
         }
-        if isinstance(plan, Pipeline):
-            return pipeline_measurement(
-                plan,
-                iterations_s=times.iterations_s,
-                waits_s=waits_s,
-                compute_s=times.compute_s,
-                communication_s=times.communication_s,
-                peak_bytes=times.peak_bytes,
-                backend=backend,
-                device_kind=_counted(plan.kinds) or options.label.kind or _kind(device),
-                versions=versions,
-                fallbacks=model.program.fallbacks,
-            )
         return measurement_document(
             plan,
             iterations_s=times.iterations_s,
+            waits_s=waits_s,
             compute_s=times.compute_s,
             communication_s=times.communication_s,
             peak_bytes=times.peak_bytes,

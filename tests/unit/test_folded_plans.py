@@ -20,6 +20,7 @@ from shardwise import answers, documents
 from shardwise.answers import read_plan
 from shardwise.cli.main import cli
 from shardwise.client.exchange import Policy
+from shardwise.client.job import read_answer
 from shardwise.client.launching import LaunchCalls
 from shardwise.documents import LaunchRequest, Plan, folded, unfolded
 from shardwise.documents.plan import PlannedGroup
@@ -44,6 +45,7 @@ def test_a_stored_answer_unfolds_to_itself_byte_for_byte(name: str) -> None:
     assert again["schema"] == "shardwise.plan/2" and again["id"] == document.id
     assert msgspec.json.encode(unfolded(again)) == msgspec.json.encode(document)
     assert documents.read_plan(again) == documents.read(again, type(document)) == document
+    assert read_answer(again, "plan") == document, "what a client does of an answer"
 
 
 GROUPS = st.lists(st.tuples(st.integers(0, 24), st.integers(0, 90), st.integers(0, 3)), max_size=40)
