@@ -178,10 +178,11 @@ def content(name: str) -> bytes:
 def stored(name: str) -> Any:
     """Returns an answer as its document."""
     members = json.loads(path(name).read_text())
-    kinds = {documents.schema_of(kind): kind for kind in (documents.Infeasible, documents.Pipeline)}
-    return documents.read(
-        members, kinds.get(members["schema"], documents.DOCUMENTS[STORED[name].kind])
-    )
+    if members["schema"] == documents.schema_of(documents.Infeasible):
+        return documents.read(members, documents.Infeasible)
+    if STORED[name].kind == "plan":
+        return documents.read_plan(members)
+    return documents.read(members, documents.DOCUMENTS[STORED[name].kind])
 
 
 def computed(name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import msgspec
 
 from shardwise import answers as advice
 from shardwise import documents
+from shardwise.answers.explain_pipeline import explain_pipeline
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.options import Options, Progress
 from shardwise.documents.quote import step_s
@@ -26,9 +27,10 @@ from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
 from shardwise.peers import compare as compare_systems
-from shardwise.pictures.bars import plan_picture, quote_picture
+from shardwise.pictures.bars import quote_picture
 from shardwise.pictures.compare import compare_picture
 from shardwise.pictures.plots import curve_picture, frontier_picture
+from shardwise.pictures.step import step_picture
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES
 from shardwise.solve import solve
 from shardwise.step_sizes import StepSizes, as_it_is
@@ -111,27 +113,58 @@ class Explanation(documents.Explanation, frozen=True):
         return "".join(f"<p>{escape(line)}</p>" for line in self.text) + _table(head, rows)
 
 
-class Plan(documents.Plan, frozen=True):
-    """One strategy, spelled out far enough for `shardwise.parallelize` to run it."""
+class PipelineExplanation(documents.PipelineExplanation, frozen=True):
+    """What each stage of a pipeline does, keeps and waits."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document `shardwise.plan/1`, which `parallelize` takes."""
+        """Returns the document `shardwise.pipeline-explanation/1`."""
         return _document(self)
 
-    def explain(self) -> Explanation:
-        """Returns how each group is split and what it costs."""
-        return explain(self)
-
-    def plot(self, path: str | Path) -> None:
-        """Writes what takes longest in a step to a file that ends in .html, .svg or .png."""
-        plan_picture(self, self.explain()).write(str(path))
-
     def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per stage. Raises `BadInput` without pandas."""
+        return _frame(self.stages)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{escape(line)}</p>" for line in self.text) + _table(
+            ("stage",), [(stage.text,) for stage in self.stages]
+        )
+
+
+class _Strategy(msgspec.Struct, frozen=True):
+    """What plans and pipelines have in common."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the document `shardwise.plan/1` or `shardwise.pipeline/1`, which `parallelize`
+        takes."""
+        return _document(self)
+
+    def plot(self: Any, path: str | Path) -> None:
+        """Writes the step over time to a file that ends in .html, .svg or .png."""
+        step_picture(self).write(str(path))
+
+    def to_pandas(self: Any) -> Any:
         """Returns a DataFrame with one row per operator. Raises `BadInput` without pandas."""
         return _frame([op for group in self.groups for op in group.operators])
 
-    def _repr_html_(self) -> str:
-        return self.explain()._repr_html_()
+    def _repr_html_(self: Any) -> str:
+        shown: str = self.explain()._repr_html_()
+        return shown
+
+
+class Plan(_Strategy, documents.Plan, frozen=True):
+    """One strategy, spelled out far enough for `shardwise.parallelize` to run it."""
+
+    def explain(self) -> Explanation:
+        """Returns how each group is split and what it costs."""
+        return _with_views(advice.explain(self), Explanation)
+
+
+class Pipeline(_Strategy, documents.Pipeline, frozen=True):
+    """A model cut into stages, spelled out far enough for `shardwise.parallelize` to run it."""
+
+    def explain(self) -> PipelineExplanation:
+        """Returns what each stage does and what it costs."""
+        return _with_views(explain_pipeline(self), PipelineExplanation)
 
 
 class Quote(documents.Quote, frozen=True):
@@ -283,7 +316,7 @@ def plan(
     schedules: Sequence[str] | None = None,
     progress: Progress | None = None,
     **choices: Any,
-) -> Plan | documents.Pipeline:
+) -> Plan | Pipeline:
     """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
     `order` is the order of execution: `program`, `rank` or `auto` (docs/replay.md). If `space`
@@ -307,7 +340,7 @@ def plan(
         given=choices,
         progress=progress,
     )
-    return answer if isinstance(answer, documents.Pipeline) else _with_views(answer, Plan)
+    return _shown(answer)
 
 
 def quote(
@@ -389,11 +422,20 @@ def compare(
     return _with_views(answer, Comparison)
 
 
-def explain(plan: documents.Plan | Mapping[str, Any]) -> Explanation:
-    """Returns how each group of a plan is split and what it costs."""
-    if not isinstance(plan, documents.Plan):
-        plan = documents.read(plan, documents.Plan)
-    return _with_views(advice.explain(plan), Explanation)
+def explain(
+    plan: documents.Plan | documents.Pipeline | Mapping[str, Any],
+) -> Explanation | PipelineExplanation:
+    """Returns how each group of a plan is split and what it costs, or what the stages of a pipeline
+    do."""
+    if isinstance(plan, Mapping):
+        plan = documents.read_plan(plan)
+    return _shown(plan).explain()
+
+
+def _shown(plan: documents.Plan | documents.Pipeline) -> Plan | Pipeline:
+    if isinstance(plan, documents.Pipeline):
+        return _with_views(plan, Pipeline)
+    return _with_views(plan, Plan)
 
 
 def _graph(graph: Graph | str | Path, batch: int | None, seq: int | None) -> Graph:

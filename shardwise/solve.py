@@ -120,4 +120,4 @@ def _faster(pipelines: Callable[[], Pipeline], without: Callable[[], Plan]) -> P
         plan = without()
     except Infeasible:
         return pipeline
-    return plan if plan.predicted.replayed_time_s <= pipeline.predicted.step_s else pipeline
+    return plan if plan.replayed_s <= pipeline.replayed_s else pipeline

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.cluster.kinds import Host
-from shardwise.documents import LAUNCH_SCHEMA, LaunchRequest, Pipeline, Plan, schema_of
+from shardwise.documents import LAUNCH_SCHEMA, PLAN_SCHEMAS, LaunchRequest, Pipeline, schema_of
 from shardwise.errors import BadInput
 
-PLAN_SCHEMAS = (schema_of(Plan), schema_of(Pipeline))
-"""Of what ranks can run."""
 BUILT_IN = ("shardwise.run", "shardwise.measure")
 """Entry points that every agent allows."""
 

@@ -16,10 +16,7 @@ from service.cluster.measurements import MAX_NAME, Errors, Measured
 from shardwise.documents import Pipeline, schema_of
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware
-from shardwise.measure.measurement import PREDICTED, relative
-
-OF_A_PIPELINE = {"iteration": "step_s", "peak": "peak_bytes"}
-"""The member of a pipeline's `predicted` that each error is relative to."""
+from shardwise.measure.measurement import OF_A_PIPELINE, PREDICTED, relative
 
 CLOCK = 0.9
 """Share of the roofline's time that a step takes at the least: clocks may exceed a data sheet's."""

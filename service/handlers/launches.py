@@ -41,16 +41,23 @@ from service.store.results import content_of_answer, result_of
 from service.store.runs import run_document
 from service.store.summaries import few_numbers, launch_item
 from service.store.tables import OwnedGraph
-from shardwise.documents import LaunchRequest
+from shardwise.documents import LaunchRequest, unfolded
 from shardwise.errors import BadInput
 
 MAX_LOG_PAGE = 2000
 DEFAULT_LOG_PAGE = 500
+MOST_PLAN_BYTES = 2**23
+"""Characters that the folded plan of a small request may unfold to."""
 
 
 def parse_launch(context: RequestContext) -> LaunchRequest:
-    """Returns the body of `POST /v1/launches`."""
+    """Returns the body of `POST /v1/launches`, its plan unfolded: agents may be of earlier
+    releases."""
     ask: LaunchRequest = parse_request(LaunchRequest)(context)
+    try:
+        ask.plan = unfolded(ask.plan, most_bytes=MOST_PLAN_BYTES)
+    except BadInput as error:
+        raise error.inside("plan") from None
     check_launch(ask)
     return ask
 

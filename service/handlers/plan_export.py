@@ -11,8 +11,7 @@ from service.base.problems import Problem
 from service.edge.context import Result
 from service.edge.curve_forms import MOST_GPU_TYPE
 from service.questions.question import INFEASIBLE_SCHEMA
-from shardwise.answers.pipelines import checked_pipeline_or_plan
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Pipeline, Plan, read_plan
 from shardwise.errors import BadInput
 from shardwise.schedulers.exported import exported
 from shardwise.schedulers.formats import PLAN_FORMS
@@ -36,7 +35,7 @@ class Wanted:
 
         Raises `BadInput` and `Problem`.
         """
-        plan = pipeline_or_plan_of(result)
+        plan = plan_of(result)
         result.document = exported(plan, self.form, self.trainer, self.gpu_type)
         result.headers = {k: v for k, v in result.headers.items() if k not in OF_ANSWER}
 
@@ -52,7 +51,7 @@ def wanted(query: QueryParams) -> Wanted:
     return Wanted(form, trainer, gpu_type)
 
 
-def pipeline_or_plan_of(result: Result) -> Pipeline | Plan:
+def plan_of(result: Result) -> Pipeline | Plan:
     """Returns the plan or the pipeline of a job's result. Raises `Problem` for a job that has
     neither."""
     job = result.document
@@ -61,4 +60,4 @@ def pipeline_or_plan_of(result: Result) -> Pipeline | Plan:
     answer = msgspec.json.decode(job["result"])
     if answer["schema"] == INFEASIBLE_SCHEMA:
         raise Problem("not-found", answer["reason"])
-    return checked_pipeline_or_plan(answer)
+    return read_plan(answer)

@@ -25,7 +25,6 @@ from service.edge.events import follow_job
 from service.edge.http import caller_of
 from service.edge.state import State
 from service.handlers.jobs import get_job, parse_request, remove_job
-from service.questions.pipelines import PIPELINE_SCHEMA
 from service.questions.question import INFEASIBLE_SCHEMA
 from service.store.jobs import has_ended
 from service.store.tables import Job
@@ -140,10 +139,11 @@ def _replace_by_answer(result: Result) -> None:
     answer = msgspec.json.decode(result.document["result"])
     if answer["schema"] == INFEASIBLE_SCHEMA:
         raise Infeasible(answer["reason"])
-    kind: type[msgspec.Struct] = documents.DOCUMENTS[result.document["kind"]]
-    if answer["schema"] == PIPELINE_SCHEMA:
-        kind = documents.Pipeline
-    result.document = documents.read(answer, kind)
+    kind = result.document["kind"]
+    if kind == "plan":
+        result.document = documents.read_plan(answer)
+    else:
+        result.document = documents.read(answer, documents.DOCUMENTS[kind])
 
 
 class _Given:

@@ -21,7 +21,7 @@ from service.handlers.jobs import (
     ask_quote,
     get_job,
 )
-from service.handlers.plan_export import Wanted, pipeline_or_plan_of
+from service.handlers.plan_export import Wanted, plan_of
 from service.mcp.asking import Answer, Asking, Question
 from shardwise import validation
 from shardwise.answers.curve import require_some_fit
@@ -85,7 +85,7 @@ async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation | Pipelin
     """Returns how a stored plan is split and what it costs, or what the stages of a pipeline do."""
 
     def explain(result: Result) -> None:
-        result.document = explain_either(pipeline_or_plan_of(result))
+        result.document = explain_either(plan_of(result))
 
     explanation: Explanation | PipelineExplanation
     explanation = await asking.read(_stored(ask.plan), finish=explain)

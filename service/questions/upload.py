@@ -9,8 +9,8 @@ from typing import Any
 from service.base.json_body import read_json
 from service.questions.cost_model import MOST_DIMS
 from shardwise.errors import BadInput
+from shardwise.folding import unfolded_count
 from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
-from shardwise.graph.folding import unfolded_count
 from shardwise.step_sizes import NAMES, StepSizes
 
 

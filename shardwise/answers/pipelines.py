@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from time import monotonic
 
 import numpy as np
@@ -23,8 +22,6 @@ from shardwise.answers.pipeline_timeline import pipeline_timeline
 from shardwise.answers.plan import (
     plan_document,
     plan_only,
-    plan_or_pipeline,
-    read_plan_or_pipeline,
 )
 from shardwise.answers.remedies import answered
 from shardwise.answers.roles import tokens
@@ -199,49 +196,6 @@ def _of_frontier(
         pipeline, least_s = made[place]
         return pipeline_document(pipeline, seconds, least_s)
     return plan_document(searches, found[place - len(made)], question.objective)
-
-
-def read_pipeline_or_plan(path: str | Path) -> documents.Pipeline | Plan:
-    """Reads a file of either document and checks it, of a pipeline its stages too.
-
-    Raises `BadInput` with file and field.
-    """
-    document = read_plan_or_pipeline(path)
-    if isinstance(document, documents.Pipeline):
-        check_pipeline(document, str(path))
-    return document
-
-
-def checked_pipeline_or_plan(content: object) -> documents.Pipeline | Plan:
-    """Returns what a document's JSON values say, checked in the same way."""
-    document = plan_or_pipeline(content)
-    if isinstance(document, documents.Pipeline):
-        check_pipeline(document)
-    return document
-
-
-def check_pipeline(pipeline: documents.Pipeline, file: str | None = None) -> None:
-    """Raises `BadInput` for a pipeline without stages, for stages that ranks cannot share evenly,
-    and for stages of groups that it lacks."""
-    if not pipeline.stages:
-        raise BadInput("no stages", file=file, field="stages", expected="at least one")
-    each = pipeline.stages_per_rank
-    if each is not UNSET and (each < 1 or len(pipeline.stages) % each):
-        raise BadInput(
-            f"{len(pipeline.stages)} stages, {each} on each rank",
-            file=file,
-            field="stages_per_rank",
-            expected="a divisor of the number of stages",
-        )
-    for number, stage in enumerate(pipeline.stages):
-        for place, group in enumerate(stage.groups):
-            if not 0 <= group < len(pipeline.groups):
-                raise BadInput(
-                    f"there is no group {group}",
-                    file=file,
-                    field=f"stages[{number}].groups[{place}]",
-                    expected=f"0 to {len(pipeline.groups) - 1}",
-                )
 
 
 def pipeline_document(

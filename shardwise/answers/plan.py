@@ -68,8 +68,6 @@ from shardwise.search.next_best import next_best
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
-PLAN_SCHEMA = documents.schema_of(Plan)
-PIPELINE_SCHEMA = documents.schema_of(documents.Pipeline)
 POINT = "point"
 """The `objective` of a plan that was asked for by its id."""
 
@@ -333,23 +331,10 @@ def _members(choice: Choice) -> dict[str, Any]:
     return {name: value for name, value in asdict(choice).items() if value is not UNSET}
 
 
-def read_plan(path: str | Path) -> Plan:
-    """Reads a plan file and checks it against its type. Raises `BadInput` with file and field."""
-    data = read_bounded(path, f"a {PLAN_SCHEMA} file")
-    document = validation.decode_any(data, file=str(path), expected=PLAN_SCHEMA)
-    return documents.read(document, Plan, file=str(path))
-
-
-def read_plan_or_pipeline(path: str | Path) -> Plan | documents.Pipeline:
-    """Reads a file that is either, and checks it. Raises `BadInput` with file and field."""
-    expected = f"{PLAN_SCHEMA} or {PIPELINE_SCHEMA}"
+def read_plan(path: str | Path) -> Plan | documents.Pipeline:
+    """Reads a file with a plan or a pipeline and checks it. Raises `BadInput` with file and
+    field."""
+    expected = " or ".join(documents.PLAN_SCHEMAS)
     data = read_bounded(path, f"a {expected} file")
     document = validation.decode_any(data, file=str(path), expected=expected)
-    return plan_or_pipeline(document, str(path))
-
-
-def plan_or_pipeline(document: Any, file: str | None = None) -> Plan | documents.Pipeline:
-    """Returns what a document says, which is either. Raises `BadInput` with the field."""
-    if isinstance(document, dict) and document.get("schema") == PIPELINE_SCHEMA:
-        return documents.read(document, documents.Pipeline, file=file)
-    return documents.read(document, Plan, file=file)
+    return documents.read_plan(document, file=str(path))

@@ -87,15 +87,15 @@ def service(server: str, key_file: str | None, priority: int = 0) -> Iterator[An
             raise _of_flag(error) from None
 
 
-def given_pipeline_or_plan(plan: str, server: str | None, key_file: str | None) -> Pipeline | Plan:
+def given_plan(plan: str, server: str | None, key_file: str | None) -> Pipeline | Plan:
     """Returns the plan or the pipeline of a file, or of an id with a server."""
-    from shardwise.answers.pipelines import read_pipeline_or_plan
+    from shardwise.answers import read_plan
 
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:
-            planned: Pipeline | Plan = client.pipeline_or_plan_of(plan)
+            planned: Pipeline | Plan = client.plan_of(plan)
             return planned
-    return read_pipeline_or_plan(plan)
+    return read_plan(plan)
 
 
 OPTIONS = "options."

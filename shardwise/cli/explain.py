@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardwise.cli.advisor import given_pipeline_or_plan, server_options
+from shardwise.cli.advisor import given_plan, server_options
 from shardwise.cli.arguments import (
     given_options,
     json_option,
@@ -16,12 +16,11 @@ from shardwise.cli.arguments import (
 from shardwise.cli.output import emit, say, table
 from shardwise.cli.pipeline_page import explained_pipeline_page
 from shardwise.cost.shares import shares_text
-from shardwise.documents import Explanation, Pipeline
+from shardwise.documents import Explanation, PipelineExplanation
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
-from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
-from shardwise.pictures.pipeline import pipeline_picture
+from shardwise.pictures.step import step_picture
 from shardwise.step_sizes import StepSizes, sized
 from shardwise.texts import gib, seconds
 
@@ -64,7 +63,7 @@ def explain(
 
     PLAN: a file with a plan or a pipeline, or with --server an id; with --like a graph, or nothing.
     """
-    from shardwise.answers import explain as why
+    from shardwise.answers.explain_pipeline import explain_either
 
     sizes = StepSizes(batch, seq)
     if like is not None:
@@ -89,25 +88,16 @@ def explain(
     if plot is not None:
         check_suffix(plot)
         check_output(plot, "plot")
-    document = given_pipeline_or_plan(plan, server, key_file)
-    if isinstance(document, Pipeline):
-        from shardwise.answers.explain_pipeline import explain_pipeline
-
-        described = explain_pipeline(document)
-        if plot is not None:
-            pipeline_picture(document).write(plot)
-        if as_json:
-            emit(described)
-        else:
-            explained_pipeline_page(described)
-        return
-    explanation = why(document)
+    document = given_plan(plan, server, key_file)
+    described = explain_either(document)
     if plot is not None:
-        plan_picture(document, explanation).write(plot)
+        step_picture(document).write(plot)
     if as_json:
-        emit(explanation)
+        emit(described)
+    elif isinstance(described, PipelineExplanation):
+        explained_pipeline_page(described)
     else:
-        explanation_page(explanation)
+        explanation_page(described)
 
 
 def explanation_page(document: Explanation) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from shardwise.cli.advisor import given_pipeline_or_plan, server_options
+from shardwise.cli.advisor import given_plan, server_options
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note
 from shardwise.documents import Pipeline, Plan
@@ -51,7 +51,7 @@ def export(
     if (form is None) == (trainer is None):
         raise BadInput("give one of --format and --to", field="to", expected="one of them")
     check_output(output)
-    document = given_pipeline_or_plan(plan, server, key_file)
+    document = given_plan(plan, server, key_file)
     if trainer is not None:
         _to_trainer(document, trainer, output, as_json)
     elif form is not None:

@@ -199,7 +199,7 @@ def launch(
 
 def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[str, Any]:
     """Returns the launch that the options describe."""
-    from shardwise.answers.pipelines import read_pipeline_or_plan
+    from shardwise.answers import read_plan
 
     environment = {}
     for pair in given["environment"]:
@@ -231,7 +231,7 @@ def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[st
         raise BadInput("missing", field="plan", expected="a plan file, or --measure NAME")
     if plan.startswith("sha256:"):
         return {**spec, "plan_id": plan}
-    return {**spec, "plan": read_pipeline_or_plan(plan)}
+    return {**spec, "plan": read_plan(plan)}
 
 
 @click.group()

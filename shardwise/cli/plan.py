@@ -24,11 +24,11 @@ from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Pipeline, folded
+from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
-from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import check_suffix
-from shardwise.pictures.pipeline import pipeline_picture
+from shardwise.pictures.step import step_picture
 from shardwise.pipeline.asked import ANY, FASTEST
 
 
@@ -64,6 +64,11 @@ from shardwise.pipeline.asked import ANY, FASTEST
     schedules_option, text=f"{SCHEDULES} With --space, unless it is given, all of the trainer."
 )
 @click.option("-o", "--output", help="Write the plan here.")
+@click.option(
+    "--unfolded",
+    is_flag=True,
+    help="Write the file with every layer, as releases before 0.2 read plans.",
+)
 @click.option("--plot", help="Write a picture of the step: .html, .svg or .png.")
 @other_search_options
 @question_options
@@ -80,6 +85,7 @@ def plan(
     stages: str,
     schedules: str,
     output: str | None,
+    unfolded: bool,
     plot: str | None,
     server: str | None,
     key_file: str | None,
@@ -93,6 +99,8 @@ def plan(
     from shardwise.answers.remedies import BY_OPTIONS
     from shardwise.hardware import devices_of, load_hardware
 
+    if unfolded and output is None:
+        raise BadInput("is about the file", field="unfolded", expected="--output FILE")
     check_output(output)
     if plot:
         check_suffix(plot)
@@ -133,21 +141,16 @@ def plan(
                 if shorter:
                     note(f"note: {shorter}")
             raise
-    keep(document, output, quiet=as_json)
+    if output is not None:
+        keep(document if unfolded else folded(document), output, quiet=as_json)
     if plot:
-        picture = (
-            plan_picture(document, why(document))
-            if isinstance(document, Plan)
-            else pipeline_picture(document)
-        )
-        picture.write(plot)
+        step_picture(document).write(plot)
     if as_json:
         emit(document)
-    elif isinstance(document, Pipeline):
-        warn(document.warnings)
-        pipeline_page(document)
     else:
         warn(document.warnings)
-        plan_page(document, why(document), asked)
-    if not isinstance(document, Pipeline):
-        stop_if_cancelled(document.certificate)
+        if isinstance(document, Pipeline):
+            pipeline_page(document)
+        else:
+            plan_page(document, why(document), asked)
+    stop_if_cancelled(document.certificate)

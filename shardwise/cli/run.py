@@ -15,9 +15,8 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import UNSET
 
-from shardwise.answers.plan import read_plan_or_pipeline
+from shardwise.answers.plan import read_plan
 from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.output import emit, note, say, table
@@ -92,7 +91,7 @@ def run(
     an agent, this process is one rank.
     """
     plan_path = plan_file or _in_run_dir("plan.json", "PLAN_FILE")
-    plan = read_plan_or_pipeline(plan_path)
+    plan = read_plan(plan_path)
     _require_executable(plan, plan_path)
     check_output(output)
     if log is not None:
@@ -101,8 +100,7 @@ def run(
         graph_spec = model = graph_spec or _known_graph(plan)
     else:
         model = source
-    several = plan.bundle if isinstance(plan, Pipeline) else plan.cluster
-    world = find_world(is_even=several is UNSET)
+    world = find_world(is_even=not plan.kinds)
     if world is not None:
         label = own_label(world.rank, world.size, kinds, slowed)
         of_source = source is not None
@@ -206,9 +204,7 @@ def _percent(error: float | None) -> str:
 def _in_run_dir(name: str, field: str) -> str:
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is None:
-        raise BadInput(
-            "is missing", field=field, expected="a shardwise.plan/1 or shardwise.pipeline/1 file"
-        )
+        raise BadInput("is missing", field=field, expected="a file that `shardwise plan` wrote")
     return str(Path(folder) / name)
 
 

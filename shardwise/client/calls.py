@@ -52,7 +52,7 @@ from shardwise.documents import (
 )
 from shardwise.documents.jobs import Allocation
 from shardwise.documents.questions import COLLECTIONS
-from shardwise.errors import BadInput, Cancelled
+from shardwise.errors import Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -223,14 +223,7 @@ class Calls:
                 self._curves.popitem(last=False)
         return reply, once
 
-    def plan_of(self, plan_id: str) -> Flow[Plan]:
-        """Returns a plan by its own id, or by its job's. Raises `BadInput` for a pipeline."""
-        answer = yield from self.pipeline_or_plan_of(plan_id)
-        if not isinstance(answer, Plan):
-            raise BadInput(f"{plan_id[:80]} is a pipeline", expected="a plan")
-        return answer
-
-    def pipeline_or_plan_of(self, plan_id: str) -> Flow[Pipeline | Plan]:
+    def plan_of(self, plan_id: str) -> Flow[Pipeline | Plan]:
         """Returns a plan or a pipeline by its own id, or by its job's."""
         answer: Pipeline | Plan = job_from(
             (yield from self.get(path_of("plans", plan_id)))

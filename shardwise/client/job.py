@@ -11,7 +11,6 @@ from shardwise.errors import BadInput
 
 ENDED = ("done", "failed", "cancelled")
 INFEASIBLE = documents.schema_of(documents.Infeasible)
-PIPELINE = documents.schema_of(documents.Pipeline)
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ def read_answer(document: dict[str, Any], kind: str) -> Any:
 
     Raises `Infeasible` with the reason if nothing fits, `BadInput` for anything else.
     """
-    if kind == "plan" and document.get("schema") == PIPELINE:
-        return documents.read(document, documents.Pipeline)
+    if kind == "plan" and document.get("schema") in documents.PLAN_SCHEMAS:
+        return documents.read_plan(document)
     require_kind(document, kind)
     return documents.read(document, documents.DOCUMENTS[kind])
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
+from msgspec import structs
+
 from shardwise.client.exchange import (
     Flow,
     Policy,
@@ -19,7 +21,7 @@ from shardwise.client.exchange import (
 from shardwise.client.request import path_of, post_json
 from shardwise.client.uploads import GraphSource, upload_of_graph
 from shardwise.client.waiting import MORE_RETRIES, POLL_S
-from shardwise.documents import LaunchRequest, request_body
+from shardwise.documents import LaunchRequest, request_body, unfolded
 from shardwise.graph import Graph
 
 Document = dict[str, Any]
@@ -57,6 +59,8 @@ class LaunchCalls:
         """Starts a launch; a graph that is given as an object is uploaded first."""
         if isinstance(graph, Graph):
             yield from asked(upload_of_graph(graph), self.policy)
+        # An older service reads version 1 alone.
+        ask = structs.replace(ask, plan=unfolded(ask.plan))
         return (yield from self.post(path_of("launches"), request_body(ask)))
 
     def get(self, launch_id: str) -> Flow[Document]:

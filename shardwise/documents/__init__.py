@@ -5,10 +5,12 @@ description: `json_schema` returns the published form, `read` checks a document 
 Members that a later release adds are allowed when a document is read.
 """
 
+from shardwise.documents.common import schema_of
 from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve, CurvePoint
 from shardwise.documents.explanation import Explanation, PipelineExplanation
 from shardwise.documents.export import Export
+from shardwise.documents.folded import FOLDED_SCHEMA, PLAN_SCHEMAS, folded, unfolded
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.infeasible import Infeasible
 from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
@@ -30,11 +32,13 @@ from shardwise.documents.questions import (
     request_body,
 )
 from shardwise.documents.quote import Quote
-from shardwise.documents.schemas import DOCUMENTS, json_schema, read, schema_of
+from shardwise.documents.schemas import DOCUMENTS, json_schema, read, read_plan
 
 __all__ = [
     "DOCUMENTS",
+    "FOLDED_SCHEMA",
     "LAUNCH_SCHEMA",
+    "PLAN_SCHEMAS",
     "QUESTIONS",
     "BundleText",
     "CompareRequest",
@@ -60,8 +64,11 @@ __all__ = [
     "PricingRequest",
     "Quote",
     "QuoteRequest",
+    "folded",
     "json_schema",
     "read",
+    "read_plan",
     "request_body",
     "schema_of",
+    "unfolded",
 ]

@@ -176,3 +176,8 @@ Layout = list[str]
 
 Details = dict[str, Any]
 """Members that depend on the method."""
+
+
+def schema_of(kind: type[msgspec.Struct]) -> str:
+    """Returns the `schema` member of a kind of document: `shardwise.plan/1`."""
+    return str(kind.__struct_config__.tag)

@@ -17,8 +17,9 @@ from shardwise.documents.common import (
     SearchReport,
 )
 from shardwise.documents.parallelism import PlannedTrainer
-from shardwise.documents.plan import PlannedEdge, PlannedGroup
+from shardwise.documents.plan import Execution, PlannedCluster, PlannedEdge, PlannedGroup
 from shardwise.documents.timeline import PipelineTimeline
+from shardwise.errors import BadInput
 
 
 class PipelinePrediction(msgspec.Struct, frozen=True):
@@ -142,6 +143,26 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     tune: str | UnsetType = UNSET
 
     @property
+    def replayed_s(self) -> float:
+        """The seconds of a step as it was replayed."""
+        return self.predicted.step_s
+
+    @property
+    def step_s(self) -> float:
+        """The seconds of a step by which strategies were ranked."""
+        return self.predicted.step_s
+
+    @property
+    def execution(self) -> Execution | UnsetType:
+        """What else of running a step memory depends on; pipelines do not say."""
+        return UNSET
+
+    @property
+    def cluster(self) -> PlannedCluster | UnsetType:
+        """The blocks of devices of several kinds; stages say their devices themselves."""
+        return UNSET
+
+    @property
     def ranks(self) -> int:
         """The number of groups of devices, which have one stage or several each."""
         return len(self.stages) // (self.stages_per_rank or 1)
@@ -156,6 +177,30 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
         """The kind of device of every rank, in their order; nothing where all are alike."""
         first = self.stages[: self.ranks]
         return [s.kind for s in first if s.kind is not UNSET for _ in range(s.devices)]
+
+
+def check_pipeline(pipeline: Pipeline, file: str | None = None) -> None:
+    """Raises `BadInput` for a pipeline without stages, for stages that ranks cannot share evenly,
+    and for stages of groups that it lacks."""
+    if not pipeline.stages:
+        raise BadInput("no stages", file=file, field="stages", expected="at least one")
+    each = pipeline.stages_per_rank
+    if each is not UNSET and (each < 1 or len(pipeline.stages) % each):
+        raise BadInput(
+            f"{len(pipeline.stages)} stages, {each} on each rank",
+            file=file,
+            field="stages_per_rank",
+            expected="a divisor of the number of stages",
+        )
+    for number, stage in enumerate(pipeline.stages):
+        for place, group in enumerate(stage.groups):
+            if not 0 <= group < len(pipeline.groups):
+                raise BadInput(
+                    f"there is no group {group}",
+                    file=file,
+                    field=f"stages[{number}].groups[{place}]",
+                    expected=f"0 to {len(pipeline.groups) - 1}",
+                )
 
 
 def shared_scope(stages: Sequence[PlannedStage]) -> int:

@@ -404,3 +404,23 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     tune: str | UnsetType = UNSET
     assumed: bool | UnsetType = UNSET
     published: str | UnsetType = UNSET
+
+    @property
+    def replayed_s(self) -> float:
+        """The seconds of a step as it was replayed."""
+        return self.predicted.replayed_time_s
+
+    @property
+    def step_s(self) -> float:
+        """The seconds of a step by which strategies were ranked: replayed, or summed."""
+        return self.predicted.replayed_time_s if self.overlap else self.predicted.time_s
+
+    @property
+    def ranks(self) -> int:
+        """The number of groups of devices with stages of their own: all have the one stage."""
+        return 1
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of device of every rank, in their order; nothing where all are alike."""
+        return [] if self.cluster is UNSET else self.cluster.kinds

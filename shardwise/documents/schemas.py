@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardwise import validation
+from shardwise.documents.common import schema_of
 from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve
 from shardwise.documents.explanation import Explanation, PipelineExplanation
 from shardwise.documents.export import Export
+from shardwise.documents.folded import FOLDED_SCHEMA, unfolded
 from shardwise.documents.frontier import Frontier
 from shardwise.documents.infeasible import Infeasible
-from shardwise.documents.pipeline import Pipeline
+from shardwise.documents.pipeline import Pipeline, check_pipeline
 from shardwise.documents.pipeline_pricing import PipelinePricing
 from shardwise.documents.plan import Plan
 from shardwise.documents.pricing import Pricing
@@ -67,20 +69,29 @@ def without_indentation(schema: Any) -> Any:
     return [without_indentation(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def schema_of(kind: type[msgspec.Struct]) -> str:
-    """Returns the `schema` member of a kind of document: `shardwise.plan/1`."""
-    return str(kind.__struct_config__.tag)
-
-
 def read(document: Any, kind: type[D], *, file: str | None = None) -> D:
-    """Returns a document (JSON's objects, lists and values) as its type.
+    """Returns a document (JSON's objects, lists and values) as its type, unfolded.
 
-    Raises `BadInput` that names file and field if it is not such a document.
+    Raises `BadInput` that names file and field if it is not such a document, or a pipeline whose
+    stages do not go together (`check_pipeline`).
     """
     wanted = schema_of(kind)
     if not isinstance(document, Mapping):
         raise BadInput("not an object", file=file, expected=wanted)
-    if document.get("schema") != wanted:
-        given = str(document.get("schema"))[:80]
-        raise BadInput(f"unknown schema {given!r}", file=file, field="schema", expected=wanted)
-    return validation.convert(document, kind, file=file)
+    whole = unfolded(document, file)
+    if whole.get("schema") != wanted:
+        given = str(whole.get("schema"))[:80]
+        expected = f"{wanted} or {FOLDED_SCHEMA}" if kind in (Plan, Pipeline) else wanted
+        raise BadInput(f"unknown schema {given!r}", file=file, field="schema", expected=expected)
+    typed = validation.convert(whole, kind, file=file)
+    if isinstance(typed, Pipeline):
+        check_pipeline(typed, file)
+    return typed
+
+
+def read_plan(document: Any, *, file: str | None = None) -> Plan | Pipeline:
+    """Returns the plan or the pipeline that a document is. Raises `BadInput` as `read` does."""
+    whole = unfolded(document, file)
+    piped = isinstance(whole, Mapping) and whole.get("schema") == schema_of(Pipeline)
+    kind: type[Plan | Pipeline] = Pipeline if piped else Plan
+    return read(whole, kind, file=file)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise import documents
-from shardwise.documents import Pipeline, Plan, schema_of
+from shardwise.documents import Pipeline, Plan
 from shardwise.errors import BadInput
 from shardwise.execute.captured import capture_for
 from shardwise.execute.parallel import ParallelModule, mesh_of
@@ -28,7 +28,7 @@ def parallelize(
 ) -> ParallelModule:
     """Returns `module` as the plan runs it on the ranks of torch.distributed.
 
-    The plan is a `shardwise.plan/1` or a `shardwise.pipeline/1`.
+    The plan is a `shardwise.plan/1` or `/2`, or a `shardwise.pipeline/1`.
 
     `module` returns its loss; training starts from its values, so seed all ranks alike or load a
     checkpoint. `example_inputs` are a whole batch: positional (a tuple) or keyword (a dict)
@@ -49,10 +49,7 @@ def parallelize(
             "torch.distributed is not initialised", expected="torch.distributed.init_process_group"
         )
     if not isinstance(plan, Plan | Pipeline):
-        if isinstance(plan, Mapping) and plan.get("schema") == schema_of(Pipeline):
-            plan = documents.read(plan, Pipeline)
-        else:
-            plan = documents.read(plan, Plan)
+        plan = documents.read_plan(plan)
     if isinstance(plan, Pipeline):
         return pipelined(module, example_inputs, plan, graph, device, compile)
     mesh = mesh_of(plan, dist.get_rank())

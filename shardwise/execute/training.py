@@ -37,7 +37,7 @@ from shardwise.graph.tuning import FULL, tuned
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.labels import LONGEST, NO_LABEL, Label
-from shardwise.measure.measurement import measurement_document, pipeline_measurement
+from shardwise.measure.measurement import measurement_document
 from shardwise.measure.rank import meet
 from shardwise.measure.world import World
 from shardwise.outfiles import write_json
@@ -115,27 +115,15 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
             "shardwise": __version__,
             "python": platform.python_version(),
         }
-        if isinstance(plan, Pipeline):
-            return pipeline_measurement(
-                plan,
-                iterations_s=times.iterations_s,
-                waits_s=waits_s,
-                compute_s=times.compute_s,
-                communication_s=times.communication_s,
-                peak_bytes=times.peak_bytes,
-                backend=backend,
-                device_kind=_counted(plan.kinds) or options.label.kind or _kind(device),
-                versions=versions,
-                fallbacks=model.program.fallbacks,
-            )
         return measurement_document(
             plan,
             iterations_s=times.iterations_s,
+            waits_s=waits_s,
             compute_s=times.compute_s,
             communication_s=times.communication_s,
             peak_bytes=times.peak_bytes,
             backend=backend,
-            device_kind=_kinds(plan) or options.label.kind or _kind(device),
+            device_kind=_counted(plan.kinds) or options.label.kind or _kind(device),
             versions=versions,
             calls=times.calls,
             fallbacks=model.program.fallbacks,
@@ -148,7 +136,7 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
 
 def _is_fused(plan: Plan | Pipeline, device: str) -> bool:
     """Returns whether a run updates as a plan for GPUs with a fused update prices it."""
-    if not isinstance(plan, Plan) or plan.execution is UNSET:
+    if plan.execution is UNSET:
         return False
     return device == "cuda" and plan.execution.update == FUSED
 
@@ -168,14 +156,12 @@ def _model(
     device: torch.device,
     options: RunOptions,
 ) -> ParallelModule:
+    if plan.kinds:
+        field = "stages" if isinstance(plan, Pipeline) else "cluster.blocks"
+        require_kinds(plan.kinds, options.label.kind or _kind(device), field)
     if isinstance(plan, Pipeline):
-        if plan.kinds:
-            require_kinds(plan.kinds, options.label.kind or _kind(device), "stages")
         return PipelineModule(captured, plan, device)
     mesh = mesh_of(plan, world.rank)
-    if plan.cluster is not UNSET:
-        kind = options.label.kind or _kind(device)
-        require_kinds(plan.cluster.kinds, kind, "cluster.blocks")
     slowed = options.label.slowed if options.label.slowed.times > 1 else None
     return ParallelModule(captured, plan, mesh, device, options.compile, slowed)
 
@@ -266,11 +252,6 @@ def _device(world: World) -> torch.device:
         torch.cuda.set_device(world.local_rank)
         return torch.device("cuda", world.local_rank)
     return torch.device("cpu")
-
-
-def _kinds(plan: Plan) -> str:
-    """Returns the kinds of a plan on several, each with its devices, else nothing."""
-    return "" if plan.cluster is UNSET else _counted(plan.cluster.kinds)
 
 
 def _counted(kinds: Sequence[str]) -> str:

@@ -23,10 +23,10 @@ import msgspec
 
 from shardwise import validation
 from shardwise.errors import BadInput
-from shardwise.graph.folding import fold_rows, unfold_rows
+from shardwise.folding import fold_rows, unfold_rows
 from shardwise.graph.graph import Graph, Operator, Tensor
 from shardwise.graph.step import step_of
-from shardwise.graph.symbols import Symbols, mark_batch, with_values
+from shardwise.graph.symbols import Symbols, is_expression, mark_batch, with_values
 from shardwise.graph.validate import validate_graph
 from shardwise.step_sizes import AS_CAPTURED, StepSizes
 
@@ -105,7 +105,7 @@ def folded_document(graph: Graph) -> dict[str, Any]:
 
 def folded(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a document with its repeated rows folded; its numbers may be expressions."""
-    rows = {name: fold_rows(document[name]) for name in ("tensors", "operators")}
+    rows = {name: fold_rows(document[name], is_expression) for name in ("tensors", "operators")}
     return {**document, "schema": FOLDED_SCHEMA, **rows}
 
 

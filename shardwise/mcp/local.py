@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from shardwise import answers as advice
+from shardwise import documents
 from shardwise.answers import Options
 from shardwise.answers.curve import places_of_curve, require_some_fit
 from shardwise.answers.explain_pipeline import explain_either
-from shardwise.answers.pipelines import checked_pipeline_or_plan, read_pipeline_or_plan
+from shardwise.answers.plan import read_plan
 from shardwise.answers.quote import require_steps
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.named_options import options_from_request
@@ -72,11 +73,11 @@ class Desk:
         """
         if isinstance(plan, dict):
             try:
-                return checked_pipeline_or_plan(plan)
+                return documents.read_plan(plan)
             except BadInput as error:
                 raise error.inside("plan") from None
         if not plan.startswith(PLAN_ID):
-            return read_pipeline_or_plan(plan)
+            return read_plan(plan)
         with self._lock:
             if plan not in self._plans:
                 raise NotFound(

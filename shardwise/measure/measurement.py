@@ -26,10 +26,15 @@ PREDICTED = {
 """The member of a plan's `predicted` that each error is relative to."""
 
 
+OF_A_PIPELINE = {"iteration": "step_s", "peak": "peak_bytes"}
+"""The same of a pipeline, which predicts no more of them."""
+
+
 def measurement_document(
-    plan: Plan,
+    plan: Plan | Pipeline,
     *,
     iterations_s: Sequence[float],
+    waits_s: Sequence[Sequence[float]] = (),
     compute_s: float | None,
     communication_s: float | None,
     peak_bytes: Sequence[int],
@@ -41,11 +46,15 @@ def measurement_document(
     compiled_operators: int = 0,
     not_compiled: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the document of a run of this plan; seconds and bytes.
+    """Returns the document of a run of this plan or pipeline; seconds and bytes, peaks by rank.
 
-    `not_compiled` says why a plan for compiled kernels ran eagerly, if it did.
+    `waits_s` are by rank and step the seconds for which it waited for other stages. Of a pipeline
+    `stages` has what is known of each, communication is that inside stages, and collectives, which
+    are others on each rank, are left out. `not_compiled` says why a plan for compiled kernels ran
+    eagerly, if it did.
     """
-    predicted = plan.predicted
+    piped = isinstance(plan, Pipeline)
+    predicted = OF_A_PIPELINE if piped else PREDICTED
     typical = median(iterations_s)
     measured = {
         "iteration": typical,
@@ -53,130 +62,65 @@ def measurement_document(
         "communication": communication_s,
         "peak": max(peak_bytes),
     }
-    return _document(
-        plan,
-        iterations_s,
-        compute_s=compute_s,
-        communication_s=communication_s,
-        exposed_s=None if compute_s is None else max(typical - compute_s, 0.0),
-        peak_bytes=peak_bytes,
-        errors={
-            name: relative(measured[name], getattr(predicted, member))
-            for name, member in PREDICTED.items()
-        },
-        backend=backend,
-        device_kind=device_kind,
-        versions=versions,
-        calls=calls or {},
-        fallbacks=fallbacks or {},
-        compiled_operators=compiled_operators,
-        not_compiled=not_compiled,
-    )
-
-
-def pipeline_measurement(
-    pipeline: Pipeline,
-    *,
-    iterations_s: Sequence[float],
-    waits_s: Sequence[Sequence[float]],
-    compute_s: float,
-    communication_s: float,
-    peak_bytes: Sequence[int],
-    backend: str,
-    device_kind: str,
-    versions: Mapping[str, str],
-    fallbacks: Mapping[str, str],
-) -> dict[str, Any]:
-    """Returns the document of a run of this pipeline; seconds and bytes, peaks by rank.
-
-    `waits_s` are by rank and step the seconds for which it waited for other stages. `stages` has
-    what is known of each; `compute_s` and `communication_s` (inside stages) have no prediction.
-    """
-    predicted = pipeline.predicted
-    typical = median(iterations_s)
-    stages = []
-    for number, stage in enumerate(pipeline.stages):
-        ranks = range(stage.first_device, stage.first_device + stage.devices)
-        peak = max(peak_bytes[rank] for rank in ranks)
-        waits = [median(waits_s[rank]) / typical for rank in ranks if waits_s[rank]]
-        idle = sum(waits) / len(waits) if waits else None
-        stages.append(
-            {
-                "stage": number,
-                "peak_bytes": peak,
-                "predicted_peak_bytes": stage.peak_bytes,
-                "peak_error": relative(peak, stage.peak_bytes),
-                "idle": idle,
-                "predicted_idle": stage.idle,
-            }
-        )
-    document = _document(
-        pipeline,
-        iterations_s,
-        compute_s=compute_s,
-        communication_s=communication_s,
-        exposed_s=None,
-        peak_bytes=peak_bytes,
-        errors={
-            "iteration": relative(typical, predicted.step_s),
-            "compute": None,
-            "communication": None,
-            "peak": relative(max(peak_bytes), predicted.peak_bytes),
-        },
-        backend=backend,
-        device_kind=device_kind,
-        versions=versions,
-        calls={},
-        fallbacks=fallbacks,
-        compiled_operators=0,
-        not_compiled=None,
-    )
-    return {**document, "stages": stages}
-
-
-def _document(
-    ran: Plan | Pipeline,
-    iterations_s: Sequence[float],
-    *,
-    compute_s: float | None,
-    communication_s: float | None,
-    exposed_s: float | None,
-    peak_bytes: Sequence[int],
-    errors: Mapping[str, float | None],
-    backend: str,
-    device_kind: str,
-    versions: Mapping[str, str],
-    calls: Mapping[str, int],
-    fallbacks: Mapping[str, str],
-    compiled_operators: int,
-    not_compiled: str | None,
-) -> dict[str, Any]:
-    """Returns the members that runs of plans and of pipelines have in common."""
-    return {
+    exposed_s = None if piped or compute_s is None else max(typical - compute_s, 0.0)
+    document = {
         "schema": SCHEMA,
-        "plan": ran.id,
-        "graph": ran.graph,
-        "graph_name": ran.graph_name,
-        "hardware": ran.hardware,
-        "hardware_id": ran.hardware_id,
-        "gpus": ran.gpus,
-        "nodes": ran.nodes,
+        "plan": plan.id,
+        "graph": plan.graph,
+        "graph_name": plan.graph_name,
+        "hardware": plan.hardware,
+        "hardware_id": plan.hardware_id,
+        "gpus": plan.gpus,
+        "nodes": plan.nodes,
         "steps": len(iterations_s),
         "iteration_s": _spread(iterations_s),
         "compute_s": compute_s,
         "communication_s": communication_s,
         "exposed_communication_s": exposed_s,
         "peak_bytes": {"max": max(peak_bytes), "per_rank": list(peak_bytes)},
-        "predicted": to_builtins(ran.predicted),
-        "errors": dict(errors),
+        "predicted": to_builtins(plan.predicted),
+        "errors": {
+            name: relative(measured[name], getattr(plan.predicted, predicted[name]))
+            if name in predicted
+            else None
+            for name in PREDICTED
+        },
         "backend": backend,
         "device_kind": device_kind,
         "versions": dict(versions),
-        "collectives": dict(calls),
-        "fallbacks": dict(fallbacks),
+        "collectives": {} if piped else dict(calls or {}),
+        "fallbacks": dict(fallbacks or {}),
         "compiled_operators": compiled_operators,
         "not_compiled": not_compiled,
     }
+    if isinstance(plan, Pipeline):
+        document["stages"] = _stages(plan, typical, waits_s, peak_bytes)
+    return document
+
+
+def _stages(
+    pipeline: Pipeline,
+    typical_s: float,
+    waits_s: Sequence[Sequence[float]],
+    peak_bytes: Sequence[int],
+) -> list[dict[str, Any]]:
+    """Returns each stage's peak and idle share, measured and predicted."""
+    stages = []
+    for number, stage in enumerate(pipeline.stages):
+        ranks = range(stage.first_device, stage.first_device + stage.devices)
+        peak = max(peak_bytes[rank] for rank in ranks)
+        waits = [median(waits_s[rank]) / typical_s for rank in ranks if waits_s[rank]]
+        stages.append(
+            {
+                "stage": number,
+                "peak_bytes": peak,
+                "predicted_peak_bytes": stage.peak_bytes,
+                "peak_error": relative(peak, stage.peak_bytes),
+                "idle": sum(waits) / len(waits) if waits else None,
+                "predicted_idle": stage.idle,
+            }
+        )
+    return stages
 
 
 def _spread(iterations_s: Sequence[float]) -> dict[str, Any]:

@@ -19,11 +19,7 @@ def log_step(
     tracker: Tracker, plan: Plan | Pipeline, step: int, step_s: float, peak_bytes: float | None
 ) -> None:
     """Logs one step beside what the plan predicts; the peak where it was measured."""
-    if isinstance(plan, Plan):
-        predicted_s = plan.predicted.replayed_time_s
-    else:
-        predicted_s = plan.predicted.step_s
-    values = {STEP_MEASURED: step_s, STEP_PREDICTED: float(predicted_s)}
+    values = {STEP_MEASURED: step_s, STEP_PREDICTED: float(plan.replayed_s)}
     if peak_bytes is not None:
         values[PEAK_MEASURED] = float(peak_bytes)
     tracker.log({**values, PEAK_PREDICTED: float(plan.predicted.peak_bytes)}, step)

@@ -78,15 +78,9 @@ class Hosts:
                 field="bundle",
                 expected="devices of one kind, or a plan without stages: start these hosts by hand",
             )
-        cluster = UNSET if isinstance(plan, Pipeline) else plan.cluster
+        cluster = plan.cluster
         groups = _of_one_kind(plan, gpu_type) if cluster is UNSET else _of(cluster, gpu_type)
-        return cls(plan.graph_name or "job", plan.hardware, plan.id, _step_s(plan), groups)
-
-
-def _step_s(plan: Pipeline | Plan) -> float:
-    if isinstance(plan, Pipeline):
-        return plan.predicted.step_s
-    return plan.predicted.replayed_time_s if plan.overlap else plan.predicted.time_s
+        return cls(plan.graph_name or "job", plan.hardware, plan.id, plan.step_s, groups)
 
 
 def _of_one_kind(plan: Pipeline | Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:

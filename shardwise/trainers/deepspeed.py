@@ -123,8 +123,7 @@ def write(plan: Plan) -> Written:
 
 def offloads_states(plan: Plan | Pipeline) -> bool:
     """Returns whether a plan has the optimizer's states on the host."""
-    execution = UNSET if isinstance(plan, Pipeline) else plan.execution
-    return execution is not UNSET and execution.offload == OFFLOADED_STATES
+    return plan.execution is not UNSET and plan.execution.offload == OFFLOADED_STATES
 
 
 def read(document: Mapping[str, Any], gpus: int) -> Configuration:

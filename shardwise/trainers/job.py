@@ -163,7 +163,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         )
     planned = plan.trainer
     parallelism = canonical(planned.parallelism)
-    stages = plan.ranks if isinstance(plan, Pipeline) else 1
+    stages = plan.ranks
     if parallelism.gpus * stages != plan.gpus:
         raise BadInput(
             f"{parallelism.gpus * stages} devices in a plan for {plan.gpus}",
@@ -252,10 +252,8 @@ def _precision(plan: Plan | Pipeline) -> str:
 
 
 def _execution(plan: Plan | Pipeline, name: str, usual: str) -> str:
-    """Returns how a plan's step runs; pipelines do not say."""
-    if isinstance(plan, Pipeline) or plan.execution is UNSET:
-        return usual
-    return str(getattr(plan.execution, name))
+    """Returns how a plan's step runs, as far as it says."""
+    return usual if plan.execution is UNSET else str(getattr(plan.execution, name))
 
 
 def _facts(planned: PlannedTrainer, name: str) -> ModelFacts | None:

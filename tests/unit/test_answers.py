@@ -12,7 +12,7 @@ import pytest
 
 import shardwise
 from harness import answers
-from harness.graph_builder import mlp
+from harness.graph_builder import layers, mlp
 from shardwise import answers as advice
 from shardwise import documents
 from shardwise.capture import shipped_graph
@@ -57,6 +57,22 @@ def test_a_notebook_shows_pictures_and_tables() -> None:
     shown = plan._repr_html_()
     assert shown.count("<tr>") == 1 + min(len(plan.explain().groups), MOST_ROWS)
     assert "<table>" in shardwise.quote(SMALL, max_instances=1, overlap=False)._repr_html_()
+
+
+def test_a_pipeline_is_shown_as_a_plan_is(tmp_path: Path) -> None:
+    graph = layers(8, 64, 128)
+    pipeline = shardwise.plan(graph, "l4", 2, stages=[2], micro_batches=(4,))
+    assert isinstance(pipeline, documents.Pipeline)
+    assert msgspec.json.encode(documents.read_plan(pipeline.to_dict())) == msgspec.json.encode(
+        pipeline
+    )
+    explained = shardwise.explain(pipeline.to_dict())
+    assert explained == pipeline.explain() and len(explained.to_pandas()) == 2
+    assert pipeline._repr_html_() == explained._repr_html_()
+    assert pipeline._repr_html_().count("<tr>") == 1 + 2
+    assert len(pipeline.to_pandas()) == len(graph.operators)
+    pipeline.plot(tmp_path / "p.svg")
+    assert "<svg" in (tmp_path / "p.svg").read_text()
 
 
 def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness import answers
 from harness.graph_builder import mlp
+from harness.stored import stored
 from shardwise import documents
 from shardwise.answers import Options
 from shardwise.capture import shipped_graph
@@ -113,7 +115,7 @@ def test_a_wrong_member_is_named() -> None:
     assert refused.value.file == "plan.json"
     assert refused.value.field == "groups[0].operators[0].moves"
     with pytest.raises(BadInput, match="unknown schema"):
-        documents.read({**plan, "schema": "shardwise.plan/2"}, documents.Plan)
+        documents.read({**plan, "schema": "shardwise.plan/3"}, documents.Plan)
     with pytest.raises(BadInput, match="not an object"):
         documents.read([], documents.Plan)
     with pytest.raises(BadInput, match="unknown document"):
@@ -123,3 +125,14 @@ def test_a_wrong_member_is_named() -> None:
 def test_members_of_a_later_release_are_passed_over() -> None:
     plan = {**a_plan(), "colour": "red"}
     assert documents.read(plan, documents.Plan).id == plan["id"]
+
+
+def test_plans_and_pipelines_answer_the_same_questions() -> None:
+    plan, pipeline, mixed = (stored(name) for name in ("plan", "pipeline", "plan-bundle"))
+    assert plan.step_s == plan.replayed_s == plan.predicted.replayed_time_s
+    assert replace(plan, overlap=False).step_s == plan.predicted.time_s != plan.replayed_s
+    assert pipeline.step_s == pipeline.replayed_s == pipeline.predicted.step_s
+    assert (plan.ranks, pipeline.ranks) == (1, len(pipeline.stages))
+    assert (plan.kinds, pipeline.kinds, mixed.kinds) == ([], [], mixed.cluster.kinds)
+    assert len(mixed.kinds) == mixed.gpus
+    assert pipeline.execution is pipeline.cluster is msgspec.UNSET

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from harness.graph_builder import layers, mlp
 from shardwise.capture import shipped_graph
 from shardwise.errors import BadInput
+from shardwise.folding import fold_rows, unfold_rows
 from shardwise.graph import Graph, graph_id, read_graph, write_graph
 from shardwise.graph.document import (
     canonical_json,
@@ -22,7 +23,6 @@ from shardwise.graph.document import (
     graph_from_document,
     graph_from_json,
 )
-from shardwise.graph.folding import fold_rows, unfold_rows
 
 SHIPPED = ["gpt2", "llama-8b", "transformer", "vgg16"]
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from harness.models.shortened import shortened
 from shardwise import documents
-from shardwise.answers import pipeline_or_plan, pipeline_timeline
+from shardwise.answers import pipeline_or_plan, pipeline_timeline, read_plan
 from shardwise.answers.explain_pipeline import explain_pipeline
-from shardwise.answers.pipelines import pipeline_document, read_pipeline_or_plan
+from shardwise.answers.pipelines import pipeline_document
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.plan import plan as plan_command
 from shardwise.cost.options import Options, quiet
@@ -198,7 +198,7 @@ def test_a_bad_document_is_named(change: Any, says: str, file: Path, tmp_path: P
 def test_a_truncated_file_is_refused(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(BadInput, match=r"pipeline\.json: not JSON.*shardwise\.pipeline/1"):
-        read_pipeline_or_plan(file)
+        read_plan(file)
 
 
 def test_documents_without_the_new_members_are_still_explained(file: Path) -> None:

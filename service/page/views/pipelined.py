@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from shardwise import documents
 from shardwise.answers.explain_pipeline import explain_pipeline
-from shardwise.answers.pipelines import check_pipeline
 from shardwise.documents.pipeline import shared_scope, units_text
 from shardwise.pictures.pipeline import merged, pipeline_svg
 
@@ -20,7 +19,6 @@ MOST_ROWS = 60
 def pipeline_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the rows of stages and groups, the chart, and the text."""
     pipeline = documents.read(result, documents.Pipeline)
-    check_pipeline(pipeline)
     explained = explain_pipeline(pipeline)
     outer = shared_scope(pipeline.stages)
     groups = [

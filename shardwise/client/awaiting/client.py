@@ -315,12 +315,8 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
             progress=progress, batch=batch, seq=seq, timeout_s=timeout_s,
         )  # fmt: skip
 
-    async def pipeline_or_plan_of(self, plan_id: str) -> Pipeline | Plan:
+    async def plan_of(self, plan_id: str) -> Pipeline | Plan:
         """Returns a plan or a pipeline that was computed, by its `id`."""
-        return await self._run(self._calls.pipeline_or_plan_of(plan_id))
-
-    async def plan_of(self, plan_id: str) -> Plan:
-        """Returns a plan that was computed, by its `id`."""
         return await self._run(self._calls.plan_of(plan_id))
 
     async def export(

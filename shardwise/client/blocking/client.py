@@ -316,12 +316,8 @@ class Client(LaunchMethods, AdministrationMethods):
             progress=progress, batch=batch, seq=seq, timeout_s=timeout_s,
         )  # fmt: skip
 
-    def pipeline_or_plan_of(self, plan_id: str) -> Pipeline | Plan:
+    def plan_of(self, plan_id: str) -> Pipeline | Plan:
         """Returns a plan or a pipeline that was computed, by its `id`."""
-        return self._run(self._calls.pipeline_or_plan_of(plan_id))
-
-    def plan_of(self, plan_id: str) -> Plan:
-        """Returns a plan that was computed, by its `id`."""
         return self._run(self._calls.plan_of(plan_id))
 
     def export(

@@ -15,8 +15,8 @@ from math import prod
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from shardwise.answers.pipelines import check_pipeline
 from shardwise.documents import Pipeline
+from shardwise.documents.pipeline import check_pipeline
 from shardwise.documents.plan import (
     PlannedCluster,
     PlannedEdge,

@@ -15,6 +15,7 @@ import pytest
 
 from harness.commands import as_ranks, shardwise
 from harness.tiers import some
+from shardwise.documents import unfolded
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -190,7 +191,7 @@ def test_what_is_refused(folder: Path) -> None:
     assert "the graph is not the one that the plan was made for" in other
     unnamed = call("run", "plan.json", cwd=folder, code=2)
     assert "--graph FILE" in unnamed.stderr
-    plan = json.loads((folder / "plan.json").read_text())
+    plan = unfolded(json.loads((folder / "plan.json").read_text()))
     for group in plan["groups"]:
         for op in group["operators"]:
             op.pop("moves")
@@ -256,6 +257,10 @@ def test_a_pipeline_is_measured_beside_its_prediction(
     pipeline = json.loads((tmp_path / "pipeline.json").read_text())
     document = json.loads((tmp_path / "report" / "measurement.json").read_text())
     assert (document["plan"], document["steps"]) == (pipeline["id"], 3)
+    errors, median_s = document["errors"], document["iteration_s"]["median"]
+    predicted_s = pipeline["predicted"]["step_s"]
+    assert errors["iteration"] == pytest.approx(median_s / predicted_s - 1)
+    assert errors["compute"] is errors["communication"] is None
     assert "peak memory of stage 1" in shown
     assert len(document["peak_bytes"]["per_rank"]) == 4
     for number, (stage, planned) in enumerate(

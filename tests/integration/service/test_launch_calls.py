@@ -215,6 +215,11 @@ def test_launches_that_make_no_sense_are_refused(client: httpx.Client) -> None:
         ({"plan": mixed}, 422, "plan.bundle"),
         ({"kind": "dance"}, 422, "kind"),
         ({"plan": {"schema": "other/1"}}, 422, "plan.schema"),
+        (
+            {"plan": {**plan, "schema": "shardwise.plan/2", "order": _order(2**20)}},
+            422,
+            "plan.order.rows",
+        ),
         ({"plan": plan, "agents": 3}, 422, "agents"),
         ({"plan": plan, "agents": 2, "ranks_per_agent": 1}, 422, "ranks_per_agent"),
         ({"plan": plan}, 404, None),
@@ -231,6 +236,20 @@ def test_launches_that_make_no_sense_are_refused(client: httpx.Client) -> None:
     ):
         answer = client.post("/v1/launches", json=body)
         assert (answer.status_code, answer.json().get("field")) == (status, field), answer.text
+
+
+def test_a_folded_plan_reaches_agents_whole(client: httpx.Client) -> None:
+    """They may be of releases that read version 1 alone."""
+    agent = FakeAgent(client)
+    plan = {**OF_PLAN["plan"], "schema": "shardwise.plan/2", "order": _order(8)}
+    launch(client, [agent.id], **{**OF_PLAN, "plan": plan})
+    part = agent.must_claim()
+    assert part["plan"] == {**OF_PLAN["plan"], "order": [f"op{k}" for k in range(8)]}
+    agent.say(part, "done")
+
+
+def _order(times: int) -> dict[str, Any]:
+    return {"templates": {"a": "op{0}"}, "rows": [{"repeat": times, "rows": ["a:{0+1k}"]}]}
 
 
 def test_a_launch_is_made_once_for_its_key(client: httpx.Client) -> None:

@@ -55,9 +55,7 @@ def test_the_answers_are_the_librarys(system: System) -> None:
         assert timeless(pipeline) == timeless(here)
         either = client.pipeline_or_plan(GRAPH, "l4", 4, stages=[1, 2], options=EIGHT)
         assert isinstance(either, Plan), "no pipeline pays here"
-        assert client.pipeline_or_plan_of(pipeline.id) == pipeline
-        with pytest.raises(BadInput, match="is a pipeline"):
-            client.plan_of(pipeline.id)
+        assert client.plan_of(pipeline.id) == pipeline
         with pytest.raises(BadInput, match="cuts and splits of its own"):
             client.export(pipeline.id, to="megatron")
         sbatch = client.export(pipeline.id, format="sbatch")
@@ -82,7 +80,7 @@ def test_stages_on_several_kinds_of_devices(system: System, tmp_path: Path) -> N
         here = pipeline_or_plan(GRAPH, hardware, KINDS["gpus"], **asked)
         assert timeless(there) == timeless(here)
         assert {stage.group for stage in there.stages} == {"v100", "p100"}
-        assert client.pipeline_or_plan_of(there.id) == there
+        assert client.plan_of(there.id) == there
     again = system.client.post("/v1/plans", json={**ASK, **KINDS, "stages": [2]})
     assert again.status_code == 200 and again.json()["result"]["id"] == there.id
     other = system.client.post(
