@@ -13,6 +13,7 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.capture.assembled import assembled
 from shardwise.capture.attributes import EmptyValue, TensorValue, bind, dtype_name
 from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model, first_names
@@ -275,11 +276,11 @@ class _Walker:
         kept_outputs = self._user_outputs(outputs)
         needed = set(kept_outputs)
         kept: list[Operator] = []
-        for recorded in reversed(self._recorded):
-            if any(tensor.name in needed for tensor in recorded.outputs):
-                needed.update(recorded.operator.inputs)
-                needed.update(recorded.operator.outputs)
-                kept.append(recorded.operator)
+        for op in reversed(assembled([one.operator for one in self._recorded], self._tensors)):
+            if any(name in needed for name in op.outputs):
+                needed.update(op.inputs)
+                needed.update(op.outputs)
+                kept.append(op)
         produced = {name for op in kept for name in op.outputs}
         tensors: dict[str, Tensor] = {}
         for tensor in self._tensors.values():
