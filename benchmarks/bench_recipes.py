@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.capture import capture
-from shardwise.cost.options import Options, quiet
+from shardwise.cost.options import Options
 from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.plan import Plan
 from shardwise.errors import NotFound
 from shardwise.graph import Graph, read_graph, write_graph
-from shardwise.hardware import Hardware, load_hardware
-from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, piped_point, priced_in
-from shardwise.search.pipelines.uniform import UniformModel
+from shardwise.hardware import load_hardware
 from shardwise.trainers.changes import change_text
 from shardwise.trainers.plan import plan_for
 from shardwise.trainers.price import price
@@ -43,8 +41,7 @@ SEARCH_S = 10.0
 class Recipe:
     """A published job: `source` is a repository or a run of the accuracy page; `model` is what
     `capture` takes. `measured_s` is its published step, 0 where there is none; `why` says where
-    ours differs from it. Of a pipeline (`stages` of devices with `each` stages of equal layers)
-    only theirs is priced, with gradients in 16 bits."""
+    ours differs from it."""
 
     name: str
     source: str
@@ -59,8 +56,6 @@ class Recipe:
     options: Options = field(default_factory=Options)
     measured_s: float = 0.0
     why: str = ""
-    stages: int = 1
-    each: int = 1
 
 
 H100 = "grand-teton-h100-96gb"
@@ -128,21 +123,6 @@ RECIPES = (
         options=Options(framework="eager", precision="fp16"),
         why="shards inside a node leave an eighth of the sums for the network",
     ),
-    Recipe(
-        "GPT-OSS 120B, 64 GB200", "Megatron Bridge 26.04.01", "gpt-oss-120b", 1280, "gb200-nvl72",
-        64, "megatron", Parallelism(shards=64, zero=1, expert=64, micro_batches=5),
-        seq=4096, measured_s=1280 * 4096 / (16640 * 64),
-    ),
-    Recipe(
-        "GPT-OSS 120B, 64 B200, EP 8", "Megatron Bridge 26.04.01", "gpt-oss-120b", 1280, "b200-8",
-        64, "megatron", Parallelism(shards=64, zero=1, expert=8, micro_batches=5),
-        seq=4096, measured_s=1280 * 4096 / (13568 * 64),
-    ),
-    Recipe(
-        "GPT-OSS 120B, 64 B200, EP 64", "Megatron Bridge 26.02", "gpt-oss-120b", 1280, "b200-8",
-        64, "megatron", Parallelism(shards=64, zero=1, expert=64, micro_batches=5),
-        seq=4096, measured_s=1280 * 4096 / (8047 * 64),
-    ),
     *(
         Recipe(
             f"Llama 3 8B, 8 H100, {precision}", "torchtitan, commit 7a04053", "llama3-8b", 8, H100,
@@ -150,25 +130,6 @@ RECIPES = (
             seq=8192, options=Options(precision=precision), measured_s=8192 / tokens,
         )
         for precision, tokens in (("bf16", 5760), ("fp8:tensorwise", 7186), ("fp8:rowwise", 6424))
-    ),
-    *(
-        Recipe(
-            f"Llama 3 70B, 64 {gpu}, {precision}", "Megatron Bridge 26.04.01", "llama3-70b", 256,
-            hardware, 64, "megatron",
-            Parallelism(
-                shards=64 // (stages * tensor), tensor=tensor, sequence=tensor > 1, zero=1,
-                micro_batches=256 * stages * tensor // 64,
-            ),
-            seq=8192, options=Options(precision=precision), measured_s=256 * 8192 / (tokens * 64),
-            stages=stages, each=5,
-        )
-        for gpu, hardware, precision, tensor, stages, tokens in (
-            ("H100", "dgx-h100", "fp8:tensorwise", 4, 8, 1664),
-            ("GB200", "gb200-nvl72", "fp8:mxfp8", 2, 4, 3712),
-            ("GB200", "gb200-nvl72", "nvfp4", 2, 4, 4864),
-            ("GB300", "gb300-nvl72", "fp8:mxfp8", 1, 4, 4864),
-            ("GB300", "gb300-nvl72", "nvfp4", 1, 4, 7296),
-        )
     ),
 )  # fmt: skip
 
@@ -191,12 +152,8 @@ def run(only: Sequence[str] = (), *, priced: bool = False) -> dict[str, Any]:
 def compared(recipe: Recipe, *, priced: bool = False) -> dict[str, Any]:
     """Returns a recipe's step and peak and those of the trainer's fastest plan that fits."""
     graph, hardware = graph_of(recipe), load_hardware(recipe.hardware)
-    own = ("gradients",) if recipe.stages > 1 else ()
-    program = with_stated(recipe.options, space_of(recipe.trainer).implies, own)
+    program = with_stated(recipe.options, space_of(recipe.trainer).implies, ())
     options = assumed(program, hardware)
-    if recipe.stages > 1:
-        step_s, peak, fits = _piped(recipe, graph, hardware, options)
-        return {"name": recipe.name, "theirs": (step_s, peak), "fits": fits, "reason": "not asked"}
     theirs = price(graph, hardware, recipe.gpus, recipe.given, options, trainer=recipe.trainer)
     row: dict[str, Any] = {"name": recipe.name, "theirs": _step(theirs.plan), "fits": theirs.fits}
     if priced:
@@ -214,23 +171,6 @@ def compared(recipe: Recipe, *, priced: bool = False) -> dict[str, Any]:
         "strategy": text_of(found),
         "changes": change_text(theirs.parallelism, found),
     }
-
-
-def _piped(
-    recipe: Recipe, graph: Graph, hardware: Hardware, options: Options
-) -> tuple[float, float, bool]:
-    """Returns a pipeline's replayed step in seconds, its peak in GiB, and whether that fits."""
-    options = replace(options, zero=(0, 1), recompute="auto")
-    model = UniformModel(graph, hardware, recipe.gpus, scattered=recipe.trainer in SCATTERING)
-    model.bounds(recipe.stages, recipe.each)
-    counts = recipe.stages, recipe.given.micro_batches
-    costed = model.costed(*counts, options, quiet, recipe.each)
-    best = priced_in(costed, INTERLEAVED if recipe.each > 1 else "1f1b", recipe.given, quiet)
-    assert best is not None
-    step = piped_point(best.pipeline).step
-    assert step is not None
-    limit = options.limit_for(hardware.devices[0].memory_bytes)
-    return step.time_s, step.peak_bytes / GIB, step.peak_bytes <= limit
 
 
 def graph_of(recipe: Recipe) -> Graph:
@@ -253,8 +193,7 @@ def _line(recipe: Recipe, row: dict[str, Any]) -> str:
     step_s, peak = row["theirs"]
     published = f" ({recipe.measured_s:.3g})" if recipe.measured_s else ""
     fits = "" if row["fits"] else ", does not fit"
-    pipeline = f"pp {recipe.stages} × {recipe.each} × " if recipe.stages > 1 else ""
-    theirs = f"{recipe.trainer}: {pipeline}{text_of(recipe.given)} | {step_s:.3g} s{published}"
+    theirs = f"{recipe.trainer}: {text_of(recipe.given)} | {step_s:.3g} s{published}"
     begins = f"| {recipe.name} ({recipe.source}) | {theirs} | {peak:.1f}{fits}"
     if "ours" not in row:
         return f"{begins} | - | - | - | {row['reason']} |"

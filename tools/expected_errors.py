@@ -31,6 +31,7 @@ from shardwise.answers.expected import (
 )
 from shardwise.files import write_whole
 from shardwise.hardware import load_hardware
+from shardwise.sharding.recipes import RECIPES
 
 MEASURED = ("peak", "used")
 """How the kinds of published memory begin that were measured while a step ran."""
@@ -47,11 +48,12 @@ class Step(NamedTuple):
 
 
 def steps() -> Iterator[Step]:
-    """Returns the figures of all published steps that their own sources do not contradict."""
+    """Returns the figures of all published steps in 16 bits or more that their own sources do not
+    contradict; answers in 8 and 4 bits state no range (`comparable`)."""
     published, predictions = read_published(), read_stored()
     for run in published.runs:
         predicted = predictions.get(run.name)
-        if run.outlier or predicted is None:
+        if run.outlier or predicted is None or run.precision in RECIPES:
             continue
         gpu = gpu_of(load_hardware(run.hardware).devices[0].kind)
         pipeline, project = run.pipeline_parallel > 1, published.project(run)

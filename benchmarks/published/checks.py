@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from shardwise.cost.options import MOMENTS
 from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import ACCUMULATIONS, GRADIENTS, STATES, UPDATES
+from shardwise.documents.parallelism import ContextForm
 from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.stages import FEWEST
 from shardwise.sharding.fusion import LOSS
+from shardwise.sharding.precision import PRECISIONS
 
 from .run import MEMORY_UNITS, RECOMPUTE, UNITS, ZERO_WITHIN, Run, Source
 
@@ -29,12 +32,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "gradients": GRADIENTS,
     "accumulation": ACCUMULATIONS,
     "update": UPDATES,
+    "precision": tuple(PRECISIONS),
+    "context_form": get_args(ContextForm),
 }
 ABOVE_ZERO = (
     *("figure", "batch", "gpus", "micro_batches", "data_parallel", "tensor_parallel"),
-    *("pipeline_parallel", "virtual_stages"),
+    *("pipeline_parallel", "virtual_stages", "expert_parallel", "context_parallel"),
 )
-AT_LEAST_ZERO = ("seq", "parameters", "network_gbps", "per_node")
+AT_LEAST_ZERO = (*("seq", "parameters", "network_gbps", "per_node", "expert_tensor_parallel"),)
 TEXTS = ("name", "capture", "hardware", "note", "quote")
 UNIT_SUFFIXES = ("ms", "s", "GiB", "GB", "MiB", "MB")
 
@@ -70,13 +75,34 @@ def check(run: Run, sources: Mapping[str, Source], file: str) -> None:
         f"a share of the layers of recompute {run.recompute!r}",
         'recompute = "full"',
     )
-    ranks = run.data_parallel * run.tensor_parallel * run.pipeline_parallel
+    of_stage = run.data_parallel * run.tensor_parallel * run.context_parallel
+    ranks = of_stage * run.pipeline_parallel
+    context = f", {run.context_parallel} context-parallel" if run.context_parallel > 1 else ""
     demand(
         ranks == run.gpus,
         "gpus",
         f"{run.gpus} GPUs for {run.data_parallel} data-parallel times "
-        f"{run.tensor_parallel} tensor-parallel and {run.pipeline_parallel} pipeline ranks",
+        f"{run.tensor_parallel} tensor-parallel{context} and {run.pipeline_parallel} pipeline "
+        "ranks",
         f"{ranks}",
+    )
+    demand(
+        of_stage % run.expert_devices == 0,
+        "expert_parallel",
+        f"all experts are on {run.expert_devices} devices",
+        f"a divisor of {of_stage}",
+    )
+    demand(
+        not run.end_layers or (len(run.end_layers) == 2 and run.pipeline_parallel > 1),
+        "end_layers",
+        f"got {list(run.end_layers)}",
+        "the layers of the first and of the last stage of a pipeline",
+    )
+    demand(
+        not run.as_trained or run.recompute in ("none", "full"),
+        "recompute",
+        f"recompute {run.recompute!r} where experts or positions are divided",
+        "none, full",
     )
     demand(
         run.pipeline_parallel > 1 or run.virtual_stages == 1,

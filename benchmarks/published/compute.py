@@ -34,8 +34,8 @@ def predicted(run: Run, captures: Captures) -> Stored:
     subject = captures.subject(run)
     prediction = predict(run, subject)
     device_s = slower_s = prediction.device_s
-    # Clocks count in measured products only.
-    if any(device.products for device in prediction.hardware.devices):
+    # Clocks are fitted, and count in measured products only.
+    if run.is_fitted and any(device.products for device in prediction.hardware.devices):
         slower_s = predict(run, subject, with_clock(SLOWER)).device_s
     tensors = subject.graph.tensors.values()
     return Stored(
@@ -74,16 +74,19 @@ def _of_pipeline(run: Run, captures: Captures) -> Stored:
 
 
 def predict_batch(batch: Batch) -> list[tuple[str, Stored]]:
-    """The predictions of the wanted runs of one capture."""
+    """The predictions of the wanted runs of one capture, those of one configuration made once."""
     wanted, all_of_it = batch
     captures = Captures(all_of_it)
+    known: dict[str, Stored] = {}
     ordered = sorted(
         wanted, key=lambda run: (run.pipeline_parallel > 1, run.batch, run.micro_batches)
     )
     done = []
     for run in ordered:
         try:
-            done.append((run.name, predicted(run, captures)))
+            if run.predicted_as not in known:
+                known[run.predicted_as] = predicted(run, captures)
+            done.append((run.name, known[run.predicted_as]))
         except BadInput as error:
             raise BadInput(
                 error.problem, file=error.file, field=f"run {run.name}", expected=error.expected

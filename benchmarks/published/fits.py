@@ -1,6 +1,6 @@
 """The fitted numbers, fitted again without each source, and its errors under them.
 
-Runs with pipelines have no part in it.
+Runs with pipelines, in 8 or 4 bits, and those that divide experts or positions have no part in it.
 
 What is fitted in the profiles and options is
 
@@ -72,7 +72,7 @@ class LeftOut:
 def leave_one_out(results: Sequence[Result]) -> list[LeftOut]:
     """Every source with the numbers fitted to the others."""
     found = []
-    results = [result for result in results if result.run.pipeline_parallel == 1]
+    results = [result for result in results if result.run.is_fitted]
     for project in dict.fromkeys(result.project for result in included(results)):
         inside = [r for r in included(results) if r.project == project]
         fitted = refit([r for r in results if r.project != project])
@@ -84,9 +84,9 @@ def leave_one_out(results: Sequence[Result]) -> list[LeftOut]:
 
 
 def refit(results: Sequence[Result]) -> Fitted:
-    """All numbers fitted to these runs without pipelines, each with the others as the code has
-    them."""
-    runs = [result for result in included(results) if result.run.pipeline_parallel == 1]
+    """All numbers fitted to those of these runs that may be (`Run.is_fitted`), each with the others
+    as the code has them."""
+    runs = [result for result in included(results) if result.run.is_fitted]
     clocks = {kind: fit_clock(runs, kind) for kind in kinds(runs)}
     shares = {name: fit_framework(runs, name) for name in FRAMEWORKS}
     return Fitted(

@@ -21,6 +21,7 @@ from shardwise.answers.expected import (
 )
 from shardwise.cost.software import FRAMEWORKS
 from shardwise.hardware import load_hardware
+from shardwise.sharding.recipes import RECIPES
 from tools.expected_errors import held_out, shares
 
 from .fits import Fitted, LeftOut, fit_framework, kinds, leave_one_out, profile_clock, refit
@@ -47,12 +48,18 @@ KINDS: tuple[tuple[str, Callable[[Run], bool]], ...] = (
     ("A100", lambda run: "a100" in run.hardware),
     ("H100", lambda run: "h100" in run.hardware),
     ("B200, GB200", lambda run: "b200" in run.hardware),
+    ("B300, GB300", lambda run: "b300" in run.hardware),
+    ("16 bits or more", lambda run: run.precision not in RECIPES),
+    ("8 bits", lambda run: run.precision.startswith("fp8")),
+    ("4 bits", lambda run: run.precision == "nvfp4"),
     ("convolutions", lambda run: run.capture.startswith("timm:")),
     ("one GPU", lambda run: run.gpus == 1),
     ("data parallel", lambda run: run.tensor_parallel == 1 and run.zero == 0 and run.gpus > 1),
     ("optimizer state sharded (ZeRO 1)", lambda run: run.zero == 1),
     ("sharded (ZeRO 2, 3)", lambda run: run.zero >= 2),
     ("tensor parallel", lambda run: run.tensor_parallel > 1),
+    ("experts over devices", lambda run: run.expert_parallel > 1),
+    ("positions over devices", lambda run: run.context_parallel > 1),
     ("without a pipeline", lambda run: run.pipeline_parallel == 1),
     ("pipeline, one stage a device", _one_stage),
     ("pipeline, interleaved stages", lambda run: run.virtual_stages > 1),
@@ -248,13 +255,19 @@ def _rankings(found: Sequence[Ranking]) -> str:
 
 
 def _way(run: Run) -> str:
-    words = [f"dp {run.data_parallel}", f"tp {run.tensor_parallel}", *_stages(run)]
+    words = [f"dp {run.data_parallel}", f"tp {run.tensor_parallel}", *_over(run), *_stages(run)]
     words.append(f"micro-batch {run.micro_batch}")
     if run.zero:
         words.append(f"ZeRO {run.zero}{' in a node' if run.zero_within == 'node' else ''}")
     if run.recompute != "none":
         words.append(_recomputed(run))
     return ", ".join(words)
+
+
+def _over(run: Run) -> list[str]:
+    """Returns over how many devices positions and experts are, such as `cp 2` and `ep 8`."""
+    degrees = (("cp", run.context_parallel), ("ep", run.expert_parallel))
+    return [f"{name} {degree}" for name, degree in degrees if degree > 1]
 
 
 def _stages(run: Run) -> list[str]:
@@ -310,7 +323,7 @@ def _memory_row(name: str, results: Sequence[Result]) -> list[str]:
 
 
 def _left_out(results: Sequence[Result]) -> str:
-    results = [result for result in results if result.run.pipeline_parallel == 1]
+    results = [result for result in results if result.run.is_fitted]
     left = leave_one_out(results)
     everything = refit(results)
     clocked = [kind for kind in kinds(results) if kind in everything.clocks]
@@ -446,7 +459,7 @@ def _how(run: Run) -> str:
         words.append(f"dp {run.data_parallel}")
     if run.tensor_parallel > 1:
         words.append(f"tp {run.tensor_parallel}{' sp' if run.sequence_parallel else ''}")
-    words += _stages(run)
+    words += [*_over(run), *_stages(run)]
     if run.zero:
         words.append(f"ZeRO {run.zero}{' in a node' if run.zero_within == 'node' else ''}")
     if run.recompute != "none":
@@ -455,6 +468,8 @@ def _how(run: Run) -> str:
         words.append(f"{run.micro_batches} micro-batches")
     if run.framework != "eager":
         words.append(run.framework)
+    if run.precision in RECIPES:
+        words.append(run.precision)
     return ", ".join(words)
 
 

@@ -1,11 +1,11 @@
 """A published run with a pipeline on the cost model: its own stages, schedule and parallelism.
 
-Stages have equal layers, one on a device or several interleaved, all with the run's strategy on the
-devices of one of them: pinned there as a run without a pipeline is (predict.py). The pipeline is
-outermost, as Megatron-LM numbers its ranks: a stage has neighbouring devices. Those of a
-tensor-parallel group send a part each of what they all have, as Megatron-LM and DeepSpeed do, of
-which all sources with pipelines are made. Each stage is replayed, with the wait for its host, and
-the schedule simulated.
+Stages have equal layers, but for the first and the last where the source says so, one on a device
+or several interleaved, all with the run's strategy on the devices of one of them: pinned there as a
+run without a pipeline is (predict.py). The pipeline is outermost, as Megatron-LM numbers its ranks:
+a stage has neighbouring devices. Those of a tensor-parallel group send a part each of what they all
+have, as Megatron-LM and DeepSpeed do, of which all sources with pipelines are made. Each stage is
+replayed, with the wait for its host, and the schedule simulated.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from msgspec.structs import replace as with_fields
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware
-from shardwise.peers.evaluate import Point, evaluate
+from shardwise.peers.evaluate import Point
 from shardwise.peers.pipelines import piped_point
-from shardwise.peers.restrict import least_time
 from shardwise.replay.owner_costs import host_costs
 from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.uniform import UniformModel
 
-from .predict import masks, run_hardware, run_mesh, run_options
+from .predict import candidates, run_hardware, run_mesh, run_options
 from .run import Run
 
 
@@ -73,15 +72,20 @@ def predict_pipeline(
     of_stage = with_fields(run, gpus=run.gpus // run.pipeline_parallel)
     mesh = run_mesh(of_stage, hardware)
     options = replace(run_options(of_stage, mesh), framework=run.framework, overlap=True)
-    model = UniformModel(staged.subject.graph, hardware, run.gpus, staged, scattered=True)
+    graph = staged.subject.graph
+    model = UniformModel(graph, hardware, run.gpus, staged, scattered=True, ends=run.ends)
     try:
         stages = model.costed(
             run.pipeline_parallel, run.micro_batches, options, quiet, run.virtual_stages, mesh
         )
-        problem = stages.search.problem
-        choices, _ = least_time(problem, masks(run, problem), options, quiet)
-        point = evaluate(problem, choices)
-        pipeline = stages.pipeline(run.schedule, point.choices, point.edge_choices)
+        count = run.pipeline_parallel * run.virtual_stages
+        pipeline = min(
+            (
+                stages.pipeline(run.schedule, *choices)
+                for choices in candidates(run, stages.search.problem, options, count)
+            ),
+            key=lambda one: one.rank,
+        )
     except ValueError as error:
         problem_text = getattr(error, "problem", str(error))
         raise BadInput(problem_text, field=f"run {run.name}", expected="another model") from None

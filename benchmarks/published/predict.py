@@ -14,10 +14,13 @@ tensor-parallel ranks, innermost. Pinned are
 
 and of the strategies that are left (which dimension of a matrix, which copy is kept) the fastest
 one is taken: columns, then rows, then one reduction come out, as the published systems have it.
+Where experts or positions are divided, the strategy is that of these degrees as it is priced for
+trainers (`peers/practices.py`), on a mesh with an axis for each degree.
 Time and memory are given twice: added up, and replayed, with communication overlapped, the wait for
 the host, and the peak of what is held.
 
-The host's time is not priced while the problem is assembled but counted: operators cost a host of
+Of runs to which numbers may be fitted (`Run.is_fitted`) the host's time is not priced while the
+problem is assembled but counted: operators cost a host of
 eager PyTorch one second each and collectives COLLECTIVE_S, small enough for both counts to be read
 from one sum. So the counts hold for any profile of a host and for any framework's share of it.
 """
@@ -36,12 +39,15 @@ from shardwise.cost.options import Options, quiet
 from shardwise.cost.pins import Pin
 from shardwise.cost.software import EAGER, FRAMEWORKS
 from shardwise.cost.space import NONE
+from shardwise.documents.parallelism import text_of
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, Mesh, load_hardware
 from shardwise.hardware.host import Host, soft_maximum
 from shardwise.hardware.levels import BETWEEN, INSIDE
 from shardwise.hardware.mesh import MeshAxis
-from shardwise.peers.evaluate import Point, evaluate
+from shardwise.peers.evaluate import Point, evaluate, point_of
+from shardwise.peers.practices import Practices
+from shardwise.peers.practitioners import practitioners
 from shardwise.peers.restrict import least_time
 from shardwise.replay.replay import Replayer
 from shardwise.search.search import Subject
@@ -52,6 +58,7 @@ from shardwise.sharding.names import named_dimensions
 from .run import Run
 
 Mask = NDArray[np.bool_]
+Choices = NDArray[np.uint32]
 BATCH = "batch"
 TENSOR_AXIS = "tensor"
 
@@ -64,8 +71,10 @@ COLLECTIVE_S = 2.0**-24
 class Prediction:
     """A run as the cost model has it; `problem` and `point` say how it is made up.
 
-    `point` has the sums; `device_s` and `peak_bytes` are replayed. `operators` are the passes of
-    operators that a host launches in a step, `collectives` its collectives.
+    `point` has the sums; `device_s`, `host_s` and `peak_bytes` are replayed: the time of devices
+    alone, and of the profile's host under the run's framework (0 where it has none). `operators`
+    are the passes of operators that a host launches in a step, `collectives` its collectives, both
+    0 where these were not counted.
     """
 
     run: Run
@@ -73,19 +82,10 @@ class Prediction:
     problem: SearchProblem
     point: Point
     device_s: float
+    host_s: float
     peak_bytes: float
     operators: int
     collectives: int
-
-    @property
-    def host_s(self) -> float:
-        """The time of the profile's host under the run's framework; 0 where it has none."""
-        host = self.hardware.host
-        if host is None:
-            return 0.0
-        framework = FRAMEWORKS[self.run.framework]
-        operators = self.operators * host.operator_s * framework.operator
-        return operators + self.collectives * host.collective_s * framework.collective
 
     @property
     def time_s(self) -> float:
@@ -104,32 +104,84 @@ def predict(
     hardware = change(run_hardware(run))
     mesh = run_mesh(run, hardware)
     options = run_options(run, mesh)
+    if not run.is_fitted:
+        options = replace(options, framework=run.framework)
     variant = subject.variant(options, run.micro_batches)
-    counting = replace(hardware, host=Host(1.0, COLLECTIVE_S))
+    host = hardware.host
+    counting = replace(hardware, host=Host(1.0, COLLECTIVE_S)) if run.is_fitted else hardware
     problem = assemble(variant, counting, mesh, options, quiet, run.micro_batches)
     try:
-        choices, _ = least_time(problem, masks(run, problem), options, quiet)
+        found = candidates(run, problem, options)
     except ValueError as error:
         raise BadInput(str(error), field=f"run {run.name}", expected="another model") from None
-    point = evaluate(problem, choices)
     replayer = Replayer(problem, options.step, subject.kits)
-    replayed = replayer.replay(point.choices[None, :], point.edge_choices[None, :])
-    operators = floor(replayed.host_s[0])
+    replayed = replayer.replay(*(np.stack(rows) for rows in zip(*found, strict=True)))
+    limit_bytes = options.limit_for(hardware.devices[0].memory_bytes)
+    best = min(
+        range(len(found)),
+        key=lambda at: (
+            (False, replayed.device_s[at])
+            if replayed.peak_bytes[at] <= limit_bytes
+            else (True, replayed.peak_bytes[at])
+        ),
+    )
+    host_s, operators, collectives = float(replayed.host_s[best]), 0, 0
+    if run.is_fitted:
+        operators = floor(host_s)
+        collectives = round((host_s - operators) / COLLECTIVE_S)
+        host_s = _host_s(run, host, operators, collectives)
     return Prediction(
         run,
         hardware,
         problem,
-        point,
-        float(replayed.device_s[0]),
-        float(replayed.peak_bytes[0]),
+        point_of(problem, *found[best]),
+        float(replayed.device_s[best]),
+        host_s,
+        float(replayed.peak_bytes[best]),
         operators,
-        round((float(replayed.host_s[0]) - operators) / COLLECTIVE_S),
+        collectives,
     )
 
 
+def _host_s(run: Run, host: Host | None, operators: int, collectives: int) -> float:
+    """Returns the seconds that a host takes under the run's framework; 0 where there is none."""
+    if host is None:
+        return 0.0
+    framework = FRAMEWORKS[run.framework]
+    of_operators = operators * host.operator_s * framework.operator
+    return of_operators + collectives * host.collective_s * framework.collective
+
+
+def candidates(
+    run: Run, problem: SearchProblem, options: Options, stages: int = 1
+) -> list[tuple[Choices, Choices]]:
+    """The choices of groups and of edges that are the run's, at least one: the fastest that are
+    pinned, or those of its degrees with the fastest and the smallest copies.
+
+    `stages` are those of its pipeline. Raises ValueError where the problem has none.
+    """
+    if not run.as_trained:
+        choices, _ = least_time(problem, masks(run, problem), options, quiet)
+        point = evaluate(problem, choices)
+        return [(point.choices, point.edge_choices)]
+    wanted = run.parallelism
+    practices = Practices(problem, quiet, stages)
+    found = practitioners(problem, allowed=lambda one: one == wanted, practices=practices)
+    if not found:
+        why = practices.refusal(wanted) or "a group cannot be split so, or samples are too few"
+        raise ValueError(f"{text_of(wanted)}: {why}")
+    return [(one.choices, one.edge_choices) for one in found]
+
+
 def run_options(run: Run, mesh: Mesh) -> Options:
-    """What is pinned of the run. The framework is eager, whose host's time is what is counted."""
-    pins = [Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS) for axis in mesh.axes]
+    """What is pinned of the run. The framework is eager, whose host's time is what is counted.
+
+    Degrees of trainers are taken later (`candidates`)."""
+    pins = [
+        Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS)
+        for axis in mesh.axes
+        if not run.as_trained
+    ]
     if run.gathers_again:
         pins.append(Pin("*", "reuse", frozenset({"before"}), False))
     return Options(
@@ -138,6 +190,7 @@ def run_options(run: Run, mesh: Mesh) -> Options:
         zero=(run.zero,),
         recompute="auto",
         pins=tuple(pins),
+        precision=run.precision,
         framework=EAGER,
         kernels=run.light_kernels,
         loss=run.loss or None,
@@ -171,17 +224,24 @@ def run_hardware(run: Run) -> Hardware:
 def run_mesh(run: Run, hardware: Hardware) -> Mesh:
     """Data-parallel ranks between nodes and inside one, tensor-parallel ranks innermost.
 
-    Nodes that are linked as one, as in a rack of NVLink, are one node.
+    Nodes that are linked as one, as in a rack of NVLink, are one node. Where experts or positions
+    are divided there is one that ends where the devices of each degree do.
     """
     nodes = -(-run.gpus // hardware.distinct_levels[0].size)
     per_node = run.gpus // nodes
-    sizes = (
-        ("nodes", nodes, BETWEEN),
-        ("data", per_node // run.tensor_parallel, INSIDE),
-        (TENSOR_AXIS, run.tensor_parallel, INSIDE),
-    )
-    axes = tuple(MeshAxis(name, size, level) for name, size, level in sizes if size > 1)
-    return Mesh(run.gpus, nodes, per_node, axes)
+    ends = {run.tensor_parallel: TENSOR_AXIS}
+    if run.as_trained:
+        ends.setdefault(run.tensor_parallel * run.context_parallel, "context")
+        ends.setdefault(run.expert_devices, "experts")
+    ends.setdefault(per_node, "data")
+    ends.setdefault(run.gpus, "nodes")
+    axes, inner = [], 1
+    for end in sorted(ends):
+        if end > inner:
+            level = INSIDE if end <= per_node else BETWEEN
+            axes.append(MeshAxis(ends[end], end // inner, level))
+            inner = end
+    return Mesh(run.gpus, nodes, per_node, tuple(reversed(axes)))
 
 
 def masks(run: Run, problem: SearchProblem) -> list[Mask]:

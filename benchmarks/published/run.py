@@ -18,7 +18,9 @@ import msgspec
 
 from shardwise.cost.software import EAGER, FRAMEWORKS
 from shardwise.cost.step_settings import CAPTURED, FLOAT32, FOREACH, SHARDS, StepSettings
+from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
+from shardwise.sharding.precision import CAPTURED as AS_CAPTURED
 
 UNITS = ("samples/s", "tokens/s", "tokens/s/gpu", "ms", "s")
 MEMORY_UNITS = {"bytes": 1.0, "MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}
@@ -68,6 +70,12 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     virtual_stages: int = 1
+    end_layers: tuple[int, ...] = ()
+    expert_parallel: int = 1
+    expert_tensor_parallel: int = 0
+    context_parallel: int = 1
+    context_form: ContextForm = "ring"
+    precision: str = AS_CAPTURED
     sequence_parallel: bool = False
     gathers_again: bool = False
     zero: int = 0
@@ -106,6 +114,52 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def micro_batch(self) -> int:
         """Samples of one micro-batch of one data-parallel rank."""
         return self.batch // (self.data_parallel * self.micro_batches)
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """The layers of the first and of the last stage, where the source says that they differ."""
+        if not self.end_layers:
+            return None
+        first, last = self.end_layers
+        return first, last
+
+    @property
+    def as_trained(self) -> bool:
+        """Whether it divides experts or positions, which trainers' degrees pin (`predict.py`)."""
+        return self.expert_parallel > 1 or self.context_parallel > 1
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether numbers may be fitted to it: to steps in 16 bits or more without a pipeline, in
+        which all devices have the same parameters or parts of them."""
+        return self.pipeline_parallel == 1 and not self.as_trained and self.precision == AS_CAPTURED
+
+    @property
+    def expert_devices(self) -> int:
+        """How many neighbouring devices have all experts once."""
+        inner = self.expert_tensor_parallel or self.tensor_parallel * self.context_parallel
+        return self.expert_parallel * inner if self.expert_parallel > 1 else 1
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """What the devices of one stage have, as degrees; `recompute` is not `attention` or
+        `products`, which are none of them."""
+        sharded = self.data_parallel if self.zero else 1
+        return Parallelism(
+            replicas=self.data_parallel // sharded,
+            shards=sharded,
+            tensor=self.tensor_parallel,
+            sequence=self.sequence_parallel,
+            zero=self.zero,
+            recompute="full" if self.recompute == "full" else "none",
+            micro_batches=self.micro_batches,
+            expert=self.expert_parallel,
+            context=self.context_parallel,
+            context_form=self.context_form if self.context_parallel > 1 else "gather",
+            whole_experts=self.expert_tensor_parallel
+            == 1
+            < min(self.expert_parallel, self.tensor_parallel),
+        )
 
     @property
     def schedule(self) -> str:

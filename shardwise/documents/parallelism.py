@@ -28,8 +28,10 @@ class Parallelism(msgspec.Struct, frozen=True):
     the same devices between the products (sequence parallelism). `zero` is the stage, 0 to 3.
     `expert` devices of those that divide samples, the innermost ones, have different experts of a
     mixture, each in `tensor` parts, and send one another the tokens of these; ZeRO shards experts
-    over the others. `context` devices divide the positions of each sample, outside of those of
-    tensor parallelism, in the form that `context_form` says; ZeRO shards over these too.
+    over the others. With `whole_experts` these are in no parts: the innermost `expert` of all
+    devices have different ones, those of tensor parallelism among them. `context` devices divide
+    the positions of each sample, outside of those of tensor parallelism, in the form that
+    `context_form` says; ZeRO shards over these too.
 
     Full recomputation is of every block, unless `recompute_layers` says of how many, the first
     ones, or `recompute_every` of each how many-th; never both.
@@ -47,6 +49,7 @@ class Parallelism(msgspec.Struct, frozen=True):
     expert: Annotated[int, msgspec.Meta(ge=1)] = 1
     context: Annotated[int, msgspec.Meta(ge=1)] = 1
     context_form: ContextForm = "gather"
+    whole_experts: bool = False
 
     @property
     def recomputed_blocks(self) -> slice:
@@ -130,7 +133,7 @@ def _degrees(parallelism: Parallelism) -> str:
         (parallelism.replicas, "dp_replicate" if parallelism.zero else "dp", ""),
         (parallelism.shards, "dp_shard", stage),
         (parallelism.tensor, "tp", sequence),
-        (parallelism.expert, "ep", ""),
+        (parallelism.expert, "ep", " of whole experts" if parallelism.whole_experts else ""),
         (parallelism.context, "cp", f" ({parallelism.context_form})"),
     ]
     return " × ".join(f"{name} {n}{more}" for n, name, more in degrees if n > 1) or "one GPU"

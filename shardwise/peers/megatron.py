@@ -9,7 +9,8 @@ each factorisation:
          stream, that is, a dimension that a normalisation reduces and scales
     sp   with sequence parallelism operators without a matrix may have tp on positions instead
     ep   of a mixture: experts over the innermost axes of dp, to which rows are sent, where tp is on
-         the experts' columns and rows as it is elsewhere
+         the experts' columns and rows as it is elsewhere; or whole experts over the innermost axes
+         of all, those of tp among them (`--expert-tensor-parallel-size 1`)
     cp   positions, between dp and tp: in every operator that has them, and in attention in one of
          three forms: its queries, with keys and values gathered; these go round (ring); or its
          heads (Ulysses)
@@ -23,7 +24,7 @@ Its pipeline is in `pipelines.py`; ZeRO and recomputation on top are in `practit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -80,7 +81,8 @@ class Grid:
     """The mesh as dp × tp; with `sequence` also sequence parallelism.
 
     `shares` are the devices along dp, among which samples are split; `expert` those along `ep`, of
-    them the ones that have different experts; `context` those along `cp`, attention in a `form`.
+    them the ones that have different experts, of all devices with `whole_experts`; `context` those
+    along `cp`, attention in a `form`.
     """
 
     dp: Bundle
@@ -93,6 +95,7 @@ class Grid:
     expert: int = 1
     context: int = 1
     form: ContextForm = "gather"
+    whole_experts: bool = False
 
 
 class MegatronSpace:
@@ -105,12 +108,15 @@ class MegatronSpace:
         self._bundles = Bundles(problem, self._classes)
         self._hidden = _hidden(problem, self._names)
 
-    def grids(self, *, experts: bool = False, context: bool = False) -> Iterator[Grid]:
+    def grids(
+        self, *, experts: bool = False, whole_experts: bool = False, context: bool = False
+    ) -> Iterator[Grid]:
         """Yields every factorisation, from data parallelism alone to tensor parallelism alone.
 
         Where there are positions each is followed by the one with sequence parallelism; with
-        `experts` each by those with experts over some axes of dp, where rows can be sent to them;
-        with `context` by those with positions over some, in each form.
+        `experts` each by those with experts over some axes of dp, where rows can be sent to them,
+        and with `whole_experts` by those with whole ones over the axes of tp and some of dp; with
+        `context` by those with positions over some, in each form.
         """
         classes = self._classes
         axes = len(classes.of_axis)
@@ -126,6 +132,14 @@ class MegatronSpace:
                     label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
                     label += f"·ep{expert}" if more else ""
                     yield Grid(dp, tp, sequence, shares, label, ep, none, expert)
+                whole = whole_experts and self._routes and any(tp)
+                for more in range(axes - count + 1 if whole else 0):
+                    ep = classes.of_last(count + more)
+                    shares, expert = classes.size(dp), classes.size(ep)
+                    label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
+                    label += f"·ep{expert}·etp1"
+                    grid = Grid(dp, tp, sequence, shares, label, ep, none, expert)
+                    yield replace(grid, whole_experts=True)
                 for more in range(1, axes - count + 1 if context and self._names.positions else 1):
                     cp = _difference(classes.of_last(count + more), tp)
                     of_samples = _difference(dp, cp)
@@ -179,7 +193,9 @@ class MegatronSpace:
     def _mask(self, group: Group, grid: Grid, *, sequence: bool) -> NDArray[np.bool_]:
         g, dp, tp = group.index, grid.dp, grid.tp
         sends = ROUTED in group.variables and any(grid.ep)
-        if sends:
+        if sends and grid.whole_experts:
+            dp, tp = self._classes.without(grid.ep), self._classes.of_last(0)
+        elif sends:
             dp = _difference(dp, grid.ep)
         fits = self._bundles.on(g, (dp, tp, grid.cp, *([grid.ep] if sends else []))).copy()
         both = _sum(grid.cp, tp)

@@ -129,7 +129,7 @@ class Practices:
 
     def _marked(self, allowed: Allowed, partial: Collection[Parallelism]) -> Iterator[Named]:
         space = MegatronSpace(self._problem)
-        for grid in space.grids(experts=True, context=True):
+        for grid in space.grids(experts=True, whole_experts=True, context=True):
             go_on(self._progress, STAGE, 0.0)
             every = list(self._strategies(grid))
             wanted = [one for one in every if allowed(one[0])]
@@ -198,6 +198,7 @@ class Practices:
             expert=1 if grid is None else grid.expert,
             context=1 if grid is None else grid.context,
             context_form="gather" if grid is None else grid.form,
+            whole_experts=grid is not None and grid.whole_experts,
             sequence=grid is not None and grid.sequence,
             zero=stage,
             recompute=RECOMPUTED[recompute],

@@ -26,7 +26,7 @@ def changes(given: Parallelism, other: Parallelism) -> list[str]:
         fields.append(TENSOR)
     if given.sequence != other.sequence and min(given.tensor, other.tensor) > 1:
         fields.append(SEQUENCE)
-    if given.expert != other.expert:
+    if (given.expert, given.whole_experts) != (other.expert, other.whole_experts):
         fields.append(EXPERT)
     if _form(given) != _form(other):
         fields.append(CONTEXT)
@@ -50,7 +50,7 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
             f"tp {other.tensor}{' with sequence parallelism' * _begins_sequence(given, other)} "
             f"instead of {given.tensor}"
         ),
-        EXPERT: f"ep {other.expert} instead of {given.expert}",
+        EXPERT: f"ep {_experts(other)} instead of {_experts(given)}",
         CONTEXT: f"cp {_form(other) or 1} instead of {_form(given) or 1}",
         SEQUENCE: f"{'with' if other.sequence else 'without'} sequence parallelism",
         ZERO: f"{_stage(other.zero)} instead of {_stage(given.zero)}",
@@ -61,6 +61,10 @@ def change_text(given: Parallelism, other: Parallelism) -> str:
 
 def _form(one: Parallelism) -> str:
     return f"{one.context} ({one.context_form})" if one.context > 1 else ""
+
+
+def _experts(one: Parallelism) -> str:
+    return f"{one.expert}{' of whole experts' if one.whole_experts else ''}"
 
 
 def _begins_sequence(given: Parallelism, other: Parallelism) -> bool:

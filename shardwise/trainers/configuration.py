@@ -187,15 +187,17 @@ def only_one(degree: int, path: str) -> None:
         raise BadInput(f"got {degree}", field=path, expected=_NOT_PRICED)
 
 
-def same_tensor(given: int, tensor: int, expert: int, path: str) -> None:
-    """Raises `BadInput` where experts over several devices are in other parts than the rest."""
-    if expert > 1 and given != tensor:
+def has_whole_experts(given: int, tensor: int, expert: int, path: str) -> bool:
+    """Returns whether experts over several devices are whole beside tensor parallelism; raises
+    `BadInput` where they are in other parts than the rest."""
+    if expert > 1 and given not in (1, tensor):
         raise BadInput(
-            f"got {given}: experts over {expert} devices have another tensor parallelism than the "
-            "rest of the model, which is not priced yet",
+            f"got {given}: experts over {expert} devices are in other parts than the rest of the "
+            "model, which is not priced",
             field=path,
-            expected=f"{tensor}, as the rest has",
+            expected=f"{tensor}, as the rest has, or 1",
         )
+    return expert > 1 and given < tensor
 
 
 def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> int:

@@ -282,6 +282,7 @@ def canonical(parallelism: Parallelism) -> Parallelism:
         expert=p.expert,
         context=p.context,
         context_form=p.context_form if p.context > 1 else "gather",
+        whole_experts=p.whole_experts and min(p.expert, p.tensor) > 1,
         recompute=p.recompute,
         micro_batches=p.micro_batches,
         recompute_layers=p.recompute_layers if p.recompute == "full" else UNSET,

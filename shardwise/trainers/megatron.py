@@ -69,7 +69,7 @@ def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
     if p.expert > 1:
         lines += [
             f"--expert-model-parallel-size {p.expert}",
-            f"--expert-tensor-parallel-size {p.tensor}",
+            f"--expert-tensor-parallel-size {1 if p.whole_experts else p.tensor}",
             "--moe-token-dispatcher-type alltoall",
         ]
     if p.sequence:

@@ -12,7 +12,7 @@ from shardwise.cost.software import MEGATRON
 from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
 from shardwise.errors import BadInput
 from shardwise.trainers import precisions
-from shardwise.trainers.configuration import Configuration, divided, only_one, same_tensor
+from shardwise.trainers.configuration import Configuration, divided, has_whole_experts, only_one
 from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, COMMUNICATION, NAME, STRATEGIES
 from shardwise.trainers.megatron_flags import (
     MegatronFlags,
@@ -154,7 +154,8 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     data = divided(of_tensor, context, "GPUs", flags.path("context-parallel-size"))
     expert = flags.number("expert-model-parallel-size", 1)
     of_experts = flags.number("expert-tensor-parallel-size", tensor)
-    same_tensor(of_experts, tensor, expert, flags.path("expert-tensor-parallel-size"))
+    path = flags.path("expert-tensor-parallel-size")
+    whole_experts = has_whole_experts(of_experts, tensor, expert, path)
     replicas = flags.number("num-distributed-optimizer-instances", 1)
     shards = divided(data, replicas, "devices", flags.path("num-distributed-optimizer-instances"))
     samples = flags.number("micro-batch-size", 1)
@@ -168,6 +169,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         shards=shards,
         tensor=tensor,
         expert=expert,
+        whole_experts=whole_experts,
         context=context,
         context_form=_context_form(flags),
         sequence="sequence-parallel" in flags,

@@ -190,11 +190,15 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
             field="gpus",
             expected=f"{given.gpus}, or degrees whose product is {gpus}",
         )
-    if given.data % given.expert:
+    over, least = given.data, 1
+    if given.whole_experts:
+        over, least = given.data * given.tensor, given.tensor
+    if over % given.expert or given.expert % least:
+        which = "" if given.whole_experts else " that divide samples"
         raise BadInput(
-            f"experts over {given.expert} of {given.data} devices that divide samples",
+            f"experts over {given.expert} of {over} devices{which}",
             field="parallelism.expert",
-            expected=f"a divisor of {given.data}",
+            expected=f"a divisor of {over}" + (f", a multiple of {least}" if least > 1 else ""),
         )
     if given.expert > 1 and given.context > 1:
         raise BadInput(
@@ -226,9 +230,10 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
 
 
 def _in_context(one: Parallelism, given: Parallelism) -> bool:
-    """Returns whether a strategy divides positions as the given one, or not at all."""
+    """Returns whether a strategy divides positions as the given one, or not at all, and has no
+    whole experts beside tensor parallelism."""
     alike = one.context == given.context and one.context_form == given.context_form
-    return alike or one.context == 1
+    return (alike or one.context == 1) and not one.whole_experts
 
 
 def _replayables(

@@ -17,8 +17,9 @@ policy saves every second product, Megatron's default is the core of attention a
 
 torchtitan and Megatron have expert parallelism, whose devices are among those that divide samples;
 experts have as much tensor parallelism as the rest (`expert_tensor_parallel_degree`,
-`--expert-tensor-parallel-size`). Context parallelism has the forms that `context` names; it is not
-beside expert parallelism here. Pipelines are beside the space (`pipelines.py`).
+`--expert-tensor-parallel-size`), though a file may have whole ones. Context parallelism has the
+forms that `context` names; it is not beside expert parallelism here. Pipelines are beside the space
+(`pipelines.py`).
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ class TrainerSpace:
     context: tuple[ContextForm, ...] = ()
 
     def allows(self, parallelism: Parallelism) -> bool:
-        """Returns whether the trainer can run a strategy."""
+        """Returns whether a strategy is one of those that are tried for the trainer."""
         one = parallelism
         if one.recompute not in self.recompute:
             return False
         if one.tensor > 1 and (not self.tensor or one.sequence not in self.sequence):
             return False
-        if one.expert > 1 and one.zero not in self.experts:
+        if one.whole_experts or (one.expert > 1 and one.zero not in self.experts):
             return False
         if one.context > 1 and one.context_form not in self.context:
             return False

@@ -111,10 +111,10 @@ def _sections(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def _experts(p: Parallelism) -> dict[str, Any]:
-    """Returns what spreads experts over devices; they have the tensor parallelism of the rest."""
+    """Returns what spreads experts over devices."""
     return {
         "expert_parallel_degree": p.expert,
-        "expert_tensor_parallel_degree": p.tensor,
+        "expert_tensor_parallel_degree": 1 if p.whole_experts else p.tensor,
     }
 
 

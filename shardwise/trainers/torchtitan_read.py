@@ -23,7 +23,7 @@ from shardwise.trainers.configuration import (
     NamedModel,
     Section,
     divided,
-    same_tensor,
+    has_whole_experts,
     whole_number,
 )
 from shardwise.trainers.model_sizes import of_flavor, sizes_of_model
@@ -177,7 +177,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         replicas, shards = replicas * shards, 1
     expert = layout.count("expert_parallel_degree", default=1)
     section, name = layout.of("expert_tensor_parallel_degree")
-    same_tensor(section.count(name, 1), tensor, expert, section.path(name))
+    of_experts = section.count(name, 1)
+    whole_experts = has_whole_experts(of_experts, tensor, expert, section.path(name))
     policies = ("default", "always", "never")
     section, name = layout.of("fsdp_reshard_after_forward")
     policy = section.word(name, "default", policies)
@@ -217,6 +218,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
             tensor=tensor,
             sequence=sequence,
             expert=expert,
+            whole_experts=whole_experts,
             context=context,
             context_form=next(form for form, name in ROTATIONS.items() if name == rotation),
             # torchtitan keeps parameters whole in a pipeline unless it is told otherwise.

@@ -102,6 +102,37 @@ def test_stages_have_equal_layers(model: UniformModel, stages: UniformStages) ->
 
 
 @pytest.mark.parametrize(
+    ("ends", "layers"),
+    [
+        ((2, 2), [2, 4, 4, 2]),
+        ((1, 3), [1, 4, 4, 3]),
+        ((0, 0), [0, 6, 6, 0]),
+        ((0, 4), [0, 4, 4, 4]),
+    ],
+)
+def test_the_ends_may_have_other_numbers_of_layers(
+    whole: Graph, ends: tuple[int, int], layers: list[int]
+) -> None:
+    """The embedding is before the first layer, the head behind the last."""
+    model = UniformModel(whole, MACHINE, 8, ends=ends)
+    bounds = model.bounds(4)
+    own = [len([n for n in model.layers if a <= n < b]) for a, b in pairwise(bounds)]
+    assert own == layers
+    assert bounds[0] == 0 and bounds[-1] == 14
+
+
+def test_ends_that_leave_unequal_layers_are_refused(whole: Graph) -> None:
+    with pytest.raises(BadInput, match="4 stages, the first with 2 and the last with 3"):
+        UniformModel(whole, MACHINE, 8, ends=(2, 3)).bounds(4)
+
+
+def test_ends_with_the_layers_of_the_others_change_nothing(
+    whole: Graph, stages: UniformStages
+) -> None:
+    assert UniformModel(whole, MACHINE, 8, ends=(3, 3)).bounds(4) == stages.bounds
+
+
+@pytest.mark.parametrize(
     ("count", "words"), [(3, "do not divide 8 GPUs"), (8, "12 layers do not divide"), (1, "GPUs")]
 )
 def test_what_does_not_divide_is_refused(model: UniformModel, count: int, words: str) -> None:

@@ -81,7 +81,9 @@ def test_only_steps_like_those_that_were_compared_have_a_range(options: Options)
 
 def test_nothing_is_said_where_too_little_is_known() -> None:
     device = replace(H100.devices[0], kind="MI300X-192GB")
-    for hardware in (replace(H100, devices=(device,)), load_hardware("b200-8")):
+    for hardware in (replace(H100, devices=(device,)), load_hardware("b300-8")):
         assert expected(hardware, 1.0, 1.0) is UNSET
-    assert expected(H100, 1.0, 1.0, pipeline=True) is UNSET, "two projects only"
+    gb200 = load_hardware("gb200-nvl72")
+    assert expected(gb200, 1.0, 1.0) is UNSET, "two projects only"
+    assert expected(gb200, 1.0, 1.0, pipeline=True) is UNSET, "two steps only"
     assert step_range(UNSET) == peak_range(UNSET) == expected_text(UNSET) == ""

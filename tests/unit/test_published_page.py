@@ -277,4 +277,6 @@ def test_a_table_has_as_many_cells_as_its_head() -> None:
 
 def test_published_is_whole() -> None:
     assert isinstance(PUBLISHED, Published)
-    assert len({run.predicted_as for run in RUNS}) > 0.9 * len(RUNS)
+    # Containers of several releases have run the same.
+    others = [run for run in RUNS if PUBLISHED.project(run) != "megatron-bridge"]
+    assert len({run.predicted_as for run in others}) > 0.9 * len(others)

@@ -12,7 +12,7 @@ from shardwise.answers import plan
 from shardwise.cost.legality import splits_twice
 from shardwise.cost.options import Options
 from shardwise.cost.pins import parse_pin
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import Parallelism, text_of
 from shardwise.documents.plan import Plan
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -183,6 +183,42 @@ def test_degrees_are_those_of_trainers(tensor: int, expert: int, share: int) -> 
     held = sum(g.parameter_bytes for g in priced.plan.groups if "expert_linear" in g.name)
     # A parameter, its gradient, and three numbers of the optimizer in float32.
     assert held == pytest.approx(3 * EXPERTS * WIDTH * HIDDEN * (2 + 2 + 12) / share)
+
+
+@pytest.mark.parametrize(("tensor", "expert"), [(2, 2), (2, 4), (4, 4)])
+def test_whole_experts_lie_over_the_devices_of_tensor_parallelism(tensor: int, expert: int) -> None:
+    """Megatron's `--expert-tensor-parallel-size 1` beside tp: no share of an expert is cut."""
+    given = Parallelism(replicas=GPUS // tensor, tensor=tensor, expert=expert, whole_experts=True)
+    priced = price(_graph(), load_hardware("dgx-h100"), GPUS, given, Options(micro_batches=(1,)))
+    assert priced.parallelism == given
+    assert f"ep {expert} of whole experts" in text_of(given)
+    products = [
+        op
+        for g in priced.plan.groups
+        for op in g.operators
+        if op.name.endswith(("experts.expert_linear", "experts.expert_linear_1"))
+    ]
+    assert products
+    for product in products:
+        rows, matrices, _ = product.inputs.values()
+        # Along the axes of experts both lie by expert; along the others rows are cut by tokens.
+        assert rows.count("shard(3)") == matrices.count("shard(0)")
+        assert set(matrices) <= {"shard(0)", "replicate"}
+        assert 2 ** matrices.count("shard(0)") == expert
+    held = sum(g.parameter_bytes for g in priced.plan.groups if "o_proj" in g.name)
+    assert held == pytest.approx(HIDDEN * HIDDEN * (2 + 2 + 12) / tensor)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expert", "message"), [(4, 2, "a multiple of 4"), (2, 8, "a divisor of 4")]
+)
+def test_whole_experts_need_all_devices_of_tensor_parallelism(
+    tensor: int, expert: int, message: str
+) -> None:
+    given = Parallelism(replicas=GPUS // tensor, tensor=tensor, expert=expert, whole_experts=True)
+    with pytest.raises(BadInput, match="experts over") as refused:
+        price(_graph(), load_hardware("dgx-h100"), GPUS, given, Options(micro_batches=(1,)))
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(("expert", "message"), [(3, "a divisor of 4"), (8, "a divisor of 4")])

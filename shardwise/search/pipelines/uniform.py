@@ -1,6 +1,8 @@
 """Uniform pipelines: stages of equal layers, all with one strategy of the whole model.
 
-Trainers run these. Layers are blocks (items of lists of modules, `sharding/segments.py`); what
+Trainers run these. The first and the last stage may have other numbers of layers than those between
+(Megatron-LM's `--decoder-first-pipeline-num-layers`, and embedding or loss counted as a layer).
+Layers are blocks (items of lists of modules, `sharding/segments.py`); what
 comes before the first is in the first stage, what comes after a block in the stage of the block.
 The strategy is one of the whole model on the devices of a stage, costed and replayed there as
 those that are searched (`staged.py`).
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,10 +105,14 @@ class UniformModel:
         staged: StagedSubject | None = None,
         *,
         scattered: bool = False,
+        ends: tuple[int, int] | None = None,
     ) -> None:
         """`staged` is the graph's, where the caller has it already; `scattered` as in
-        `UniformStages`. Raises `Infeasible` as `mesh_of`."""
+        `UniformStages`; `ends` are the layers of the first and of the last stage, where these
+        differ from the others: 0 of one that has the embedding or the head alone. Raises
+        `Infeasible` as `mesh_of`."""
         self._scattered = scattered
+        self._ends = ends
         self._hardware = hardware
         self._gpus = gpus
         self._mesh = mesh_of(hardware, gpus)
@@ -130,6 +137,18 @@ class UniformModel:
                 first[label] = min(unit, first.get(label, unit))
         return tuple(sorted(first.values()))
 
+    @cached_property
+    def _behind(self) -> int:
+        """The first unit behind the last layer; the number of units where there is none."""
+        coarsened = self._staged.subject.coarsened
+        blocks = Blocks.of_coarsened(coarsened)
+        of_blocks = (
+            unit
+            for group, unit in zip(coarsened.groups, self._units.of_group, strict=True)
+            if blocks.of_group(group.members) is not None
+        )
+        return max(of_blocks, default=len(self._units) - 1) + 1
+
     def bounds(self, ranks: int, stages_per_rank: int = 1) -> tuple[int, ...]:
         """Returns the units at which stages of equal layers begin, and the number of units.
 
@@ -152,6 +171,8 @@ class UniformModel:
         starts = self._starts(ranks * stages_per_rank)
         if starts is None:
             known = self.counts() if stages_per_rank == 1 else self.stages_per_rank(ranks)
+            if self._ends is not None:
+                of += f", the first with {self._ends[0]} and the last with {self._ends[1]}"
             raise BadInput(
                 f"{len(layers)} layers do not divide into {of}",
                 field="stages" if stages_per_rank == 1 else "stages per rank",
@@ -163,11 +184,17 @@ class UniformModel:
         """Returns the units at which all stages but the first begin, None where layers cannot be
         parted so."""
         layers = self.layers
-        if not layers or stages < 1 or len(layers) % stages:
+        first, last = self._ends or (0, 0)
+        between, inner = len(layers) - first - last, stages - (2 if self._ends else 0)
+        if not layers or inner < 1 or between < inner or between % inner:
             return None
-        each = len(layers) // stages
-        parted = all(layers[n - 1] < layers[n] for n in range(each, len(layers), each))
-        return [layers[n] for n in range(each, len(layers), each)] if parted else None
+        each = between // inner
+        cuts = range(each, len(layers), each)
+        if self._ends:
+            cuts = range(first, len(layers) - last + 1, each)
+        starts = [(*layers, self._behind)[n] for n in cuts]
+        parted = all(one < other for one, other in pairwise((0, *starts, len(self._units))))
+        return starts if parted else None
 
     def counts(self) -> list[int]:
         """Returns the numbers of ranks, from 2 on, that divide layers and devices."""

@@ -38,6 +38,7 @@ from harness.tiers import some  # noqa: E402
 from shardwise.cost.assemble import assemble  # noqa: E402
 from shardwise.cost.options import Options, quiet  # noqa: E402
 from shardwise.cost.step_settings import StepSettings  # noqa: E402
+from shardwise.documents import Plan  # noqa: E402
 from shardwise.documents.parallelism import Parallelism  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
 from shardwise.peers.evaluate import evaluate  # noqa: E402
@@ -46,6 +47,7 @@ from shardwise.peers.restrict import least_time  # noqa: E402
 from shardwise.replay.replay import Replayer  # noqa: E402
 from shardwise.search.pipelines.subject import StagedSubject  # noqa: E402
 from shardwise.search.pipelines.uniform import UniformModel  # noqa: E402
+from shardwise.trainers.price import price  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = read_published()
@@ -358,6 +360,91 @@ def test_one_device_a_stage_is_priced_as_a_trainers_pipeline(folder: Path) -> No
     assert own is not None
     assert anew.step_s == pytest.approx(own.pipeline.step_s)
     assert anew.peak_bytes == pytest.approx(own.pipeline.peak_bytes)
+
+
+MIXTURE = msgspec.structs.replace(
+    RUNS["bridge-qwen3-30b-26.02-gb200-8-mxfp8"],
+    capture="hf:MixtralConfig:hidden_size=256,num_hidden_layers=4,num_attention_heads=8,"
+    "num_key_value_heads=4,vocab_size=512,intermediate_size=512,num_local_experts=8",
+    seq=128, gpus=4, data_parallel=4, expert_parallel=2, batch=32, micro_batches=2,
+)  # fmt: skip
+"""A small mixture, with its experts over two of four devices, in MXFP8."""
+
+
+def priced_as_trained(run: Run, folder: Path) -> Plan:
+    """The plan that prices a run's degrees as a configuration of Megatron."""
+    options = Options(
+        optimizer="adam", zero=(run.zero,), micro_batches=(run.micro_batches,),
+        framework=run.framework, precision=run.precision, step=run.step,
+    )  # fmt: skip
+    graph = Captures([run], folder).graph(run)
+    return price(graph, run_hardware(run), run.gpus, run.parallelism, options).plan
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [{}, {"data_parallel": 2, "tensor_parallel": 2, "expert_parallel": 4,
+          "expert_tensor_parallel": 1}],
+)  # fmt: skip
+def test_a_mixture_is_priced_as_a_trainers_configuration(
+    degrees: dict[str, int], folder: Path
+) -> None:
+    run = msgspec.structs.replace(MIXTURE, **degrees)
+    anew = predict(run, Captures([run], folder).subject(run))
+    plan = priced_as_trained(run, folder)
+    assert anew.time_s == pytest.approx(plan.predicted.replayed_time_s, rel=1e-6)
+    assert anew.peak_bytes == pytest.approx(plan.predicted.peak_bytes, rel=1e-6)
+    assert (anew.operators, anew.collectives) == (0, 0) and anew.host_s > 0
+    whole = msgspec.structs.replace(run, precision="captured")
+    assert predict(whole, Captures([whole], folder).subject(whole)).time_s != anew.time_s
+
+
+def test_experts_of_a_run_lie_on_neighbouring_devices() -> None:
+    between, inside = "between nodes", "inside a node"
+    run = RUNS["bridge-deepseek-v3-26.04.01-b200-256-mxfp8"]
+    of_stage = msgspec.structs.replace(run, gpus=run.gpus // run.pipeline_parallel)
+    mesh = run_mesh(of_stage, run_hardware(run))
+    assert [(axis.name, axis.size, axis.level) for axis in mesh.axes] == [
+        ("experts", 4, between),
+        ("data", 8, inside),
+    ]
+    assert axes("bridge-gpt-oss-120b-26.08-gb300-64-mxfp8") == [
+        ("data", 4, inside),
+        ("experts", 16, inside),
+    ]
+
+
+def test_degrees_that_a_model_cannot_follow_are_refused(folder: Path) -> None:
+    run = msgspec.structs.replace(MIXTURE, expert_parallel=1, data_parallel=2, context_parallel=2)
+    with pytest.raises(BadInput, match="cp 2"):
+        predict(run, Captures([run], folder).subject(run))
+
+
+def test_the_first_and_the_last_stage_have_the_layers_of_the_row(folder: Path) -> None:
+    run = msgspec.structs.replace(
+        MIXTURE, gpus=16, data_parallel=4, pipeline_parallel=4, batch=64, micro_batches=4,
+        end_layers=(0, 2),
+    )  # fmt: skip
+    pipeline = predict_pipeline(run, Captures([run], folder).staged(run)).pipeline
+    names = [pipeline.units.names[first].split(".")[-1] for first in pipeline.bounds[1:-1]]
+    assert names == ["0", "1", "2"]
+
+
+def test_runs_of_one_configuration_are_predicted_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    other = msgspec.structs.replace(MIXTURE, name="other", figure=1.0, quote="1")
+    asked = []
+
+    def counted(run: Run, captures: Captures) -> str:
+        asked.append(run.name)
+        return run.predicted_as
+
+    monkeypatch.setattr("published.compute.predicted", counted)
+    (done,) = predict_runs([MIXTURE, other], processes=1)
+    assert dict(done) == dict.fromkeys((MIXTURE.name, "other"), MIXTURE.predicted_as)
+    assert len(asked) == 1
 
 
 def test_stages_are_split_as_without_a_pipeline(folder: Path) -> None:

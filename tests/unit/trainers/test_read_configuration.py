@@ -124,6 +124,23 @@ def test_accelerate(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (TITAN, "tensor_parallel_degree = 2",
+         "tensor_parallel_degree = 2\nexpert_parallel_degree = 4"),
+        (MEGATRON, "TRAINING=\"",
+         "TRAINING=\"--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 "),
+    ],
+)  # fmt: skip
+def test_whole_experts_beside_tensor_parallelism(
+    text: str, old: str, new: str, tmp_path: Path
+) -> None:
+    """torchtitan's default, and Megatron's where the flag says so."""
+    found = read(text.replace(old, new), 8, tmp_path).parallelism
+    assert found.tensor > 1 and found.expert == 4 and found.whole_experts
+
+
 def test_nanotron(tmp_path: Path) -> None:
     configuration = read(NANOTRON, 4, tmp_path)
     assert configuration.parallelism == Parallelism(
@@ -157,10 +174,10 @@ def test_nanotron(tmp_path: Path) -> None:
          "tensor_parallel_degree = 2\ncontext_parallel_degree = 3",
          "parallelism.context_parallel_degree"),
         (TITAN, "tensor_parallel_degree = 2",
-         "tensor_parallel_degree = 2\nexpert_parallel_degree = 2",
-         "parallelism.expert_tensor_parallel_degree"),
+         "tensor_parallel_degree = 2\nexpert_parallel_degree = 2\n"
+         "expert_tensor_parallel_degree = 4", "parallelism.expert_tensor_parallel_degree"),
         (MEGATRON, "TRAINING=\"",
-         "TRAINING=\"--expert-model-parallel-size 2 --expert-tensor-parallel-size 1 ",
+         "TRAINING=\"--expert-model-parallel-size 2 --expert-tensor-parallel-size 3 ",
          "--expert-tensor-parallel-size"),
         (TITAN, "tensor_parallel_degree", "tensor_paralel_degree",
          "parallelism.tensor_paralel_degree"),

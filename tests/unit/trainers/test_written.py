@@ -43,6 +43,12 @@ STRATEGIES += [
     if one.data > divisor and one.recompute == "none" and one.data % divisor == 0
 ]
 
+STRATEGIES += [
+    replace(one, expert=one.tensor * one.data, whole_experts=True)
+    for one in STRATEGIES
+    if one.tensor > 1 and one.expert == 1 and one.recompute == "none"
+]
+
 
 @pytest.mark.parametrize("trainer", READABLE)
 def test_a_written_file_is_read_as_the_plan_s_parallelism(trainer: str, tmp_path: Path) -> None:
