@@ -116,12 +116,13 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.batch // (self.data_parallel * self.micro_batches)
 
     @property
-    def ends(self) -> tuple[int, int] | None:
-        """The layers of the first and of the last stage, where the source says that they differ."""
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """The layers of the first and of the last of all stages, by the number of these; empty
+        where they are as the others."""
         if not self.end_layers:
-            return None
+            return {}
         first, last = self.end_layers
-        return first, last
+        return {self.pipeline_parallel * self.virtual_stages: (first, last)}
 
     @property
     def as_trained(self) -> bool:

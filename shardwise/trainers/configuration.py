@@ -44,7 +44,8 @@ class Configuration:
     A reader may give the parallelism in any form; `read_configuration` makes it canonical.
     `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
     say. `unread` says in plain words what in the file has no part in the rest. With `stages` above
-    1 it is a pipeline of equal layers under `schedule`, and `parallelism` is that of each stage.
+    1 it is a pipeline of equal layers under `schedule`, but for the first and the last stage of all
+    where `ends` has their layers, and `parallelism` is that of each stage.
     Where devices have several stages, the file says how many, `stages_per_rank`, or how many layers
     each has, `layers_per_stage`; `stages` counts groups of devices.
 
@@ -63,6 +64,7 @@ class Configuration:
     schedule: str = "1f1b"
     stages_per_rank: int = 1
     layers_per_stage: int | None = None
+    ends: tuple[int, int] | None = None
     stated: Mapping[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     model: Mapping[str, int] = field(default_factory=dict)

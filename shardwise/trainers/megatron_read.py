@@ -31,14 +31,12 @@ VIRTUAL = (
 )
 """Flags that interleave stages."""
 
-UNEQUAL_STAGES = (
-    "pipeline-model-parallel-layout",
-    "decoder-first-pipeline-num-layers",
-    "decoder-last-pipeline-num-layers",
-    "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split",
-)
-"""Flags that give stages unequal layers."""
+LAYOUT = "pipeline-model-parallel-layout"
+OF_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
+COUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
+UNEQUAL_STAGES = (LAYOUT, *OF_ENDS, *COUNTED)
+"""Flags that give stages unequal layers: a layout of all, the layers of the first and of the last
+rank, and whether embedding and loss count as a layer each."""
 
 _STATE_TYPES = ("main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 _BITS = {"fp32": 32, "float32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bfloat16": 16, "fp8": 8}
@@ -144,9 +142,9 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
             expected="the flags themselves",
         )
     stages = flags.number("pipeline-model-parallel-size", 1)
-    _check_stages(flags)
     _check_predictors(flags)
     each, layers = _interleaved(flags, stages)
+    ends = _ends(flags, stages, each if layers is None else None)
     tensor = flags.number("tensor-model-parallel-size", 1)
     of_stage = divided(gpus, stages, "GPUs", flags.path("pipeline-model-parallel-size"))
     of_tensor = divided(of_stage, tensor, "GPUs", flags.path("tensor-model-parallel-size"))
@@ -196,6 +194,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         schedule="1f1b" if each == 1 and layers is None else "interleaved",
         stages_per_rank=each,
         layers_per_stage=layers,
+        ends=ends,
         stated=stated,
         left_out=list(_left_out(flags)),
         model={name: size for name, size in model.items() if size is not None},
@@ -313,15 +312,33 @@ def _interleaved(flags: MegatronFlags, stages: int) -> tuple[int, int | None]:
     return flags.number(given[0], 1), None
 
 
-def _check_stages(flags: MegatronFlags) -> None:
-    """Raises `BadInput` for a flag that makes stages of unequal layers."""
-    for flag in UNEQUAL_STAGES:
-        if flag in flags:
-            raise BadInput(
-                "stages of unequal layers are not priced yet",
-                field=flags.path(flag),
-                expected="stages of equal layers",
-            )
+def _ends(flags: MegatronFlags, stages: int, each: int | None) -> tuple[int, int] | None:
+    """Returns the layers of the first and of the last stage where flags make these unequal to the
+    others, each rank with `each` stages (None: as many as the layers of a stage make).
+
+    Raises `BadInput` for layouts of all stages, for flags that contradict each other, and where
+    layers do not divide so.
+    """
+    given = [flag for flag in UNEQUAL_STAGES if flag in flags]
+    if stages == 1 or not given:
+        return None
+    path, layers = flags.path(given[0]), flags.maybe_number("num-layers")
+    only = "the layers of the first and of the last stage alone, one stage on each rank"
+    if LAYOUT in given or each is None or (each > 1 and set(given) & set(OF_ENDS)):
+        raise BadInput("stages of unequal layers are not priced so", field=path, expected=only)
+    if layers is None or (set(given) & set(OF_ENDS) and set(given) & set(COUNTED)):
+        raise BadInput(
+            "layers of unequal stages", field=path, expected="--num-layers, and one kind of flag"
+        )
+    counted = [int(flag in given) for flag in COUNTED]
+    if any(counted):
+        of_stage = divided(layers + sum(counted), stages * each, "layers", path)
+        return of_stage - counted[0], of_stage - counted[1]
+    ends = [flags.maybe_number(flag) for flag in OF_ENDS]
+    of_ends, others = sum(one or 0 for one in ends), stages - sum(one is not None for one in ends)
+    of_stage = divided(layers - of_ends, others, "layers", path) if others else 0
+    first, last = (of_stage if one is None else one for one in ends)
+    return first, last
 
 
 def _zero(flags: MegatronFlags) -> int:

@@ -90,7 +90,9 @@ def price_pipeline(
     check_configuration(graph, configuration, file)
     graph = tuned(graph, options.tune)
     scattered = configuration.trainer in SCATTERING
-    model = UniformModel(graph, hardware, devices, scattered=scattered)
+    ends = configuration.ends
+    own = {configuration.stages * configuration.stages_per_rank: ends} if ends else {}
+    model = UniformModel(graph, hardware, devices, scattered=scattered, ends=own)
     each = _stages_per_rank(model, configuration, file)
     schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
     _check_number(schedule, each, file)
@@ -106,23 +108,23 @@ def price_pipeline(
             file=file,
             expected="degrees that divide the devices of a stage and samples for every share",
         )
-    own = known[key]
+    priced = known[key]
     best = min(known, key=lambda one: known[one].rank)
-    others = [_alternative(key, own, one, known[one]) for one in known]
+    others = [_alternative(key, priced, one, known[one]) for one in known]
     return PipelinePricing(
         trainer=configuration.trainer,
         stages=key.stages,
         schedule=key.schedule,
         parallelism=key.parallelism,
-        fits=own.fits,
-        pipeline=pipeline_document(own, monotonic() - started, 0.0),
+        fits=priced.fits,
+        pipeline=pipeline_document(priced, monotonic() - started, 0.0),
         alternatives=sorted(
             (one for one in others if len(one.changes) == 1),
             key=lambda one: (not one.fits, one.step_s if one.fits else float(one.peak_bytes)),
         ),
         best=None
         if best == key or not known[best].fits
-        else _alternative(key, own, best, known[best]),
+        else _alternative(key, priced, best, known[best]),
         unread=[*configuration.left_out, *configuration.unread],
         stages_per_rank=each if each > 1 else UNSET,
         stated=changed_in_words(asked, options, configuration.stated) or UNSET,

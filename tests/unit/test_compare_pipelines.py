@@ -114,22 +114,29 @@ def test_the_ends_may_have_other_numbers_of_layers(
     whole: Graph, ends: tuple[int, int], layers: list[int]
 ) -> None:
     """The embedding is before the first layer, the head behind the last."""
-    model = UniformModel(whole, MACHINE, 8, ends=ends)
+    model = UniformModel(whole, MACHINE, 8, ends={4: ends})
     bounds = model.bounds(4)
+    assert model.bounds(2) == (0, 7, 14), "of another number of stages all are equal"
     own = [len([n for n in model.layers if a <= n < b]) for a, b in pairwise(bounds)]
     assert own == layers
     assert bounds[0] == 0 and bounds[-1] == 14
 
 
+def test_two_stages_are_both_ends(whole: Graph) -> None:
+    assert UniformModel(whole, MACHINE, 8, ends={2: (5, 7)}).bounds(2) == (0, 6, 14)
+    with pytest.raises(BadInput, match="the first with 5 and the last with 6"):
+        UniformModel(whole, MACHINE, 8, ends={2: (5, 6)}).bounds(2)
+
+
 def test_ends_that_leave_unequal_layers_are_refused(whole: Graph) -> None:
     with pytest.raises(BadInput, match="4 stages, the first with 2 and the last with 3"):
-        UniformModel(whole, MACHINE, 8, ends=(2, 3)).bounds(4)
+        UniformModel(whole, MACHINE, 8, ends={4: (2, 3)}).bounds(4)
 
 
 def test_ends_with_the_layers_of_the_others_change_nothing(
     whole: Graph, stages: UniformStages
 ) -> None:
-    assert UniformModel(whole, MACHINE, 8, ends=(3, 3)).bounds(4) == stages.bounds
+    assert UniformModel(whole, MACHINE, 8, ends={4: (3, 3)}).bounds(4) == stages.bounds
 
 
 @pytest.mark.parametrize(

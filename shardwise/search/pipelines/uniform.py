@@ -10,7 +10,7 @@ those that are searched (`staged.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
@@ -105,14 +105,14 @@ class UniformModel:
         staged: StagedSubject | None = None,
         *,
         scattered: bool = False,
-        ends: tuple[int, int] | None = None,
+        ends: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         """`staged` is the graph's, where the caller has it already; `scattered` as in
-        `UniformStages`; `ends` are the layers of the first and of the last stage, where these
-        differ from the others: 0 of one that has the embedding or the head alone. Raises
-        `Infeasible` as `mesh_of`."""
+        `UniformStages`; `ends` are, by the number of stages, the layers of the first and of the
+        last one where these differ from the others: 0 of one that has the embedding or the head
+        alone. Raises `Infeasible` as `mesh_of`."""
         self._scattered = scattered
-        self._ends = ends
+        self._ends = ends or {}
         self._hardware = hardware
         self._gpus = gpus
         self._mesh = mesh_of(hardware, gpus)
@@ -171,8 +171,8 @@ class UniformModel:
         starts = self._starts(ranks * stages_per_rank)
         if starts is None:
             known = self.counts() if stages_per_rank == 1 else self.stages_per_rank(ranks)
-            if self._ends is not None:
-                of += f", the first with {self._ends[0]} and the last with {self._ends[1]}"
+            if ends := self._ends.get(ranks * stages_per_rank):
+                of += f", the first with {ends[0]} and the last with {ends[1]}"
             raise BadInput(
                 f"{len(layers)} layers do not divide into {of}",
                 field="stages" if stages_per_rank == 1 else "stages per rank",
@@ -184,13 +184,14 @@ class UniformModel:
         """Returns the units at which all stages but the first begin, None where layers cannot be
         parted so."""
         layers = self.layers
-        first, last = self._ends or (0, 0)
-        between, inner = len(layers) - first - last, stages - (2 if self._ends else 0)
-        if not layers or inner < 1 or between < inner or between % inner:
+        ends = self._ends.get(stages)
+        first, last = ends or (0, 0)
+        between, inner = len(layers) - first - last, stages - (2 if ends else 0)
+        if not layers or between < inner or (between % inner if inner > 0 else between or not ends):
             return None
-        each = between // inner
-        cuts = range(each, len(layers), each)
-        if self._ends:
+        each = between // inner if inner else len(layers)
+        cuts = range(first or each, len(layers), each)
+        if ends:
             cuts = range(first, len(layers) - last + 1, each)
         starts = [(*layers, self._behind)[n] for n in cuts]
         parted = all(one < other for one, other in pairwise((0, *starts, len(self._units))))

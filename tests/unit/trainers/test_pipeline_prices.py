@@ -106,6 +106,59 @@ def test_interleaved_stages_of_megatron(flags: str, each: int, layers: int | Non
     assert configured(single).schedule == "1f1b"
 
 
+FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+EMBEDDING = "--account-for-embedding-in-pipeline-split"
+LOSS = "--account-for-loss-in-pipeline-split"
+
+
+@pytest.mark.parametrize(
+    ("flags", "ends"),
+    [
+        (f"--num-layers 8 {FIRST} 3", (3, 5)),
+        (f"--num-layers 8 {LAST} 6", (2, 6)),
+        (f"--num-layers 8 {FIRST} 3 {LAST} 5", (3, 5)),
+        (f"--num-layers 10 {EMBEDDING} {LOSS}", (5, 5)),
+        (f"--num-layers 7 {LOSS}", (4, 3)),
+        (f"--num-layers 10 {EMBEDDING} {LOSS} --num-virtual-stages-per-pipeline-rank 3", (1, 1)),
+        (f"--num-layers 6 {EMBEDDING} {LOSS} --num-virtual-stages-per-pipeline-rank 4", (0, 0)),
+    ],
+)
+def test_unequal_stages_of_megatron(flags: str, ends: tuple[int, int]) -> None:
+    read = configured(f"{FLAGS} {flags}")
+    assert read.ends == ends and read.unread == []
+    one = f"{FLAGS} {flags}".replace("model-parallel-size 2 --use", "model-parallel-size 1 --use")
+    assert configured(one).ends is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (f"{FIRST} 3", "--num-layers"),
+        (f"--num-layers 8 {FIRST} 3 {LOSS}", "one kind of flag"),
+        (f"--num-layers 8 {LOSS}", "9 layers do not divide by 2"),
+        (f"--num-layers 8 {FIRST} 3 --num-virtual-stages-per-pipeline-rank 2", "one stage on each"),
+        ("--num-layers 8 --pipeline-model-parallel-layout EtttL", "one stage on each"),
+    ],
+)
+def test_unequal_stages_that_are_refused(flags: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        configured(f"{FLAGS} {flags}")
+
+
+def test_unequal_stages_are_priced_beside_equal_ones(eight: Graph) -> None:
+    document = priced(eight, f"{FLAGS} --num-layers 8 {FIRST} 3")
+    model = UniformModel(eight, MACHINE, 8, scattered=True, ends={2: (3, 5)})
+    stages = model.costed(2, 8, MEGATRON_S, quiet)
+    own = priced_in(stages, "1f1b", configured(FLAGS).parallelism, quiet)
+    assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
+    equal = priced(eight, FLAGS)
+    assert document.pipeline.predicted.step_s > equal.pipeline.predicted.step_s
+    # Of other numbers of stages all have equal layers.
+    there = {one.text: one.step_s for one in equal.alternatives}
+    other = "4 stages instead of 2"
+    assert {one.text: one.step_s for one in document.alternatives}[other] == there[other]
+
+
 def test_interleaved_stages_of_torchtitan() -> None:
     """Two on each rank, unless the layers of a stage are given."""
     text = TOML.replace('"gpipe"', '"Interleaved1F1B"')
