@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from harness import commands
+from harness.graph_builder import mlp
 from shardwise import __version__
+from shardwise.graph import write_graph
 
 BAD = 2
 INFEASIBLE = 1
@@ -66,9 +68,12 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = BAD
 
 
 VGG = ("shipped:vgg16", "--hardware", "dgx-v100-16gb")
+"""For what is refused before a search."""
 FEW = ("--micro-batches", "1", "--zero", "0,1")
 """For a quick search by replayed times."""
 SUM = ("--objective", "sum")
+TIGHT = ("--memory", "2500MB")
+"""Holds what each of two devices needs of the small model, not what one does."""
 PROBLEM = {
     "schema": "shardwise.problem/1",
     "operators": [
@@ -97,12 +102,22 @@ PROBLEM = {
 }
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """A model whose searches take a twentieth of a second, and hardware."""
+    path = tmp_path_factory.mktemp("model") / "small.json"
+    write_graph(mlp(65536, 1024, 4096), path)
+    return (str(path), "--hardware", "dgx-v100-16gb")
+
+
 @pytest.mark.parametrize(
     ("objective", "memory", "time"),
     [(FEW, "replayed_peak_bytes", "replayed_time_s"), (SUM, "memory_bytes", "time_s")],
 )
-def test_frontier_json_and_table(objective: tuple[str, ...], memory: str, time: str) -> None:
-    arguments = ("frontier", *VGG, "--gpus", "2", *objective)
+def test_frontier_json_and_table(
+    small: tuple[str, ...], objective: tuple[str, ...], memory: str, time: str
+) -> None:
+    arguments = ("frontier", *small, "--gpus", "2", *objective)
     document = one_document(shardwise(*arguments, "--json"))
     for key in ("graph", "hardware", "gpus", "turning_point", "provenance", "certificate"):
         assert key in document
@@ -117,8 +132,8 @@ def test_frontier_json_and_table(objective: tuple[str, ...], memory: str, time: 
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_tofu_is_a_peer_of_one_point(tmp_path: Path) -> None:
-    arguments = (*VGG, "--gpus", "8", "--method", "tofu")
+def test_tofu_is_a_peer_of_one_point(small: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = (*small, "--gpus", "8", "--method", "tofu")
     document = one_document(shardwise("frontier", *arguments, "--json"))
     assert len(document["points"]) == 1
     assert document["certificate"] == {"exact": False, "epsilon": None, "status": "heuristic"}
@@ -129,15 +144,15 @@ def test_tofu_is_a_peer_of_one_point(tmp_path: Path) -> None:
     assert "nothing proven (heuristic)" in done.stdout
     assert "Tofu's steps move" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
-    refused(shardwise("plan", *arguments, "--memory", "1GB"), "Tofu's strategy", code=INFEASIBLE)
+    refused(shardwise("plan", *arguments, "--memory", "100MB"), "Tofu's strategy", code=INFEASIBLE)
     problem = tmp_path / "problem.json"
     problem.write_text(json.dumps(PROBLEM))
     # No tensors in a problem file: the bare solver does not offer it.
     assert shardwise("solve", str(problem), "--method", "tofu").returncode == BAD
 
 
-def test_compare_by_sums_answers_for_every_system(tmp_path: Path) -> None:
-    arguments = ("compare", *VGG, "--gpus", "4", "--proposals", "50", "--objective", "sum")
+def test_compare_by_sums_answers_for_every_system(small: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = ("compare", *small, "--gpus", "4", "--proposals", "50", "--objective", "sum")
     document = one_document(shardwise(*arguments, "--seed", "7", "--json"))
     assert document["schema"] == "shardwise.compare/1"
     methods = {method["method"]: method for method in document["methods"]}
@@ -148,15 +163,15 @@ def test_compare_by_sums_answers_for_every_system(tmp_path: Path) -> None:
         done = shardwise(*arguments, "--zero", "0", "--plot", str(picture), "--quiet")
         assert done.returncode == 0, done.stderr
         assert picture.read_bytes().lower().startswith(start.lower())
-    assert "Mesh-TensorFlow" in done.stdout
+    assert "Mesh-Tensor" in done.stdout, "a long name may be broken"
     assert "FSDP" not in done.stdout
     assert "data parallelism takes" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_compare_ranks_by_replayed_steps() -> None:
+def test_compare_ranks_by_replayed_steps(small: tuple[str, ...]) -> None:
     few = ("--proposals", "50", "--recompute", "never", "--micro-batches", "1,2")
-    arguments = ("compare", *VGG, "--gpus", "4", *few)
+    arguments = ("compare", *small, "--gpus", "4", *few)
     document = one_document(shardwise(*arguments, "--json"))
     assert document["ranking"][0] == "shardwise"
     done = shardwise(*arguments, "--quiet")
@@ -192,21 +207,21 @@ def test_compare_says_what_is_not_there() -> None:
     refused(shardwise(*too_many), "8 devices", code=INFEASIBLE)
 
 
-def test_plan_file_and_explain(tmp_path: Path) -> None:
+def test_plan_file_and_explain(small: tuple[str, ...], tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
-    done = shardwise("plan", *VGG, "--gpus", "4", "-o", str(output), "--quiet")
+    done = shardwise("plan", *small, "--gpus", "4", "-o", str(output), "--quiet")
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     explanation = one_document(shardwise("explain", str(output), "--json"))
     plan = json.loads(output.read_text())
     assert explanation["plan"] == plan["id"]
     assert explanation["totals"]["time_s"] == pytest.approx(plan["predicted"]["time_s"])
-    again = one_document(shardwise("plan", *VGG, "--gpus", "4", "--json"))
+    again = one_document(shardwise("plan", *small, "--gpus", "4", "--json"))
     assert again["id"] == plan["id"]
 
 
-def test_curve_formats() -> None:
-    arguments = ("curve", *VGG, "--max-gpus", "3", *FEW)
+def test_curve_formats(small: tuple[str, ...]) -> None:
+    arguments = ("curve", *small, "--max-gpus", "3", *FEW, *TIGHT)
     document = one_document(shardwise(*arguments, "--json"))
     assert [p["gpus"] for p in document["points"]] == [1, 2, 3]
     table = shardwise(*arguments, "--format", "csv")
@@ -218,8 +233,8 @@ def test_curve_formats() -> None:
     refused(shardwise(*arguments, "--efficiency", "0.5"), "format")
 
 
-def test_a_curve_says_what_each_count_came_to_when_it_is_known() -> None:
-    arguments = ("curve", *VGG, "--max-gpus", "3", *FEW)
+def test_a_curve_says_what_each_count_came_to_when_it_is_known(small: tuple[str, ...]) -> None:
+    arguments = ("curve", *small, "--max-gpus", "3", *FEW, *TIGHT)
     done = shardwise(*arguments)
     known = [line.partition(": ") for line in done.stderr.splitlines() if line.startswith("… ")]
     # Other lines of progress have the number of the count: `… 2 GPUs (2 of 3)`.
@@ -235,12 +250,12 @@ def test_a_curve_says_what_each_count_came_to_when_it_is_known() -> None:
         assert " a step" not in shardwise(*arguments, silent).stderr
 
 
-def test_quote_table_and_json(tmp_path: Path) -> None:
+def test_quote_table_and_json(small: tuple[str, ...], tmp_path: Path) -> None:
     offers = tmp_path / "offers.csv"
     offers.write_text(
         "InstanceType,AcceleratorName,AcceleratorCount,Price,Region\ng2,L4,8,8.0,here\n"
     )
-    arguments = ("quote", "shipped:vgg16", "--offers", str(offers), "--max-instances", "1")
+    arguments = ("quote", small[0], "--offers", str(offers), "--max-instances", "1", *FEW)
     document = one_document(shardwise(*arguments, "--steps", "100", "--json"))
     assert document["minimum_gpus"] == 8
     assert document["stale"]
@@ -274,13 +289,17 @@ def test_inspect_and_lists() -> None:
     [(".png", SUM), (".svg", FEW), (".html", SUM)],
     ids=["png", "svg", "html"],
 )
-def test_plots(tmp_path: Path, suffix: str, objective: tuple[str, ...]) -> None:
+def test_plots(
+    small: tuple[str, ...], tmp_path: Path, suffix: str, objective: tuple[str, ...]
+) -> None:
     frontier, curve = tmp_path / f"f{suffix}", tmp_path / f"c{suffix}"
     done = shardwise(
-        "frontier", *VGG, "--gpus", "2", *objective, "--plot", str(frontier), "--quiet"
+        "frontier", *small, "--gpus", "2", *objective, "--plot", str(frontier), "--quiet"
     )
     assert done.returncode == 0, done.stderr
-    done = shardwise("curve", *VGG, "--max-gpus", "2", *objective, "--plot", str(curve), "--quiet")
+    done = shardwise(
+        "curve", *small, "--max-gpus", "2", *objective, "--plot", str(curve), "--quiet"
+    )
     assert done.returncode == 0, done.stderr
     starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".html": b"<!doctype html>"}
     for picture in (frontier, curve):
@@ -293,14 +312,10 @@ def test_a_name_that_does_not_exist_is_exit_code_one() -> None:
     refused(done, "nosuch", "vgg16", code=INFEASIBLE)
 
 
-def test_infeasible_is_exit_code_one() -> None:
-    tight = ("--memory", "100MB")
-    refused(
-        shardwise("plan", *VGG, "--gpus", "1", *tight, "--quiet"),
-        "GiB per GPU",
-        code=INFEASIBLE,
-    )
-    done = shardwise("curve", *VGG, "--max-gpus", "1", *FEW, *tight, "--quiet")
+def test_infeasible_is_exit_code_one(small: tuple[str, ...]) -> None:
+    planned = shardwise("plan", *small, "--gpus", "1", "--memory", "100MB", "--quiet")
+    refused(planned, "GiB per GPU", code=INFEASIBLE)
+    done = shardwise("curve", *small, "--max-gpus", "1", *FEW, *TIGHT, "--quiet")
     assert done.returncode == INFEASIBLE
     assert "1 GPU: does not fit; needs" in done.stdout
 
@@ -409,7 +424,7 @@ def test_a_huge_file_is_refused_by_its_size(tmp_path: Path, command: str) -> Non
 
 
 def test_bad_graphs_name_file_and_field(tmp_path: Path) -> None:
-    graph = {
+    document = {
         "schema": "shardwise.graph/1",
         "name": "g",
         "tensors": [
@@ -429,14 +444,14 @@ def test_bad_graphs_name_file_and_field(tmp_path: Path) -> None:
         ],
     }
     path = tmp_path / "graph.json"
-    path.write_text(json.dumps(graph))
+    path.write_text(json.dumps(document))
     arguments = ("frontier", str(path), "--hardware", "l4", "--gpus", "1")
     refused(shardwise(*arguments), "graph.json", "operators[0]")
-    graph["tensors"][1]["shape"] = [6, 8]
-    path.write_text(json.dumps(graph))
+    document["tensors"][1]["shape"] = [6, 8]
+    path.write_text(json.dumps(document))
     assert shardwise(*arguments, "--quiet").returncode == 0
-    graph["operators"][0]["inputs"] = ["x", "nowhere"]
-    path.write_text(json.dumps(graph))
+    document["operators"][0]["inputs"] = ["x", "nowhere"]
+    path.write_text(json.dumps(document))
     refused(shardwise(*arguments), "operators[0].inputs[1]", "nowhere")
 
 
@@ -453,8 +468,8 @@ def test_a_captured_model_goes_all_the_way(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     output = tmp_path / "bert.json.gz"
-    source = "hf:BertConfig:num_hidden_layers=2,hidden_size=256,num_attention_heads=4"
-    done = shardwise("capture", source, "--batch", "32", "--seq", "128", "-o", str(output))
+    source = "hf:BertConfig:num_hidden_layers=1,hidden_size=64,num_attention_heads=4"
+    done = shardwise("capture", source, "--batch", "32", "--seq", "64", "-o", str(output))
     assert done.returncode == 0, done.stderr
     machine = ("--hardware", "dgx-a100-80gb", "--gpus", "4")
     document = one_document(shardwise("frontier", str(output), *machine, *FEW, "--json"))

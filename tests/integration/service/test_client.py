@@ -222,11 +222,12 @@ def command(capfd: Any, *arguments: str) -> tuple[int, str, str]:
 
 
 VGG = ("shipped:vgg16", "--hardware", HARDWARE)
+SMALL = ("small.json", "--hardware", HARDWARE)
 COMMANDS: list[tuple[str, ...]] = [
     ("frontier", *VGG, "--gpus", "2", "--zero", "0", "--objective", "sum"),
-    ("curve", *VGG, "--max-gpus", "2"),
-    ("plan", *VGG, "--gpus", "2", "--objective", "turning-point", "--micro-batches", "1"),
-    ("quote", "shipped:vgg16", "--offers", "my.csv", "--steps", "10", "--max-instances", "1"),
+    ("curve", *SMALL, "--max-gpus", "2"),
+    ("plan", *SMALL, "--gpus", "2", "--objective", "turning-point", "--micro-batches", "1"),
+    ("quote", "small.json", "--offers", "my.csv", "--steps", "10", "--max-instances", "1"),
 ]
 
 
@@ -239,6 +240,7 @@ def test_commands_print_what_they_print_locally(
     arguments: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_graph(mlp(64, "small"), Path("small.json"))
     Path("my.csv").write_text(OFFERS)
     Path("key").write_text(keyed.key + "\n")
     code, out, err = command(capfd, *arguments, "--json")
@@ -255,13 +257,17 @@ def test_commands_print_what_they_print_locally(
     assert texts[0] == texts[1]
 
 
-def test_commands_fail_as_they_fail_locally(keyed: Keyed, capfd: Any, tmp_path: Path) -> None:
+def test_commands_fail_as_they_fail_locally(
+    keyed: Keyed, capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_graph(mlp(64, "small"), Path("small.json"))
     server = ("--server", keyed.url, "--key-file", str(tmp_path / "key"))
     (tmp_path / "key").write_text(keyed.key)
     for arguments in (
-        ("plan", *VGG, "--gpus", "1", "--memory", "100MB"),
-        ("plan", *VGG, "--gpus", "2", "--pin", "nobody:zero=1"),
-        ("plan", *VGG, "--gpus", "2", "--micro-batches", "7"),
+        ("plan", *SMALL, "--gpus", "1", "--memory", "1kB"),
+        ("plan", *SMALL, "--gpus", "2", "--pin", "nobody:zero=1"),
+        ("plan", *SMALL, "--gpus", "2", "--micro-batches", "7"),
         ("frontier", "shipped:nosuch", "--hardware", "l4", "--gpus", "1"),
         ("frontier", "shipped:vgg16", "--hardware", "abacus", "--gpus", "1"),
     ):

@@ -1,8 +1,10 @@
-"""Frontiers, curves and quotes with pipelines, asked of a running service."""
+"""Frontiers, curves and quotes with pipelines, asked of a running service.
+
+That every way returns the library's answers is in test_kept_answers.py.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -12,18 +14,18 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from harness.answers import document
 from harness.commands import shardwise
 from harness.graph_builder import layers
+from harness.service.answered import Answered
 from harness.service.service_harness import System
 from harness.service.steps import check
-from shardwise import answers as advice
+from harness.stored import content, stored
 from shardwise.answers import Options
-from shardwise.client import AsyncClient, Client
+from shardwise.client import Client
 from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.graph import write_graph
-from shardwise.hardware import Offer, load_hardware, read_offers
+from shardwise.hardware import Offer, load_hardware
 
 L4 = load_hardware("l4")
 CHAIN = layers(10, 64, 2048)
@@ -58,13 +60,6 @@ def client(system: System) -> Iterator[Client]:
         yield client
 
 
-def timeless(answer: Any) -> dict[str, Any]:
-    """Returns an answer's document without what its search took."""
-    whole = document(answer)
-    whole.pop("search", None)
-    return whole
-
-
 def bodies() -> dict[str, dict[str, Any]]:
     """Returns a question of each collection, without stages."""
     options = {
@@ -85,70 +80,30 @@ def chain_id() -> str:
     return graph_id(CHAIN)
 
 
-def test_the_answers_are_the_librarys(system: System, client: Client) -> None:
-    asked: dict[str, Any] = {"stages": [5], "options": OPTIONS}
-    frontier = client.frontier(CHAIN, L4, 5, **asked)
-    assert frontier.pipelines and timeless(frontier) == timeless(
-        advice.frontier(CHAIN, L4, 5, **asked)
-    )
-    curve = client.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"])
-    here = advice.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"])
-    assert timeless(curve) == timeless(here)
+def test_what_is_known_of_a_pipeline_answers_other_questions(client: Client) -> None:
+    asked: dict[str, Any] = {"stages": [5], "schedules": ["gpipe"]}
+    curve = client.curve(CHAIN, L4, 5, OPTIONS, **asked)
     last = curve.points[-1]
     assert last.pipeline is not UNSET and last.pipeline.schedule == "gpipe"
-    assert client.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"]) == curve
     assert client.curve(CHAIN, L4, 5, OPTIONS).points[-1].best_gpus is None
     quoted: dict[str, Any] = {"max_instances": 1, "options": OPTIONS}
     assert not client.quote(CHAIN, OFFERS, **quoted).offers
-    quote = client.quote(CHAIN, OFFERS, stages=[1, 5], **quoted)
-    assert timeless(quote) == timeless(advice.quote(CHAIN, OFFERS, stages=[1, 5], **quoted))
+    quote = client.quote(CHAIN, OFFERS, **asked, **quoted)
     assert quote.offers[0].pipeline is not UNSET and quote.offers[0].pipeline.stages == 5
-    how: dict[str, Any] = {"stages": [last.pipeline.stages], "schedules": ["gpipe"]}
-    assert client.pipeline_or_plan(CHAIN, L4, 5, options=OPTIONS, **how).id == last.pipeline.id
-
-    async def ask() -> tuple[Any, ...]:
-        async with AsyncClient(system.service.url) as other:
-            return (
-                await other.frontier(CHAIN, L4, 5, **asked),
-                await other.curve(CHAIN, L4, 5, OPTIONS, stages=None, schedules=["gpipe"]),
-                await other.quote(CHAIN, OFFERS, stages=[5], **quoted),
-            )
-
-    assert asyncio.run(ask()) == (frontier, curve, quote)
+    assert client.pipeline_or_plan(CHAIN, L4, 5, options=OPTIONS, **asked).id == last.pipeline.id
 
 
-def test_stages_on_several_kinds_of_devices(system: System, client: Client) -> None:
-    """Frontiers, curves over bundles and quotes of a profile's parts, as of the library."""
-    hardware, gpus = load_hardware("heterog-8"), "v100=2,p100=2"
-    asked: dict[str, Any] = {"stages": [4], "options": OPTIONS}
-    frontier = client.frontier(CHAIN, hardware, gpus, **asked)
-    assert timeless(frontier) == timeless(advice.frontier(CHAIN, hardware, gpus, **asked))
-    assert frontier.pipelines
-    for point in frontier.pipelines:
-        assert sorted(point.groups or ()) == ["p100", "p100", "v100", "v100"]
-    bundles = BUNDLES["bundles"]
-    curve = client.curve(CHAIN, hardware, None, bundles=bundles, **asked)
-    assert timeless(curve) == timeless(
-        advice.curve(CHAIN, hardware, None, bundles=bundles, **asked)
-    )
-    one, four = curve.points
-    assert one.pipeline is UNSET and not one.feasible
-    assert four.pipeline is not UNSET and four.pipeline.groups is not UNSET
-    assert sorted(four.pipeline.groups) == ["p100", "p100", "v100", "v100"]
+def test_a_query_of_bundles_has_the_answer_that_is_kept(answered: Answered) -> None:
     query = {
-        "graph": chain_id(), "hardware": "heterog-8", "bundles": bundles, "stages": "4",
-        "micro_batches": "8", "zero": "0", "recompute": "never", "memory_limit_bytes": 2.0**28,
+        "graph": chain_id(), "hardware": "heterog-8", "bundles": ["v100=2,p100=2", "p100=1"],
+        "stages": "4", "micro_batches": "8", "zero": "0", "memory_limit_bytes": 2.0**28,
         "pins": ["inside!=out", "inside!=in"],
     }  # fmt: skip
-    got = system.client.get("/v1/curves", params=query)
-    assert got.status_code == 200 and got.json()["points"][1]["pipeline"]["stages"] == 4
-    two = load_hardware("l40s-4+a100-4")
-    prices = {group.name: 2.0 for group in two.groups}
-    quoted: dict[str, Any] = {**asked, "hardware": two, "prices": prices}
-    quote = client.quote(CHAIN, None, **quoted)
-    assert timeless(quote) == timeless(advice.quote(CHAIN, read_offers(), **quoted))
-    (first, *_) = (row for row in quote.offers if row.pipeline is not UNSET)
-    assert first.plan_id == first.pipeline.id and first.time_s == first.pipeline.step_s
+    got = answered.client.get("/v1/curves", params=query)
+    assert got.status_code == 200 and got.content == content("bundles-pipelines")
+    one, four = sorted(stored("bundles-pipelines").points, key=lambda point: point.gpus)
+    assert one.pipeline is UNSET and not one.feasible
+    assert sorted(four.pipeline.groups) == ["p100", "p100", "v100", "v100"]
 
 
 @pytest.mark.parametrize("collection", COLLECTIONS)

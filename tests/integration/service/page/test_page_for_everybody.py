@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from harness.graph_builder import mlp
 from harness.page.page_steps import HARDWARE, answered, ask, becomes_narrow, cut_off, drawn, faults
 from harness.service.answered import Answered
 from harness.service.service_harness import Service
+from harness.service.steps import upload
 from harness.tiers import some
 
 LOOKS = (("light", 1280), ("dark", 390))
@@ -267,16 +269,18 @@ def test_what_fits_nowhere_says_why(page: Page, views: dict[str, str]) -> None:
 def test_what_fits_nowhere_is_tried_with_recomputation(
     page: Page, service: Service, option: str, value: str
 ) -> None:
+    """Of a graph with many samples between small weights: micro-batches fit, and searches end."""
+    tall = upload(service, mlp(8192, 64, 64, "tall MLP"))
     forbidden: Any = {option: value, "micro_batches": "1"}
-    ask(page, "plan", memory_limit_bytes="2MB", **forbidden)
+    ask(page, "plan", graph=tall, memory_limit_bytes="1MB", **forbidden)
     answered(page)
     expect(page.get_by_role("heading", level=1)).to_have_text("Plan: nothing fits")
     page.get_by_role("button", name="Try with recomputation and micro-batches").click()
     page.wait_for_url(re.compile("/jobs/plan_"))
     answered(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for small GPT")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for tall MLP")
     job = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()
-    assert job["question"]["options"]["memory_limit_bytes"] == 2e6
+    assert job["question"]["options"]["memory_limit_bytes"] == 1e6
     assert job["result"]["micro_batches"] > 1
 
 
