@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import jsonschema
 import msgspec
 import pytest
+from anyio.from_thread import start_blocking_portal
 from mcp import MCPError
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -32,6 +34,8 @@ from shardwise.trainers.formats import write_for
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "shardwise.cli.main", "mcp"]
+SMALL = str(Path(__file__).parents[1] / "golden" / "answers" / "gpt.json.gz")
+"""A GPT of two layers, as a file."""
 QUICK = {"micro_batches": [1], "zero": [0, 1]}
 VGG = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 2, "options": QUICK}
 LONG = {"graph": "shipped:llama-8b"}
@@ -53,27 +57,54 @@ LISTS = {"list_graphs", "list_hardware"}
 A = TypeVar("A")
 
 
+@contextlib.asynccontextmanager
+async def connected() -> AsyncIterator[Client]:
+    """A client of a `shardwise mcp` of its own."""
+    server = StdioServerParameters(
+        command=COMMAND[0], args=COMMAND[1:], env={**os.environ}, cwd=ROOT
+    )
+    async with Client(stdio_client(server)) as client:
+        yield client
+
+
 def with_client(talk: Callable[[Client], Awaitable[A]]) -> A:
     """Returns what a conversation with a `shardwise mcp` of its own returns."""
 
     async def converse() -> A:
-        server = StdioServerParameters(
-            command=COMMAND[0], args=COMMAND[1:], env={**os.environ}, cwd=ROOT
-        )
-        async with Client(stdio_client(server)) as client:
+        async with connected() as client:
             return await talk(client)
 
     return anyio.run(converse)
 
 
+class Assistant(Protocol):
+    """Returns what a conversation returns."""
+
+    def __call__(self, talk: Callable[[Client], Awaitable[A]]) -> A: ...
+
+
 @pytest.fixture(scope="module")
-def tools() -> dict[str, Tool]:
+def assistant() -> Iterator[Assistant]:
+    """Conversations with one `shardwise mcp`, one after the other."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(connected()) as client,
+    ):
+
+        def converse(talk: Callable[[Client], Awaitable[A]]) -> A:
+            return portal.call(talk, client)
+
+        yield converse
+
+
+@pytest.fixture(scope="module")
+def tools(assistant: Assistant) -> dict[str, Tool]:
     """Returns the tools that are listed, by name."""
 
     async def talk(client: Client) -> list[Tool]:
         return (await client.list_tools()).tools
 
-    return {tool.name: tool for tool in with_client(talk)}
+    return {tool.name: tool for tool in assistant(talk)}
 
 
 def test_tools_are_listed_with_the_schemas_of_the_documents(tools: dict[str, Tool]) -> None:
@@ -124,18 +155,18 @@ def test_input_schemas_take_what_the_tools_take_and_no_more(tools: dict[str, Too
 
 
 KINDS = {
-    "graph": "shipped:gpt2", "hardware": "heterog-8", "gpus": "v100=2,p100=2",
+    "graph": SMALL, "hardware": "heterog-8", "gpus": "v100=2,p100=2",
     "options": {"micro_batches": [8]},
 }  # fmt: skip
-PIPED = {"graph": "shipped:gpt2", "hardware": "l4", "options": {"micro_batches": [8]}}
+PIPED = {"graph": SMALL, "hardware": "l4", "options": {"micro_batches": [8]}}
 
 
-def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
+def test_stages_are_asked_of_the_tools(tools: dict[str, Tool], assistant: Assistant) -> None:
     async def talk(client: Client) -> Any:
         made = await client.call_tool("plan", {**PIPED, "gpus": 4, "stages": [2]})
         pipeline = made.structured_content
         assert not made.is_error and pipeline is not None, text_of(made)
-        curve = await client.call_tool("curve", {**PIPED, "max_gpus": 3, "stages": [3]})
+        curve = await client.call_tool("curve", {**PIPED, "max_gpus": 2, "stages": [2]})
         plan = {**PIPED, "gpus": 2}
         refused = [
             await client.call_tool(tool, arguments)
@@ -161,18 +192,18 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
         none = await client.call_tool("explain", {"plan": {**pipeline, "stages": []}})
         return made, curve, refused, (by_id, by_document, none), sbatch
 
-    made, curve, refused, (by_id, by_document, none), sbatch = with_client(talk)
+    made, curve, refused, (by_id, by_document, none), sbatch = assistant(talk)
     jsonschema.validate(made.structured_content, tools["plan"].output_schema)
     pipeline = read(made.structured_content, Pipeline)
-    graph, l4 = load_graph("shipped:gpt2"), load_hardware("l4")
+    graph, l4 = load_graph(SMALL), load_hardware("l4")
     here = pipeline_or_plan(graph, l4, 4, stages=[2], options=Options(micro_batches=(8,)))
     assert pipeline.id == here.id and pipeline.id in text_of(made)
     assert by_id == by_document == msgspec.to_builtins(explain_pipeline(pipeline))
     jsonschema.validate(by_id, tools["explain"].output_schema)
     assert none.is_error and "stages" in text_of(none)
     assert "--nodes=1" in sbatch["text"] and pipeline.id in sbatch["text"]
-    point = curve.structured_content["points"][2]["pipeline"]
-    assert f"3 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
+    point = curve.structured_content["points"][1]["pipeline"]
+    assert f"2 stages, {point['schedule']}, 8 micro-batches" in text_of(curve)
     parts = (
         "cuts and splits of its own",
         "order",
@@ -186,7 +217,9 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool]) -> None:
         assert result.is_error and part in text_of(result), text_of(result)
 
 
-def test_a_plan_is_the_library_s_and_can_be_explained_and_exported_by_its_id() -> None:
+def test_a_plan_is_the_library_s_and_can_be_explained_and_exported_by_its_id(
+    assistant: Assistant,
+) -> None:
     async def talk(client: Client) -> Any:
         made = await client.call_tool("plan", VGG)
         plan = made.structured_content
@@ -196,7 +229,7 @@ def test_a_plan_is_the_library_s_and_can_be_explained_and_exported_by_its_id() -
         sbatch = await document_of(client, "export", plan=plan["id"], format="sbatch")
         return text_of(made), plan, by_id, by_document, sbatch
 
-    text, document, by_id, by_document, sbatch = with_client(talk)
+    text, document, by_id, by_document, sbatch = assistant(talk)
     plan = read(document, Plan)
     here = shardwise.plan("shipped:vgg16", "dgx-v100-16gb", 2, micro_batches=(1,), zero=(0, 1))
     assert plan.id == here.id and plan.predicted == here.predicted
@@ -206,7 +239,9 @@ def test_a_plan_is_the_library_s_and_can_be_explained_and_exported_by_its_id() -
     assert sbatch["text"] == export_plan(here, "sbatch")
 
 
-def test_a_plan_for_a_trainer_is_exported_and_its_configuration_priced() -> None:
+def test_a_plan_for_a_trainer_is_exported_and_its_configuration_priced(
+    assistant: Assistant,
+) -> None:
     async def talk(client: Client) -> Any:
         plan = await document_of(client, "plan", **VGG, space="deepspeed")
         written = await client.call_tool("export", {"plan": plan["id"], "to": "deepspeed"})
@@ -218,7 +253,7 @@ def test_a_plan_for_a_trainer_is_exported_and_its_configuration_priced() -> None
         assert not priced.is_error, text_of(priced)
         return plan, export, priced.structured_content, text_of(priced)
 
-    document, export, priced, text = with_client(talk)
+    document, export, priced, text = assistant(talk)
     plan = read(document, Plan)
     here = shardwise.plan(
         "shipped:vgg16", "dgx-v100-16gb", 2, micro_batches=(1,), zero=(0, 1), space="deepspeed"
@@ -232,7 +267,7 @@ def test_a_plan_for_a_trainer_is_exported_and_its_configuration_priced() -> None
     assert text.startswith("deepspeed: ") and len(text.splitlines()) < 40
 
 
-def test_what_is_listed_may_be_asked_for() -> None:
+def test_what_is_listed_may_be_asked_for(assistant: Assistant) -> None:
     async def talk(client: Client) -> Any:
         graphs = (await document_of(client, "list_graphs"))["graphs"]
         profiles = (await document_of(client, "list_hardware"))["profiles"]
@@ -264,7 +299,7 @@ def test_what_is_listed_may_be_asked_for() -> None:
         compared = await document_of(client, "compare", gpus=2, proposals=10, **vgg)
         assert "shardwise" in compared["ranking"]
 
-    with_client(talk)
+    assistant(talk)
 
 
 OTHER_BATCH = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}'
@@ -279,7 +314,7 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("plan", {**VGG, "objective": "cheap"}, ("objective", "mini-time")),
     ("plan", {**VGG, "options": {"zero": [9]}}, ("options.zero", "0, 1, 2, 3")),
     ("plan", {**VGG, "options": {"colour": 1}}, ("options.colour", "epsilon")),
-    ("plan", {**VGG, "options": {"memory_limit_bytes": 1e6}}, ("needs",)),
+    ("plan", {**VGG, "graph": SMALL, "options": {**QUICK, "memory_limit_bytes": 1e4}}, ("needs",)),
     ("plan", {**VGG, "space": "abacus"}, ("space", "torchtitan")),
     ("plan", {**VGG, "space": "fsdp2", "order": "rank"}, ("order", "program")),
     ("plan", {**VGG, "space": "fsdp2", "point": f"sha256:{'0' * 64}"}, ("point", "none")),
@@ -299,11 +334,13 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 """Calls, and what their errors say."""
 
 
-def test_what_is_refused_is_an_error_of_the_tool_that_names_the_argument() -> None:
+def test_what_is_refused_is_an_error_of_the_tool_that_names_the_argument(
+    assistant: Assistant,
+) -> None:
     async def talk(client: Client) -> list[CallToolResult]:
         return [await client.call_tool(tool, arguments) for tool, arguments, _ in REFUSED]
 
-    for (tool, arguments, parts), result in zip(REFUSED, with_client(talk), strict=True):
+    for (tool, arguments, parts), result in zip(REFUSED, assistant(talk), strict=True):
         text = text_of(result)
         assert result.is_error and result.structured_content is None, (tool, arguments)
         assert "\n" not in text and "Traceback" not in text and "defect" not in text, text
@@ -311,26 +348,26 @@ def test_what_is_refused_is_an_error_of_the_tool_that_names_the_argument() -> No
             assert part in text, text
 
 
-def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
+def test_an_unknown_tool_is_an_error_of_the_protocol(assistant: Assistant) -> None:
     async def talk(client: Client) -> None:
         with pytest.raises(MCPError, match="list_graphs"):
             await client.call_tool("abacus", {})
 
-    with_client(talk)
+    assistant(talk)
 
 
-def test_a_search_reports_progress_that_only_grows() -> None:
+def test_a_search_reports_progress_that_only_grows(assistant: Assistant) -> None:
     seen: list[tuple[float, str | None]] = []
 
     async def heard(done: float, total: float | None, message: str | None) -> None:
         seen.append((done, message))
 
     async def talk(client: Client) -> None:
-        asked = {"graph": "shipped:gpt2", "hardware": "dgx-a100-80gb", "gpus": 16}
+        asked = {"graph": SMALL, "hardware": "dgx-a100-80gb", "gpus": 16}
         result = await client.call_tool("plan", asked, progress_callback=heard)
         assert not result.is_error, text_of(result)
 
-    with_client(talk)
+    assistant(talk)
     assert len(seen) > 2 and any(stage == "costs" for _, stage in seen)
     done = [fraction for fraction, _ in seen]
     assert done == sorted(set(done))

@@ -1,4 +1,7 @@
-"""Pipelines in frontiers, curves and quotes, in a browser: asked, seen, planned."""
+"""Pipelines in frontiers, curves and quotes, in a browser: asked, seen, planned.
+
+That these views are accessible and fit is in test_page_for_everybody.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from harness.page.page_steps import answered as ended
-from harness.page.page_steps import ask, cut_off, drawn, faults, plotted
+from harness.page.page_steps import ask, drawn, plotted
 from harness.service.answered import Answered
 from harness.service.service_harness import Service
 from harness.stored import STORED, content
@@ -79,7 +82,6 @@ def test_a_frontier_has_diamonds_and_rows(page: Page, answered: Answered) -> Non
     for number, one in enumerate(pipelines):
         expect(rows.nth(number)).to_contain_text(one["schedule"])
         expect(rows.nth(number)).to_contain_text(one["labels"][0])
-    assert faults(page) == [] and cut_off(page) == []
 
     click(page, "pipelines", 0)
     found = planned(page, service)
@@ -108,7 +110,6 @@ def test_a_curve_counts_pipelines(page: Page, answered: Answered) -> None:
     last = rows.filter(has=page.get_by_role("rowheader", name="5", exact=True))
     pipeline = points[4]["pipeline"]
     expect(last).to_contain_text(f"{pipeline['stages']} stages, {pipeline['schedule']}, 8 micro")
-    assert faults(page) == [] and cut_off(page) == []
     click(page, "by a pipeline", -1)
     assert planned(page, service)["id"] == pipeline["id"]
 
@@ -126,7 +127,6 @@ def test_a_curve_over_bundles_counts_pipelines(page: Page, answered: Answered) -
     expect(row).to_contain_text("4 stages (2 ")
     expect(row).to_contain_text(units.size(point["pipeline"]["peak_bytes"]))
     expect(row).not_to_contain_text("GPUs are faster")
-    assert faults(page) == [] and cut_off(page) == []
     row.get_by_role("button").click()
     plan = planned(page, service)
     assert plan["id"] == point["pipeline"]["id"]
@@ -140,7 +140,6 @@ def test_a_quote_names_its_pipeline(page: Page, answered: Answered) -> None:
     row = page.get_by_role("region", name="Offers").locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row.locator("td", has_text=SHAPE)).to_have_count(1)
-    assert faults(page) == [] and cut_off(page) == []
     row.get_by_role("button").click()
     assert planned(page, service)["id"] == quote["offers"][0]["pipeline"]["id"]
     plain, _ = answer(answered, "quote")
