@@ -20,8 +20,7 @@ from harness.tiers import some
 pytest.importorskip("torch")
 
 from harness.answers import frontier
-from shardwise.capture import shipped_graph
-from shardwise.graph import read_graph
+from harness.graph_builder import mlp
 from shardwise.hardware import OPERATIONS, Hardware, load_hardware
 from shardwise.measure.host import STACKS, passes_of, repeats_s
 from shardwise.measure.local import PARENT_VARIABLE
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.torch
 
 PATIENCE_S = 300.0
 MEASURE = [sys.executable, "-m", "shardwise.measure"]
-SMALL = ["--max-size", "16KiB", "--time-limit", "10"]
+SMALL = ["--max-size", "16KiB", "--time-limit", "5"]
 
 
 def _run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -91,7 +90,7 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     assert hardware.measurement["links"] == {"inside": "loopback"}
     # A CPU's host is in the times of its operators.
     assert hardware.host is None and "host" not in hardware.sources
-    document = frontier(read_graph(shipped_graph("vgg16")), hardware, 2)
+    document = frontier(mlp(), hardware, 2)
     assert document["points"]
     assert document["provenance"]["communication"] == "measured tables"
     assert hardware.provenance in document["provenance"]["profile"]
@@ -299,7 +298,7 @@ def test_one_rank_measures_its_device_alone(tmp_path: Path) -> None:
     assert not hardware.collectives
     assert hardware.overlap is None
     assert json.loads((tmp_path / "profile.json").read_text())["measurement"]["ranks"] == 1
-    assert frontier(read_graph(shipped_graph("vgg16")), hardware, 1)["points"]
+    assert frontier(mlp(), hardware, 1)["points"]
 
 
 HOST_OF_TWO = """

@@ -18,6 +18,7 @@ from shardwise.client import AsyncClient, Client, Missing
 from shardwise.documents import Plan, Pricing
 from shardwise.documents.questions import MOST_CONFIGURATION_BYTES
 from shardwise.errors import BadInput
+from shardwise.graph import write_graph
 from shardwise.hardware import load_hardware
 from shardwise.schedulers.exported import exported
 from shardwise.trainers.plan import plan_for
@@ -170,21 +171,22 @@ def _tiny() -> Any:
 
 
 COMMANDS = (
-    ("plan", "shipped:vgg16", *WHERE, "--space", "deepspeed", "--micro-batches", "1"),
-    ("explain", "shipped:vgg16", *WHERE, "--like", "mine.json", "--micro-batches", "1"),
+    ("plan", "small.json", *WHERE, "--space", "deepspeed", "--micro-batches", "1"),
+    ("explain", "small.json", *WHERE, "--like", "mine.json", "--micro-batches", "1"),
 )
 MISTAKES = (
-    ("plan", "shipped:vgg16", *WHERE, "--space", "deepspeed", "--objective", "sum"),
-    ("plan", "shipped:vgg16", *WHERE, "--space", "deepspeed", "--pin", "*:zero=1"),
-    ("plan", "shipped:vgg16", *WHERE, "--space", "deepspeed", "--memory", "100MB"),
-    ("explain", "shipped:vgg16", *WHERE, "--like", "wrong.json"),
-    ("explain", "shipped:vgg16", *WHERE, "--like", "none.json"),
-    ("explain", "shipped:vgg16", *WHERE, "--like", "mine.json", "--pin", "*:zero=1"),
+    ("plan", "small.json", *WHERE, "--space", "deepspeed", "--objective", "sum"),
+    ("plan", "small.json", *WHERE, "--space", "deepspeed", "--pin", "*:zero=1"),
+    ("plan", "small.json", *WHERE, "--space", "deepspeed", "--memory", "1kB"),
+    ("explain", "small.json", *WHERE, "--like", "wrong.json"),
+    ("explain", "small.json", *WHERE, "--like", "none.json"),
+    ("explain", "small.json", *WHERE, "--like", "mine.json", "--pin", "*:zero=1"),
 )
 
 
 def test_commands_answer_and_fail_as_they_do_locally(system: System, tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text(ZERO_1.replace("8", "256"))
+    write_graph(GRAPH, tmp_path / "small.json")
+    (tmp_path / "mine.json").write_text(ZERO_1)
     (tmp_path / "wrong.json").write_text(ZERO_9)
     server = ("--server", system.service.url)
 
