@@ -136,23 +136,21 @@ def piped_practices(
     progress: Progress,
     cutoff_s: float = inf,
     partial: Collection[Parallelism] = (),
+    practices: Practices | None = None,
 ) -> Iterator[PipedPractice]:
     """Yields the allowed strategies of the whole model in stages, and those in `partial`, in which
-    some blocks of each stage run again.
+    some blocks of each stage run again. `practices` are those of the problem, where they are known.
 
     Those with the smallest copies are left out where the same with the fastest fits, and what by
     sums takes `HOPELESS` times as long as `cutoff_s`. Raises as `practitioners`.
     """
     fit: set[tuple[str, str]] = set()
     problem = stages.search.problem
-    practices = practitioners(
-        problem,
-        progress,
-        allowed=allowed,
-        partial=partial,
-        practices=Practices(problem, progress, len(stages.bounds) - 1),
-    )
-    for practice in practices:
+    known = practices or Practices(problem, progress)
+    of_stages = known.in_stages(len(stages.bounds) - 1)
+    for practice in practitioners(
+        problem, progress, allowed=allowed, partial=partial, practices=of_stages
+    ):
         go_on(progress, STAGE, 0.0)
         if practice.lean and practice.key in fit:
             continue
@@ -237,9 +235,12 @@ def _best(
             costed = replace(
                 model.costed(stages, batches, options, progress), scattered=method.scattered
             )
+            practices = Practices(costed.search.problem, progress)
             for schedule, cut in cut_for(model, costed, method.schedules):
                 cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
-                for one in piped_practices(cut, schedule, method.allowed, progress, cutoff_s):
+                for one in piped_practices(
+                    cut, schedule, method.allowed, progress, cutoff_s, practices=practices
+                ):
                     if best is None or one.pipeline.rank < best.pipeline.rank:
                         best = one
         except BadInput as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
 import numpy as np
@@ -81,15 +82,22 @@ def _method_of(parallelism: Parallelism) -> str:
 class Practices:
     """The strategies of one problem."""
 
-    def __init__(self, problem: SearchProblem, progress: Progress, stages: int = 1) -> None:
-        """`stages` have equal numbers of blocks; which of them run again is alike in all."""
+    def __init__(self, problem: SearchProblem, progress: Progress) -> None:
         self._problem = problem
-        self._stages = stages
+        self._stages = 1
+        self._space = cache(lambda: MegatronSpace(problem))
         self._options = problem.context.options
         self._progress = progress
         sizes, node = problem.context.mesh.sizes, _axes_in_a_node(problem)
         self._known: dict[Grid, Choices | None] = {}
         self._rows = {id(cost): RowsBySplit(cost, sizes, node) for cost in problem.costs}
+
+    def in_stages(self, stages: int) -> Practices:
+        """Returns the strategies in stages with equal numbers of blocks, where the same blocks of
+        each stage run again. Both share what is known of the problem."""
+        other = copy(self)
+        other._stages = stages
+        return other
 
     def named(self, methods: Container[str]) -> Iterator[Named]:
         """Yields method, label and choices of each of these methods."""
@@ -97,7 +105,7 @@ class Practices:
         if self._has_samples_for(int(self._problem.context.mesh.sizes.prod())):
             yield from self._data_parallel(methods)
         if MEGATRON in methods:
-            space = MegatronSpace(self._problem)
+            space = self._space()
             for grid in space.grids(experts=True):
                 go_on(self._progress, STAGE, 0.0)
                 if (any(grid.tp) or any(grid.ep)) and self._has_samples_for(grid.shares):
@@ -128,7 +136,7 @@ class Practices:
         return next(filter(None, texts), None)
 
     def _marked(self, allowed: Allowed, partial: Collection[Parallelism]) -> Iterator[Named]:
-        space = MegatronSpace(self._problem)
+        space = self._space()
         for grid in space.grids(experts=True, whole_experts=True, context=True):
             go_on(self._progress, STAGE, 0.0)
             every = list(self._strategies(grid))
@@ -235,7 +243,7 @@ class Practices:
                 yield from self._under(splits, MEGATRON, label, stage, grid=grid)
 
     def _context(self, method: str, form: ContextForm) -> Iterator[Named]:
-        space = MegatronSpace(self._problem)
+        space = self._space()
         for grid in space.grids(context=True):
             go_on(self._progress, STAGE, 0.0)
             of_form = any(grid.cp) and not any(grid.tp) and grid.form == form

@@ -23,7 +23,7 @@ from shardwise.graph.tuning import tuned
 from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import INTERLEAVED, SCATTERING, cut_for, piped_practices
-from shardwise.peers.practices import Allowed
+from shardwise.peers.practices import Allowed, Practices
 from shardwise.pipeline import schedules as published
 from shardwise.pipeline.keeping import keeping
 from shardwise.pipeline.schedules import allows
@@ -235,6 +235,7 @@ def _priced(
     """Yields the allowed strategies with stages that are placed as given, under the trainer's
     schedules for those; and with others, or another backward, the given strategy alone."""
     own = published.SCHEDULES[given.schedule]
+    practices = Practices(costed.search.problem, progress)
     alike: list[str] = []
     partial = (given.parallelism,) if given.parallelism.in_part else ()
     for schedule, cut in trainer_stages(model, costed, trainer):
@@ -243,10 +244,14 @@ def _priced(
             alike.append(schedule)
             continue
         same = given.parallelism.__eq__
-        for one in piped_practices(cut, schedule, same, progress, partial=partial):
+        for one in piped_practices(
+            cut, schedule, same, progress, partial=partial, practices=practices
+        ):
             yield _Key(cut.ranks, schedule, each, one.practice.parallelism), one.pipeline
     cut = model.recut(costed, given.stages_per_rank)
-    for one in piped_practices(cut, given.schedule, allowed, progress, partial=partial):
+    for one in piped_practices(
+        cut, given.schedule, allowed, progress, partial=partial, practices=practices
+    ):
         for name in alike:
             key = _Key(cut.ranks, name, cut.stages_per_rank, one.practice.parallelism)
             yield key, with_fields(one.pipeline, schedule=name)

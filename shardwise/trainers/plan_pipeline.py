@@ -121,13 +121,18 @@ def _fastest(
     for place, (count, batches) in enumerate(questions):
         go_on(progress, STAGE, place / len(questions))
         costed = model.costed(count, batches, options, progress)
+        practices = Practices(costed.search.problem, progress)
         for schedule, cut in trainer_stages(model, costed, trainer):
             if not named & {schedule, str(Searched(schedule, cut.stages_per_rank))}:
                 continue
             cutoff_s = best.pipeline.step_s if best and best.pipeline.fits else inf
-            known = list(piped_practices(cut, schedule, space.allows, progress, cutoff_s))
+            known = list(
+                piped_practices(
+                    cut, schedule, space.allows, progress, cutoff_s, practices=practices
+                )
+            )
             if space.layers == "first":
-                known += _with_parts(known, cut, schedule, progress, cutoff_s)
+                known += _with_parts(known, practices, cut, schedule, progress, cutoff_s)
             best = min(
                 known if best is None else [best, *known],
                 key=lambda one: one.pipeline.rank,
@@ -178,6 +183,7 @@ class TrainerPipelines:
 
 def _with_parts(
     known: Sequence[PipedPractice],
+    practices: Practices,
     cut: UniformStages,
     schedule: str,
     progress: Progress,
@@ -185,7 +191,7 @@ def _with_parts(
 ) -> list[PipedPractice]:
     """Returns the pipelines with the first blocks of each stage recomputed that are faster than all
     that are known to fit."""
-    layers = Practices(cut.search.problem, progress, len(cut.bounds) - 1).blocks
+    layers = practices.in_stages(len(cut.bounds) - 1).blocks
 
     def tried(one: PipedPractice) -> Tried:
         pipeline = one.pipeline
@@ -193,7 +199,9 @@ def _with_parts(
         return Tried(one.practice.parallelism, pipeline.step_s, over_bytes)
 
     def replayed(part: Parallelism) -> PipedPractice | None:
-        found = piped_practices(cut, schedule, lambda one: False, progress, partial=(part,))
+        found = piped_practices(
+            cut, schedule, lambda one: False, progress, partial=(part,), practices=practices
+        )
         return min(found, key=lambda one: one.pipeline.rank, default=None)
 
     def refined(none: PipedPractice, full: PipedPractice) -> PipedPractice | None:
