@@ -177,8 +177,9 @@ def test_interleaved_stages_of_torchtitan() -> None:
 
 def test_interleaved_stages_are_priced_beside_others(eight: Graph) -> None:
     """The layers of a stage and the stages of a rank say the same."""
-    document = priced(eight, f"{FLAGS} --num-layers-per-virtual-pipeline-stage 2")
-    same = priced(eight, f"{FLAGS} --num-virtual-stages-per-pipeline-rank 2")
+    own_number = Options(micro_batches=(8,))
+    document = priced(eight, f"{FLAGS} --num-layers-per-virtual-pipeline-stage 2", own_number)
+    same = priced(eight, f"{FLAGS} --num-virtual-stages-per-pipeline-rank 2", own_number)
     assert document.alternatives == same.alternatives
     assert document.pipeline.predicted == same.pipeline.predicted
     assert document.stages_per_rank == document.pipeline.stages_per_rank == 2
@@ -187,7 +188,7 @@ def test_interleaved_stages_are_priced_beside_others(eight: Graph) -> None:
     own = priced_in(stages, "interleaved", configured(FLAGS).parallelism, quiet)
     assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
     texts = {one.text: one for one in document.alternatives}
-    plain = priced(eight, FLAGS)
+    plain = priced(eight, FLAGS, own_number)
     assert texts["1f1b instead of interleaved"].step_s == plain.pipeline.predicted.step_s
     assert "4 stages a rank instead of 2" in texts
     there = {one.text: one for one in plain.alternatives}

@@ -6,7 +6,6 @@ import pytest
 
 from shardwise.answers import Options
 from shardwise.capture import load_graph
-from shardwise.capture.capture import capture
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.trainers.configuration import Configuration
@@ -49,14 +48,12 @@ def configured(text: str, gpus: int) -> Configuration:
     return configuration_of(text, gpus, "file")
 
 
-@pytest.mark.torch
 def test_a_megatron_file_is_told_what_production_takes_and_not_what_its_tests_take() -> None:
     """NVIDIA trains with five stages a rank, and went on to ten to save memory: neither loses.
 
     The profile of Megatron's own tests said 7.56 s, and that ten stages cost a fifth.
     """
-    pytest.importorskip("transformers")
-    graph = capture("llama3-70b", batch=32, seq=4096)
+    graph = load_graph("llama3-70b:batch=32,seq=4096")
     options = Options(micro_batches=(16,))
     told = price_pipeline(graph, H100, 32, configured(RECIPE, 32), options, file="file")
     assert told.stated == ["framework megatron-core", "gradients float32"]
