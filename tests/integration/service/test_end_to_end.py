@@ -145,7 +145,7 @@ def test_plans_and_infeasible_ones(system: System) -> None:
     assert stored.status_code == 200
     assert stored.json()["result"]["id"] == plan["id"]
     tight = {"memory_limit_bytes": 1000.0, "micro_batches": [1]}
-    body = {**shipped, "gpus": 1, "options": tight}
+    body = {**shipped, "graph": upload(system.service, mlp(24)), "gpus": 1, "options": tight}
     infeasible = asked(system, "/v1/plans", body)
     assert infeasible["state"] == "done"
     assert infeasible["result"]["schema"] == "shardwise.infeasible/1"

@@ -6,7 +6,9 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from harness.page.page_steps import answered, ask, too_wide
+from harness.page.page_steps import answered as ended
+from harness.page.page_steps import ask, too_wide
+from harness.service.answered import Answered
 from harness.service.service_harness import Service
 
 
@@ -20,7 +22,7 @@ def test_two_plans_are_compared(page: Page, service: Service) -> None:
     jobs = []
     for gpus, batches in ((2, "1"), (4, "1,2")):
         jobs.append(ask(page, "plan", gpus=gpus, micro_batches=batches))
-        answered(page)
+        ended(page)
     page.get_by_role("link", name="Compare with another answer").click()
     expect(page.get_by_label("First")).to_have_value(jobs[1])
     page.get_by_label("First").select_option(jobs[0])
@@ -41,11 +43,8 @@ def test_two_plans_are_compared(page: Page, service: Service) -> None:
     assert not too_wide(page)
 
 
-def test_answers_of_other_kinds_and_none_that_fits(page: Page) -> None:
-    curve = ask(page, "curve", gpus=4, micro_batches="1")
-    answered(page)
-    nothing = ask(page, "plan", gpus=4, memory_limit_bytes="10KB")
-    answered(page)
+def test_answers_of_other_kinds_and_none_that_fits(page: Page, answered: Answered) -> None:
+    curve, nothing = answered.jobs["curve"], answered.jobs["infeasible"]
     page.goto(f"/compare?a={curve}&b={nothing}")
     cells = _cells(page, "Side by side", "Answer")
     assert "the fastest number of GPUs" in cells[0]
