@@ -52,6 +52,8 @@ from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 MACHINE = load_hardware("dgx-h100").with_devices_per_node(4)
 COUNTS = (4, 8)
 OPTIONS = Options(micro_batches=COUNTS, framework="eager")
+QUICK = replace(OPTIONS, recompute="never", zero=(0, 1))
+"""Options for what does not depend on how strategies save memory."""
 WHOLE = methods_for(DEFAULT_SCHEDULES)
 """The methods whose backward is whole (those of others: test_compare_split.py)."""
 
@@ -454,7 +456,7 @@ def test_without_stages_all_is_as_it_was(gpt2: Graph, document: Comparison) -> N
 
 def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
     limit = 10**8
-    options = Options(micro_batches=(4,), memory_limit_bytes=limit, framework="eager")
+    options = replace(QUICK, micro_batches=(4,), memory_limit_bytes=limit)
     document = compare(gpt2, MACHINE, 8, options, proposals=10, stages=(2,))
     for name in WHOLE:
         (point,) = method_of(document, name).points
@@ -464,7 +466,7 @@ def test_what_does_not_fit_says_so(gpt2: Graph) -> None:
 
 
 def test_a_stage_of_many_says_why_it_is_not_there() -> None:
-    options = Options(micro_batches=(8,), framework="eager")
+    options = replace(QUICK, micro_batches=(8,))
     document = compare(shortened("gpt2", 6), MACHINE, 8, options, proposals=10, stages=(8,))
     assert "6 layers do not divide into 8" in (method_of(document, GPIPE).reason or "")
 
@@ -485,6 +487,7 @@ def test_the_command_prints_peaks_of_stages(gpt2_file: str) -> None:
     arguments = [gpt2_file, "--hardware", "dgx-h100", "--gpus", "8"]
     arguments += ["--stages", "4"]
     arguments += ["--micro-batches", "8", "--proposals", "10", "--quiet"]
+    arguments += ["--recompute", "never", "--zero", "0,1"]
     result = CliRunner().invoke(compare_command, arguments, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert "Megatron-style 3D" in result.output and "GPipe-style" in result.output

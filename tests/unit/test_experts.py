@@ -153,12 +153,26 @@ def test_texts_say_first_what_was_not_searched_and_never_that_something_is_prove
 ) -> None:
     file = str(tmp_path / "graph.json")
     write_graph(_graph(*OWN_FORM), file)
+    offers = tmp_path / "offers.csv"
+    offers.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price,Region\ntwo,H100,2,8.0,here\n"
+    )
     asked = [file, "--hardware", "dgx-h100", "--micro-batches", "1", "--quiet"]
     for command in (
         ["plan", *asked, "--gpus", "2"],
         ["frontier", *asked, "--gpus", "2"],
         ["curve", *asked, "--max-gpus", "2"],
-        ["quote", file, "--micro-batches", "1", "--quiet", "--max-instances", "1"],
+        [
+            "quote",
+            file,
+            "--micro-batches",
+            "1",
+            "--quiet",
+            "--offers",
+            str(offers),
+            "--max-instances",
+            "1",
+        ],
     ):
         done = CliRunner().invoke(cli, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
