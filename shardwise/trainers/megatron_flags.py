@@ -25,6 +25,9 @@ _ALONE = re.compile(
 """Flags that take no value."""
 
 
+_TRUTHS = {"true": True, "false": False}
+
+
 class MegatronFlags:
     """Flags by name, without `--`."""
 
@@ -63,6 +66,16 @@ class MegatronFlags:
         for value in values:
             self._check_known(name, value)
         return values
+
+    def check_alone(self) -> None:
+        """Raises `BadInput` for a switch with `true` or `false` behind it: argparse takes none."""
+        for name, values in self._flags.items():
+            if values and values[0].lower() in _TRUTHS and _ALONE.fullmatch(f"--{name}"):
+                raise BadInput(
+                    f"got {values[0]!r}, and takes no value",
+                    field=self.path(name),
+                    expected=f"--{name} alone, or not at all",
+                )
 
     def word(self, name: str, default: str, known_words: Collection[str] = ()) -> str:
         """Returns the one value of a flag, one of `known_words` unless these are empty."""
@@ -156,13 +169,15 @@ def flags_of_script(text: str, deciding: Collection[str]) -> MegatronFlags:
 def flags_of_mapping(mapping: Mapping[str, Any], paths: Mapping[str, str]) -> MegatronFlags:
     """Returns the flags of a mapping by their names, such as `MODEL_ARGS` of Megatron's tests.
 
-    `true` is a flag without a value; false and null are flags that are not given. `paths` say what
+    `true` is a flag without a value; false and null are flags that are not given, truths in quotes
+    too. `paths` say what
     the file calls a key, where that is not its name.
     """
     flags: Flags = {}
     named: dict[str, str] = {}
     for key, value in mapping.items():
         name = str(key)[:80].removeprefix("--").replace("_", "-")
+        value = _TRUTHS.get(value.lower(), value) if isinstance(value, str) else value
         if value is None or value is False:
             continue
         named[name] = paths.get(str(key), str(key)[:80])
@@ -174,16 +189,29 @@ def flags_of_mapping(mapping: Mapping[str, Any], paths: Mapping[str, str]) -> Me
 
 
 def check_spelling(flags: MegatronFlags, read: Collection[str]) -> None:
-    """Raises `BadInput` for a flag that is nearly one of those that are `read`."""
+    """Raises `BadInput` for a flag that is nearly one of those that are `read`, or its beginning:
+    Megatron takes no abbreviations (`allow_abbrev=False`) and no underscores."""
     for name in flags.unread():
-        near = misspelt(name, read)
-        # Flags that differ by "no-" or in one word only are Megatron's own.
-        if near is not None and name.count("-") == near.count("-"):
+        near = _meant(name, read)
+        if near is not None:
             raise BadInput(
                 f"unknown flag: did you mean --{near}?",
                 field=flags.path(name),
                 expected=f"--{near}, or a flag of Megatron-LM",
             )
+
+
+def _meant(name: str, read: Collection[str]) -> str | None:
+    """Returns the flag that an unknown one stands for, None if it may be another of Megatron's."""
+    hyphened = name.replace("_", "-")
+    if hyphened in read:
+        return hyphened
+    whole = [one for one in read if one.startswith(hyphened + "-") and "-" in hyphened]
+    if whole:
+        return whole[0]
+    near = misspelt(name, read)
+    # Flags that differ by "no-" or in one word only are Megatron's own.
+    return near if near is not None and name.count("-") == near.count("-") else None
 
 
 def _split(words: Sequence[str]) -> list[str]:
