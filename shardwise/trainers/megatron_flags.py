@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import misspelt, whole_number
+from shardwise.trainers.configuration import misspelt, not_resolved, whole_number
+from shardwise.trainers.interpolation import unresolved
 from shardwise.trainers.shell import Commands, Unknown, commands_of, known
 
 Flags = dict[str, list[str]]
@@ -44,8 +45,12 @@ class MegatronFlags:
         self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
+        """Raises `BadInput` where a mapping gives a reference that it does not resolve."""
         self._read.add(name)
-        return name in self._flags
+        given = self._flags.get(name)
+        if given and self._commands is None and unresolved(given[0]):
+            raise not_resolved(given[0], self.path(name))
+        return given is not None
 
     def gives(self, name: str) -> bool:
         """Returns whether a flag is given; it counts as unread still."""

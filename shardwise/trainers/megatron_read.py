@@ -106,7 +106,14 @@ _BEARING = re.compile(
 )
 """Flags that bear on time or memory, and are not read."""
 
-_FOREIGN = ("deepspeed", "deepspeed-config", "deepspeed_config", "zero-stage", "fsdp", "fsdp-config")
+_FOREIGN = (
+    "deepspeed",
+    "deepspeed-config",
+    "deepspeed_config",
+    "zero-stage",
+    "fsdp",
+    "fsdp-config",
+)
 """Flags of programs that are not Megatron-LM, which shard states as its flags do not say."""
 
 _LEFT_OUT = {
