@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _WHOLE = re.compile(r"\$\{\s*([^${}]{1,200}?)\s*\}")
-_DEFAULT = re.compile(r"oc\.env:\s*\w+\s*,\s*(.*)")
+_DEFAULT = re.compile(r"(?:oc\.env:\s*\w+\s*,|[A-Z_][A-Z0-9_]*:)\s*(.*)")
 _PATH = re.compile(r"\.*[\w-]+(?:\.[\w-]+)*")
 _HOPS = 8
 """References that lead to one another."""
@@ -20,7 +20,8 @@ def unresolved(value: Any) -> bool:
 
 def resolved(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a document whose references (`${model.tp}`, `${.tp}`, `${..tp}`) have the values that
-    they name, and `${oc.env:TP,4}` its default. Others stay as they are."""
+    they name, and `${oc.env:TP,4}` and `${TP:4}` (Primus) their default. Others stay as they are.
+    """
     made = _mapping(document, (), document)
     return document if made is None else made
 

@@ -183,7 +183,7 @@ def flags_of_mapping(mapping: Mapping[str, Any], paths: Mapping[str, str]) -> Me
     for key, value in mapping.items():
         name = str(key)[:80].removeprefix("--").replace("_", "-")
         value = _TRUTHS.get(value.lower(), value) if isinstance(value, str) else value
-        if value is None or value is False:
+        if value is None or value is False or (value == 0 and _ALONE.fullmatch(f"--{name}")):
             continue
         named[name] = paths.get(str(key), str(key)[:80])
         if isinstance(value, Mapping):
@@ -209,6 +209,8 @@ def check_spelling(flags: MegatronFlags, read: Collection[str]) -> None:
 def _meant(name: str, read: Collection[str]) -> str | None:
     """Returns the flag that an unknown one stands for, None if it may be another of Megatron's."""
     hyphened = name.replace("_", "-")
+    if name in read:
+        return None
     if hyphened in read:
         return hyphened
     whole = [one for one in read if one.startswith(hyphened + "-") and "-" in hyphened]

@@ -19,6 +19,14 @@ local_batch_size = 2
 tensor_parallel_degree = 2
 """
 ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n"
+AXOLOTL = "base_model: m\nsequence_len: 2048\nmicro_batch_size: 2\nbatch_size: 8\n"
+BRIDGE = """
+model: {tensor_model_parallel_size: 2, seq_length: 4096, _target_: llama.Provider, num_layers: 32,
+  hidden_size: 4096, num_attention_heads: 32, vocab_size: 128256}
+train: {micro_batch_size: 1, global_batch_size: 64}
+mixed_precision: {bf16: true}
+ddp: {grad_reduce_in_fp32: true}
+"""
 NEMO = """
 trainer: {devices: 8, num_nodes: 1, max: 2}
 sizes: {micro: '${trainer.max}'}
@@ -54,6 +62,17 @@ def read(text: str, tmp_path: Path) -> Configuration:
         (ACCELERATE + "fsdp_config: {version: 2, activation_checkpointing: true}\n",
          Parallelism(shards=8, zero=3, recompute="full")),
         (NEMO, Parallelism(replicas=2, tensor=4, micro_batches=16)),
+        (NEMO.replace("${oc.env:TP,4}", "${NEMO_TP:2}").replace("own: false", "own: 1"),
+         Parallelism(replicas=4, tensor=2, sequence=True, micro_batches=8)),
+        (NEMO.replace("own: false", "own: 0"), Parallelism(replicas=2, tensor=4, micro_batches=16)),
+        (AXOLOTL + "fsdp: no_shard\n", Parallelism(replicas=8, micro_batches=4)),
+        (AXOLOTL + "fsdp: [shard_grad_op, auto_wrap]\nfsdp_config: {sharding_strategy: "
+         "SHARD_GRAD_OP}\n", Parallelism(shards=8, zero=2, micro_batches=4)),
+        (AXOLOTL + "fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}\n",
+         Parallelism(shards=8, zero=2, micro_batches=4)),
+        (AXOLOTL + "gradient_checkpointing: 'False'\n", Parallelism(replicas=8, micro_batches=4)),
+        (AXOLOTL + "gradient_checkpointing: 'true'\n",
+         Parallelism(replicas=8, micro_batches=4, recompute="full")),
     ],
 )  # fmt: skip
 def test_what_programs_take_is_read(tmp_path: Path, text: str, expected: Parallelism) -> None:
@@ -79,6 +98,10 @@ def test_what_programs_take_is_read(tmp_path: Path, text: str, expected: Paralle
          "model.sequence_parallel: got .*which the file does not resolve"),
         (NEMO.replace("${..sizes.micro}", "${..sizes.macro}"), "model.micro_batch_size: got .*not"),
         (NEMO.replace("own: false", "own: ${.sequence_parallel}"), "model.sequence_parallel: got"),
+        (AXOLOTL + "gradient_accumulation_steps: 2\n", "batch_size: given beside gradient_acc"),
+        (AXOLOTL + "fsdp: full_shard\nfsdp_config: {sharding_strategy: SHARD_GRAD_OP}\n",
+         "got 'shard_grad_op' beside fsdp: full_shard .expected FULL_SHARD"),
+        ("parallelism: {dp: 4, tp: 2, pp: 1, cp: 2}\n", "parallelism.cp: nanotron has no such"),
         ("trainer: {num_nodes: 2, devices: 4, strategy: fsdp}\n", "PyTorch Lightning's"),
         ("trainer: {strategy: {tensor_model_parallel_size: 2}}\nmodel: {}\n", "NeMo 2's"),
     ],
@@ -86,6 +109,22 @@ def test_what_programs_take_is_read(tmp_path: Path, text: str, expected: Paralle
 def test_what_programs_do_not_take_is_refused(tmp_path: Path, text: str, match: str) -> None:
     with pytest.raises(BadInput, match=match):
         read(text, tmp_path)
+
+
+def test_shards_of_hybrid_sharding_stay_in_nodes() -> None:
+    found = configuration_of(AXOLOTL + "fsdp: hybrid_shard auto_wrap\n", 16, "given")
+    assert (found.parallelism.replicas, found.parallelism.shards) == (2, 8)
+    assert any("nodes of 8 GPUs" in line for line in found.unread)
+
+
+def test_sections_of_bridge_say_what_gradients_add_up_in(tmp_path: Path) -> None:
+    found = read(BRIDGE, tmp_path)
+    assert found.stated["gradients"] == "float32"
+    assert found.named.missing and not found.named.config
+    narrow = BRIDGE.replace("bf16: true", "bf16: true, grad_reduce_in_fp32: false")
+    assert "gradients" not in read(narrow.partition("ddp")[0], tmp_path).stated
+    built = read(BRIDGE.replace("_target_: llama.Provider, ", ""), tmp_path)
+    assert built.named.config == "GPT2Config"
 
 
 def test_a_strategy_that_a_launch_does_not_use_is_named(tmp_path: Path) -> None:

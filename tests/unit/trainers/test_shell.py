@@ -73,6 +73,7 @@ def read(text: str, tmp_path: Path, gpus: int = 8) -> Configuration:
         ("if nvidia-smi | grep -q H100; then EXTRA='--fp8-format hybrid'; fi\n", "$EXTRA", BASE),
         ("", "--checkpoint-activations",
          Parallelism(replicas=8, micro_batches=8, recompute="full")),
+        ("", "--accumulate-allreduce-grads-in-fp32 --bf16", BASE),
         ("", "--activations-checkpoint-method uniform",
          Parallelism(replicas=8, micro_batches=8, recompute="full")),
     ],
