@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shardwise.capture import capture
+from shardwise.capture.hf_steady import decided
 from shardwise.errors import CaptureError, CaptureWarning
 from shardwise.graph import Graph
 
@@ -155,6 +156,14 @@ def test_parts_without_elements_are_left_out(sizes: tuple[int, ...], splits: int
     graph = capture(Split(*sizes), (torch.zeros(4, 8),))
     assert all(0 not in tensor.shape for tensor in graph.tensors.values())
     assert sum("split" in op.kind for op in graph.operators) == splits
+
+
+def test_millions_of_samples_are_not_gone_through_one_by_one() -> None:
+    """Captures of other sizes try a million samples, which took LLaVA longer than ten minutes."""
+    with decided():
+        assert len(list(torch.zeros(8, 2))) == 8
+        with pytest.raises(CaptureError, match="1048576 samples one by one"):
+            list(torch.empty(2**20, 1, device="meta"))
 
 
 def test_fields_have_any_type_that_their_class_allows(tmp_path: Path) -> None:
