@@ -86,6 +86,7 @@ class _Reader:
                 expected="pip install 'shardwise[trainers]'",
             ) from None
         self._yaml = yaml
+        self._text = text
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._parsed: Iterator[Any] = iter(yaml.parse(text, Loader=loader))
         self._values = 0
@@ -108,14 +109,24 @@ class _Reader:
         try:
             return next(self._parsed)
         except self._yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            tab = mark is not None and self._is_tabbed(mark.line)
             raise BadInput(
-                f"not YAML{_at(getattr(error, 'problem_mark', None))}",
-                expected="YAML 1.2 of mappings, lists and plain values",
+                f"{'a tab before a value' if tab else 'not YAML'}{_at(mark)}",
+                expected="spaces, which alone indent YAML"
+                if tab
+                else "YAML 1.2 of mappings, lists and plain values",
             ) from None
         except (ValueError, RecursionError, StopIteration):
             raise BadInput(
                 "not YAML that can be read", expected="YAML 1.2 of mappings, lists and plain values"
             ) from None
+
+    def _is_tabbed(self, number: int) -> bool:
+        """Returns whether a line of the text is indented by tabs."""
+        lines = self._text.splitlines()
+        line = lines[number] if number < len(lines) else ""
+        return "\t" in line[: len(line) - len(line.lstrip())]
 
     def _value(self, event: Any, depth: int) -> Any:
         yaml = self._yaml

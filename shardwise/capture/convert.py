@@ -218,6 +218,8 @@ class _Walker:
         passed = _passed_through(packet, node, args, kwargs, self._tensors)
         if passed is not None:
             return passed
+        if packet == "split_with_sizes" and 0 in args[1]:
+            return self._split(node, target, args, kwargs, value)
         if packet in _OPENED:
             import torch
 
@@ -232,6 +234,17 @@ class _Walker:
             target = getattr(target, _LIKE_NOTHING[packet].partition(".")[2])
             return self._record(node, target, args[1:], {**kwargs, "dtype": value.dtype}, value)
         return self._record(node, target, args, kwargs, value)
+
+    def _split(self, node: Any, target: Any, args: Any, kwargs: Any, value: Any) -> list[Any]:
+        """Returns the parts of a split, of which those without elements are none of the graph's."""
+        source, sizes, *more = args
+        full = [part for part in value if not _is_empty(part)]
+        parts = [source]
+        if len(full) > 1:
+            kept = [size for size in sizes if size]
+            parts = self._record(node, target, (source, kept, *more), kwargs, full)
+        rest = iter(parts)
+        return [EmptyValue(tuple(p.shape)) if _is_empty(p) else next(rest) for p in value]
 
     def _call_region(self, node: Any, target: Any, args: Any) -> Any:
         name = getattr(target, "_name", None) or getattr(target, "__name__", str(target))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from shardwise.capture.guard import foreign_code, quiet
 from shardwise.capture.hf_images import IMAGE_SIZE
@@ -61,7 +61,7 @@ def plain_config(source: Source, origin: Origin) -> Any:
         usual = origin.config_class()
     for key, value in origin.fields.items():
         if not key.endswith(_FREE) and not isinstance(value, list | Mapping):
-            check_type(key, value, _default(usual, key), where)
+            check_type(key, value, _default(usual, key), where, _annotated(usual, key))
     with foreign_code(doing, source=where), quiet():
         return origin.config_class(**origin.fields)
 
@@ -197,14 +197,26 @@ def _set_option(
             field=path,
             expected=f"{path}.KEY={value}",
         )
-    check_type(path, value, part, source.text)
+    check_type(path, value, part, source.text, _annotated(defaults, first))
     arguments[key] = value
 
 
-def check_type(key: str, value: Value, default: Any, file: str) -> None:
-    """Raises CaptureError unless a field's value is of its default's type, and not negative."""
+def _annotated(config: Any, key: str) -> tuple[type, ...]:
+    """Returns the plain types that a configuration's class allows a field (`str | int | None`)."""
+    for kind in type(config).__mro__:
+        hint = vars(kind).get("__annotations__", {}).get(key)
+        if hint is not None:
+            return tuple(one for one in get_args(hint) if one in (int, float, str))
+    return ()
+
+
+def check_type(
+    key: str, value: Value, default: Any, file: str, also: tuple[type, ...] = ()
+) -> None:
+    """Raises CaptureError unless a field's value is of its default's type or one of `also`, and not
+    negative."""
     wanted = type(default)
-    fitting = (int, float) if wanted is float else (wanted,)
+    fitting = (int, float) if wanted is float else (wanted, *also)
     if default is None or value is None or wanted not in (bool, int, float, str):
         return
     if wanted is int and isinstance(value, int) and value < 0 <= default:

@@ -45,6 +45,10 @@ def steady(config: Any, options: Mapping[str, Any]) -> None:
             steady(part, options)
 
 
+_MOST_ROWS = 512
+"""Samples that a model may go through one by one (LLaVA's images); more take minutes to trace."""
+
+
 class _Ordered(set[Any]):
     """A set that every process goes through in the same order."""
 
@@ -83,6 +87,11 @@ def decided() -> Iterator[None]:
     unchecked = os.environ.get(_UNCHECKED)
 
     def rows(tensor: Any) -> Iterator[Any]:
+        if tensor.dim() and tensor.shape[0] > _MOST_ROWS:
+            raise CaptureError(
+                f"the model goes through {tensor.shape[0]} samples one by one",
+                expected=f"at most {_MOST_ROWS}",
+            )
         for row in rows_of(tensor):
             row._row_of = tensor
             yield row

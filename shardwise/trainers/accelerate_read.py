@@ -62,6 +62,9 @@ _STEP = re.compile(r"^# shardwise: (.*)$", re.MULTILINE)
 """The comment with the numbers that the file cannot say and the script has to."""
 
 
+_PREFIXES = {"fsdp_config": "fsdp_", "dynamo_config": "dynamo_"}
+"""What Accelerate puts in front of keys of these mappings that lack it."""
+
 _NOISE = {
     "fsdp_config": (
         "fsdp_auto_wrap_policy",
@@ -105,8 +108,10 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
 
     Raises `BadInput` naming a field that cannot be read.
     """
-    top = Section(document, known=KEYS)
+    top = Section(_prefixed(document), known=KEYS)
     top.ignore(*_IGNORED)
+    if top.flag("use_cpu"):
+        raise BadInput("training on CPUs", field="use_cpu", expected="false")
     processes = top.count("num_processes", gpus)
     if processes != gpus:
         raise BadInput(f"got {processes}", field="num_processes", expected=f"{gpus}, as asked")
@@ -116,7 +121,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     notes: list[str] = []
     stated = {}
     if kind == "FSDP":
-        parallelism = _fsdp(top, gpus, machines)
+        parallelism = _fsdp(top, gpus, machines, notes)
     elif kind == "DEEPSPEED":
         parallelism = _deepspeed(top, gpus)
         plugin = top.section("deepspeed_config")
@@ -164,6 +169,32 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     )
 
 
+def _prefixed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a file with the prefixes of inner keys, which Accelerate adds where they are missing
+    (accelerate/commands/launch.py), but not to degrees, which it then does not use.
+
+    Raises `BadInput` for a degree without it.
+    """
+    made = dict(document)
+    for name, prefix in _PREFIXES.items():
+        section = made.get(name)
+        if isinstance(section, Mapping):
+            keys = {key: str(key) for key in section}
+            made[name] = {
+                word if word.startswith(prefix) else prefix + word: section[key]
+                for key, word in keys.items()
+            }
+    degrees = made.get("parallelism_config")
+    for key in map(str, degrees if isinstance(degrees, Mapping) else ()):
+        if not key.startswith(PREFIX):
+            raise BadInput(
+                "Accelerate takes no such key here",
+                field=f"parallelism_config.{key[:60]}",
+                expected=f"{PREFIX}{key[:60]}",
+            )
+    return made
+
+
 def _left_out(top: Section, stated: Mapping[str, str]) -> Iterator[str]:
     """Yields what changes memory or time, and as what it is priced."""
     fsdp, plugin = top.section("fsdp_config"), top.section("deepspeed_config")
@@ -206,7 +237,7 @@ def _megatron(top: Section, gpus: int) -> Configuration:
     )
 
 
-def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
+def _fsdp(top: Section, gpus: int, machines: int, notes: list[str]) -> Parallelism:
     fsdp = top.section("fsdp_config")
     degrees = top.section("parallelism_config")
     context, form = _context(degrees)
@@ -222,7 +253,7 @@ def _fsdp(top: Section, gpus: int, machines: int) -> Parallelism:
     if fsdp.count("fsdp_version", 1) >= 2:
         zero = 3 if fsdp.flag("fsdp_reshard_after_forward", True) else 2
     else:
-        zero, hybrid = _version_1(fsdp)
+        zero, hybrid = _version_1(fsdp, notes)
         if hybrid:
             shards = divided(gpus, machines, "GPUs (machines)", "num_machines")
             replicas = machines
@@ -255,16 +286,29 @@ def _context(degrees: Section) -> tuple[int, ContextForm]:
     return context, "ring" if strategy == "alltoall" else "gather"
 
 
-def _version_1(fsdp: Section) -> tuple[int, bool]:
-    """Returns the ZeRO stage of FSDP version 1, and whether shards have replicas."""
+def _version_1(fsdp: Section, notes: list[str]) -> tuple[int, bool]:
+    """Returns the ZeRO stage of FSDP version 1, and whether shards have replicas.
+
+    `accelerate launch` sets the strategy to FULL_SHARD where the file does not say it, and then
+    does not look at `fsdp_reshard_after_forward`, where `accelerate config` writes it.
+    """
     strategy = "FULL_SHARD"
+    reshard = str(fsdp.given("fsdp_reshard_after_forward") or strategy)[:40].upper()
+    if not fsdp.has("fsdp_sharding_strategy") and reshard not in (strategy, "TRUE", "1"):
+        notes.append(
+            f"fsdp_config.fsdp_reshard_after_forward {reshard}: read as {strategy}, as accelerate "
+            "launch does with FSDP 1; fsdp_sharding_strategy would say it"
+        )
     if fsdp.has("fsdp_sharding_strategy"):
         try:
             number = fsdp.count("fsdp_sharding_strategy", 1)
             strategy = _NUMBERED.get(number, "HYBRID_SHARD_ZERO2")
         except BadInput:
             known = (*_VERSION_1, "NO_SHARD", "_HYBRID_SHARD_ZERO2")
-            strategy = fsdp.word("fsdp_sharding_strategy", "", known).removeprefix("_")
+            strategy = fsdp.word("fsdp_sharding_strategy", "").upper()
+            if strategy not in known:
+                fsdp.word("fsdp_sharding_strategy", "", known)
+            strategy = strategy.removeprefix("_")
     return _VERSION_1.get(strategy, 0), strategy.startswith("HYBRID")
 
 

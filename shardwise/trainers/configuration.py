@@ -9,6 +9,7 @@ from typing import Any
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.near import near
+from shardwise.trainers.interpolation import unresolved
 
 LARGEST = 2**30
 """The largest number that a configuration may have."""
@@ -124,6 +125,8 @@ class Section:
         value = self._get(key)
         if value is None:
             return default
+        if unresolved(value):
+            raise not_resolved(value, self._named(key))
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if not isinstance(value, bool):
@@ -206,11 +209,20 @@ def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> 
     """Returns a whole number, also from a text of digits. Raises `BadInput` for anything else."""
     text = str(value).strip() if isinstance(value, (int, str)) else ""
     digits = text.removeprefix("-")
+    if unresolved(value):
+        raise not_resolved(value, path)
     if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal() and len(text) < 12):
         raise BadInput(f"got {value!r:.40}", field=path, expected="a whole number")
     if not least <= int(text) <= most:
         raise BadInput(f"got {text}", field=path, expected=f"{least} to {most}")
     return int(text)
+
+
+def not_resolved(value: Any, path: str) -> BadInput:
+    """Returns the error for a reference that is no key of its file."""
+    return BadInput(
+        f"got {value!r:.60}, which the file does not resolve", field=path, expected="its value"
+    )
 
 
 def divided(whole: int, part: int, what: str, path: str) -> int:

@@ -11,7 +11,8 @@ from msgspec import UNSET
 from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
 from shardwise.documents import Pipeline, Plan
 from shardwise.documents.parallelism import Parallelism
-from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided, whole_number
 from shardwise.trainers.job import Job, Limits, Written, job_of
 from shardwise.trainers.stated import optimizer_of
 
@@ -137,7 +138,11 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     of_context = divided(gpus, tensor, "GPUs", "tensor_parallel.autotp_size")
     data = divided(of_context, context, "GPUs", "sequence_parallel_size")
     zero = top.section("zero_optimization", ZERO_KEYS)
-    stage = zero.count("stage", 0, least=0, most=3)
+    stage = (
+        0
+        if zero.given("stage") is None
+        else whole_number(zero.given("stage"), zero.path("stage"), 0, 3)
+    )
     notes: list[str] = []
     shards, field = _shards(zero, stage, data, notes)
     replicas = divided(data, shards, "devices", field)
@@ -240,16 +245,19 @@ def _batch(top: Section, data: int, notes: list[str]) -> tuple[int | None, int]:
     batch = top.maybe_count("train_batch_size")
     samples = top.maybe_count("train_micro_batch_size_per_gpu")
     steps = top.maybe_count("gradient_accumulation_steps")
-    if batch is not None and samples is not None and steps is None:
-        steps = divided(batch, samples * data, "samples", "train_batch_size")
     if batch is None and samples is not None:
         batch = samples * data * (steps or 1)
+    if batch is not None and samples is not None and steps is None:
+        steps = divided(batch, samples * data, "samples", "train_batch_size")
     if batch is not None:
-        what = "samples"
         whole = data * (steps or 1) * (samples or 1)
-        divided(batch, whole, what, "train_batch_size")
         if samples is not None and batch != whole:
-            steps = divided(batch, samples * data, what, "train_batch_size")
+            raise BadInput(
+                f"got {batch}, beside {samples} samples × {steps} steps × {data} devices",
+                field="train_batch_size",
+                expected=f"{whole}, or one of the three left out",
+            )
+        divided(batch, whole, "samples", "train_batch_size")
     if steps is None:
         notes.append("gradient_accumulation_steps: not said, read as 1")
     return batch, steps or 1

@@ -31,6 +31,10 @@ _LIGER_PASSES = (
     ("liger_glu_activation", "liger_swiglu"),
 )
 """axolotl's keys of Liger's kernels: of normalisations, and of gated activations."""
+_STRATEGIES = ("full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "no_shard")
+_NODE = 8
+"""GPUs of a node, which hybrid sharding counts and the file does not say."""
+
 _OWN_LOSS = (
     "pretraining or supervised training: training on preferences or rewards runs pairs of samples, "
     "and mostly a second model, which is not priced"
@@ -55,7 +59,7 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what axolotl's YAML says. Raises `BadInput` naming what cannot be read."""
     top = Section(document)
     for key in ("rl", "reward_model", "process_reward_model"):
-        if top.given(key) not in (None, False, "false"):
+        if not _is_off(top.given(key)):
             raise BadInput(f"got {top.given(key)!r:.40}", field=key, expected=_OWN_LOSS)
     narrow = top.given("bf16") in (True, "true", "auto", "full")
     left_out = list(_without(top))
@@ -64,7 +68,7 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     checkpointing = top.given("gradient_checkpointing")
     if isinstance(checkpointing, str) and "offload" in checkpointing:
         left_out.append("gradient_checkpointing: priced with recomputed activations on the GPU")
-    recompute = checkpointing not in (None, False, "false")
+    recompute = not _is_off(checkpointing)
     length = top.maybe_count("sequence_len")
     named = NamedModel(str(top.given("base_model")))
     found = _configuration(top, gpus, samples, length, recompute, left_out, "optimizer", named)
@@ -118,7 +122,7 @@ def _without_copy(found: Configuration) -> Configuration:
 
 def _without(top: Section) -> Iterator[str]:
     for key in ("activation_offloading", "layer_offloading"):
-        if top.given(key) not in (None, False, "false"):
+        if not _is_off(top.given(key)):
             yield f"{key}: priced without it"
 
 
@@ -132,10 +136,10 @@ def _configuration(
     optimizer: str,
     named: NamedModel,
 ) -> Configuration:
-    steps = top.count("gradient_accumulation_steps", 1)
+    steps = _steps(top, samples)
     stated = {"framework": COMPILED} if top.given("torch_compile") in (True, "true") else {}
     notes: list[str] = []
-    if top.given("fp8") not in (None, False, "false"):
+    if not _is_off(top.given("fp8")):
         # Accelerate's recipe of torchao.
         stated[precisions.PRECISION] = "fp8:tensorwise"
         if top.given("fp8_enable_fsdp_float8_all_gather") in (True, "true"):
@@ -159,6 +163,27 @@ def _configuration(
         left_out=left_out,
         named=named,
     )
+
+
+def _steps(top: Section, samples: int) -> int:
+    """Returns the micro-batches of a step; axolotl's `batch_size` are samples of a device's step.
+
+    Raises `BadInput` for both (axolotl/utils/schemas/validation.py).
+    """
+    if not top.has("batch_size"):
+        return top.count("gradient_accumulation_steps", 1)
+    if top.has("gradient_accumulation_steps"):
+        raise BadInput(
+            "given beside gradient_accumulation_steps",
+            field="batch_size",
+            expected="one of the two",
+        )
+    return divided(top.count("batch_size", samples), samples, "samples", "batch_size")
+
+
+def _is_off(value: Any) -> bool:
+    """Returns whether a switch that may have other values too is off or missing."""
+    return value in (None, False) or str(value).lower() in ("false", "none", "no", "off", "")
 
 
 def _kernels(top: Section, notes: list[str]) -> dict[str, str]:
@@ -219,6 +244,25 @@ def _context(top: Section) -> int:
     return degree
 
 
+def _strategy(fsdp: Section, words: str) -> str:
+    """Returns the sharding strategy of FSDP, which either of two fields says.
+
+    Raises `BadInput` where they differ.
+    """
+    inner = [key for key in ("fsdp_sharding_strategy", "sharding_strategy") if fsdp.has(key)]
+    said = [word for word in words.replace(",", " ").lower().split() if word in _STRATEGIES]
+    given = [fsdp.word(key, "").lower().removeprefix("_") for key in inner]
+    for key, strategy in zip(inner, given, strict=True):
+        if strategy not in _STRATEGIES or {*said, *given} != {strategy}:
+            beside = f" beside fsdp: {' '.join(said)}" if said else ""
+            raise BadInput(
+                f"got {strategy[:40]!r}{beside}",
+                field=fsdp.path(key),
+                expected=said[0].upper() if said else " or ".join(_STRATEGIES).upper(),
+            )
+    return next(iter((*said, *given)), _STRATEGIES[0])
+
+
 def _sharded(
     top: Section, gpus: int, left_out: list[str], notes: list[str], stated: dict[str, str]
 ) -> tuple[str, Parallelism]:
@@ -257,6 +301,13 @@ def _sharded(
         return accelerate.NAME, Parallelism(replicas=rest, context=context, context_form="ring")
     if fsdp.flag("offload_params") or fsdp.flag("fsdp_offload_params") or "offload" in words:
         left_out.append(f"fsdp offloading: {ON_GPU}")
+    strategy = _strategy(fsdp, words)
+    if strategy == "no_shard":
+        fsdp.ignore_all()
+        return accelerate.NAME, Parallelism(replicas=rest, context=context, context_form="ring")
+    if strategy.startswith("hybrid") and not top.has("dp_shard_size") and shards % _NODE == 0:
+        replicas, shards = replicas * shards // _NODE, _NODE
+        notes.append(f"fsdp {strategy}: read as shards within nodes of {_NODE} GPUs")
     reshard = fsdp.flag("reshard_after_forward", fsdp.flag("fsdp_reshard_after_forward", True))
     recompute = fsdp.flag("activation_checkpointing", fsdp.flag("fsdp_activation_checkpointing"))
     fsdp.ignore_all()
@@ -266,7 +317,7 @@ def _sharded(
         tensor=tensor,
         context=context,
         context_form="ring",
-        zero=2 if not reshard or "shard_grad_op" in words else 3,
+        zero=2 if not reshard or strategy in ("shard_grad_op", "hybrid_shard_zero2") else 3,
         recompute="full" if recompute else "none",
     )
     return accelerate.NAME, parallelism

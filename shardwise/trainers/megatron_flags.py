@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import misspelt, whole_number
+from shardwise.trainers.configuration import misspelt, not_resolved, whole_number
+from shardwise.trainers.interpolation import unresolved
 from shardwise.trainers.shell import Commands, Unknown, commands_of, known
 
 Flags = dict[str, list[str]]
@@ -23,6 +24,9 @@ _ALONE = re.compile(
     r"|(?:no|use|untie|overlap|disable|create)-.*)"
 )
 """Flags that take no value."""
+
+
+_TRUTHS = {"true": True, "false": False}
 
 
 class MegatronFlags:
@@ -41,8 +45,12 @@ class MegatronFlags:
         self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
+        """Raises `BadInput` where a mapping gives a reference that it does not resolve."""
         self._read.add(name)
-        return name in self._flags
+        given = self._flags.get(name)
+        if given and self._commands is None and unresolved(given[0]):
+            raise not_resolved(given[0], self.path(name))
+        return given is not None
 
     def gives(self, name: str) -> bool:
         """Returns whether a flag is given; it counts as unread still."""
@@ -63,6 +71,16 @@ class MegatronFlags:
         for value in values:
             self._check_known(name, value)
         return values
+
+    def check_alone(self) -> None:
+        """Raises `BadInput` for a switch with `true` or `false` behind it: argparse takes none."""
+        for name, values in self._flags.items():
+            if values and values[0].lower() in _TRUTHS and _ALONE.fullmatch(f"--{name}"):
+                raise BadInput(
+                    f"got {values[0]!r}, and takes no value",
+                    field=self.path(name),
+                    expected=f"--{name} alone, or not at all",
+                )
 
     def word(self, name: str, default: str, known_words: Collection[str] = ()) -> str:
         """Returns the one value of a flag, one of `known_words` unless these are empty."""
@@ -156,14 +174,16 @@ def flags_of_script(text: str, deciding: Collection[str]) -> MegatronFlags:
 def flags_of_mapping(mapping: Mapping[str, Any], paths: Mapping[str, str]) -> MegatronFlags:
     """Returns the flags of a mapping by their names, such as `MODEL_ARGS` of Megatron's tests.
 
-    `true` is a flag without a value; false and null are flags that are not given. `paths` say what
+    `true` is a flag without a value; false and null are flags that are not given, truths in quotes
+    too. `paths` say what
     the file calls a key, where that is not its name.
     """
     flags: Flags = {}
     named: dict[str, str] = {}
     for key, value in mapping.items():
         name = str(key)[:80].removeprefix("--").replace("_", "-")
-        if value is None or value is False:
+        value = _TRUTHS.get(value.lower(), value) if isinstance(value, str) else value
+        if value is None or value is False or (value == 0 and _ALONE.fullmatch(f"--{name}")):
             continue
         named[name] = paths.get(str(key), str(key)[:80])
         if isinstance(value, Mapping):
@@ -174,16 +194,31 @@ def flags_of_mapping(mapping: Mapping[str, Any], paths: Mapping[str, str]) -> Me
 
 
 def check_spelling(flags: MegatronFlags, read: Collection[str]) -> None:
-    """Raises `BadInput` for a flag that is nearly one of those that are `read`."""
+    """Raises `BadInput` for a flag that is nearly one of those that are `read`, or its beginning:
+    Megatron takes no abbreviations (`allow_abbrev=False`) and no underscores."""
     for name in flags.unread():
-        near = misspelt(name, read)
-        # Flags that differ by "no-" or in one word only are Megatron's own.
-        if near is not None and name.count("-") == near.count("-"):
+        near = _meant(name, read)
+        if near is not None:
             raise BadInput(
                 f"unknown flag: did you mean --{near}?",
                 field=flags.path(name),
                 expected=f"--{near}, or a flag of Megatron-LM",
             )
+
+
+def _meant(name: str, read: Collection[str]) -> str | None:
+    """Returns the flag that an unknown one stands for, None if it may be another of Megatron's."""
+    hyphened = name.replace("_", "-")
+    if name in read:
+        return None
+    if hyphened in read:
+        return hyphened
+    whole = [one for one in read if one.startswith(hyphened + "-") and "-" in hyphened]
+    if whole:
+        return whole[0]
+    near = misspelt(name, read)
+    # Flags that differ by "no-" or in one word only are Megatron's own.
+    return near if near is not None and name.count("-") == near.count("-") else None
 
 
 def _split(words: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ _NEMO = {
     "activations_checkpoint_recompute": "recompute_activations",
     "fp8": "fp8_format",
     "sequence_length": "seq_length",
+    "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32",
 }
 """What NeMo and Megatron-Bridge call flags of Megatron."""
 
@@ -101,9 +102,16 @@ def read_bridge(document: Mapping[str, Any], gpus: int) -> Configuration:
         section = document.get(name)
         if isinstance(section, Mapping):
             flags.update(_scalars(section, name, paths))
-    if str(document.get("mixed_precision", "")).startswith("bf16"):
+    precision = document.get("mixed_precision", "")
+    if isinstance(precision, Mapping):
+        flags["bf16"] = precision.get("bf16", False)
+        flags["grad_reduce_in_bf16"] = precision.get("grad_reduce_in_fp32") is False
+    elif str(precision).startswith("bf16"):
         flags["bf16"] = True
-    return read_mapping(with_model_flags(flags), gpus, paths)
+    read = read_mapping(with_model_flags(flags), gpus, paths)
+    if "_target_" in document["model"] and "gated_linear_unit" not in flags:
+        return replace(read, named=NamedModel(missing="what model._target_ sets by itself"))
+    return read
 
 
 def is_primus(document: Mapping[str, Any]) -> bool:

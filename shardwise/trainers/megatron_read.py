@@ -106,6 +106,16 @@ _BEARING = re.compile(
 )
 """Flags that bear on time or memory, and are not read."""
 
+_FOREIGN = (
+    "deepspeed",
+    "deepspeed-config",
+    "deepspeed_config",
+    "zero-stage",
+    "fsdp",
+    "fsdp-config",
+)
+"""Flags of programs that are not Megatron-LM, which shard states as its flags do not say."""
+
 _LEFT_OUT = {
     r".*offload.*": "states or activations stay on the GPU",
     r"fp[48]-param-gather": "weights gathered in 16 bits",
@@ -118,7 +128,9 @@ def read(text: str, gpus: int) -> Configuration:
 
     Raises `BadInput` naming a flag that cannot be read or that the script leaves open.
     """
-    return of_flags(flags_of_script(text, READ), gpus)
+    flags = flags_of_script(text, READ)
+    _check_program(flags)
+    return of_flags(flags, gpus)
 
 
 def read_mapping(
@@ -129,6 +141,18 @@ def read_mapping(
     `paths` are what the file calls them, where that is not their name.
     """
     return of_flags(flags_of_mapping(mapping, paths or {}), gpus)
+
+
+def _check_program(flags: MegatronFlags) -> None:
+    """Raises `BadInput` for a launch of another program with flags of the same names."""
+    flags.check_alone()
+    for name in _FOREIGN:
+        if flags.gives(name):
+            raise BadInput(
+                "no flag of Megatron-LM: its program shards states in a way that is not read",
+                field=flags.path(name),
+                expected="a launch of Megatron-LM, or DeepSpeed's JSON or accelerate's YAML itself",
+            )
 
 
 def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:

@@ -72,6 +72,13 @@ def read(document: Mapping[str, Any], gpus: int) -> Configuration:
     top = Section(document)
     top.ignore(*_IGNORED)
     parallelism = top.section("parallelism", KEYS)
+    for key in document.get("parallelism") or ():
+        if key not in KEYS:
+            raise BadInput(
+                "nanotron has no such degree",
+                field=parallelism.path(str(key)[:60]),
+                expected=", ".join(key for key in KEYS if key.endswith(("p", "size"))),
+            )
     parallelism.one("pp", "expert_parallel_size", "context_parallel_size")
     tensor = parallelism.count("tp", 1)
     data = parallelism.count("dp", 1)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import msgspec
-
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
@@ -26,7 +24,9 @@ from shardwise.trainers import (
     torchtitan_registry,
 )
 from shardwise.trainers.configuration import LARGEST, Configuration, bounded
+from shardwise.trainers.interpolation import resolved
 from shardwise.trainers.job import canonical
+from shardwise.trainers.json_text import read_json
 from shardwise.yaml_reader import read_yaml
 
 LARGEST_BYTES = 2**20
@@ -35,6 +35,10 @@ _COMMAND = re.compile(
     r"(?m)^\s*(?:(?:srun|torchrun|python3?|deepspeed|accelerate|bash)\s+\S|[A-Z_]+=\S)"
 )
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){16}[\w\"'-]")
+_TABLE = re.compile(r"(?m)^[ \t]*+\[{1,2}[\w\"'][\w.\"'-]*+\]{1,2}[ \t]*+(?:#.*)?\r?$")
+_ASSIGNED = re.compile(r"(?m)^[ \t]*+[\w.\"'-]++[ \t]*+=")
+"""What TOML has and YAML does not: the head of a table, and a value."""
+
 KINDS = (
     "torchtitan TOML or launches, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, "
     "NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
@@ -112,7 +116,11 @@ _OTHERS: Mapping[str, Callable[[Document], bool]] = {
     "GPT-NeoX": _has(*_NEOX),
     "torchtune": _has("model._component_", "tokenizer._component_"),
     "transformers' Trainer or TRL": _has("per_device_train_batch_size"),
-    "NeMo": _has("trainer.num_nodes", "model.tensor_model_parallel_size"),
+    "NeMo 2": _has("trainer.strategy.tensor_model_parallel_size"),
+    "NeMo AutoModel": _has("distributed._target_", "step_scheduler.local_batch_size"),
+    "NeMo RL": _has("policy.train_micro_batch_size"),
+    "verl": _has("actor_rollout_ref.actor", "trainer.n_gpus_per_node"),
+    "PyTorch Lightning": _has("trainer.num_nodes", "trainer.devices"),
 }
 """Programs whose files are not read, by keys that they have."""
 
@@ -173,9 +181,11 @@ def _context(p: Parallelism) -> str:
 
 
 def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
-    document = _json(text)
+    text = text.removeprefix("\ufeff")
+    document = read_json(text, KINDS)
+    broken = ""
     if document is None:
-        document = _toml(text)
+        document, broken = _toml(text)
     if document is None and torchtitan_registry.IN_PYTHON.search(text):
         raise torchtitan_registry.refused_source()
     if document is None and torchtitan_registry.is_launch(text):
@@ -183,6 +193,8 @@ def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
             raise torchtitan_registry.refused_elsewhere()
         return torchtitan_registry.read(text, gpus)
     if document is None and not _is_script(text):
+        if _TABLE.search(text) and _ASSIGNED.search(text):
+            raise BadInput(f"broken TOML: {broken}", expected=KINDS)
         document = read_yaml(text, file=file, expected="a trainer's file")
     if isinstance(document, Mapping):
         return _of_mapping(document, gpus, text)
@@ -219,6 +231,7 @@ def _is_script(text: str) -> bool:
 
 def _of_mapping(document: Document, gpus: int, text: str) -> Configuration:
     """Returns what a mapping says, by the members that only one trainer has."""
+    document = resolved(document)
     for form in _FORMS:
         if form.is_one(document):
             return form.read(document, gpus, text)
@@ -227,19 +240,11 @@ def _of_mapping(document: Document, gpus: int, text: str) -> Configuration:
     raise BadInput(f"not a configuration of a trainer that is read{looks}", expected=KINDS)
 
 
-def _json(text: str) -> dict[str, Any] | None:
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"broken JSON: {error!s:.80}", expected=KINDS) from None
-
-
-def _toml(text: str) -> dict[str, Any] | None:
+def _toml(text: str) -> tuple[dict[str, Any] | None, str]:
+    """Returns the document of a TOML text, or None and what is wrong with it."""
     if _LONG_KEY.search(text):  # a parser takes time in its square
         raise BadInput("a name with more than 16 parts", expected=KINDS)
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError):  # ValueError: thousands of digits, or no TOML
-        return None
+        return tomllib.loads(text), ""
+    except (ValueError, RecursionError) as error:  # ValueError: thousands of digits, or no TOML
+        return None, f"{error!s:.80}"

@@ -136,6 +136,24 @@ class _Layout:
         return section.count(name, default, least, most)
 
 
+_DEGREES = tuple(name for name in (*KEYS, *sum(_FORMER.values(), ())) if name.endswith("_degree"))
+
+
+def _check_sections(document: Mapping[str, Any]) -> None:
+    """Raises `BadInput` for a degree outside the sections that have them: torchtitan refuses it."""
+    for name, section in document.items():
+        if name in _DEGREES or (isinstance(section, Mapping) and name not in _SECTIONS):
+            found = (
+                [name] if name in _DEGREES else [f"{name}.{k}" for k in _DEGREES if k in section]
+            )
+            if found:
+                raise BadInput(
+                    "a degree outside the sections that have degrees",
+                    field=found[0][:100],
+                    expected="it under [parallelism]",
+                )
+
+
 def is_titan(document: Mapping[str, Any]) -> bool:
     """Returns whether a document has keys that only torchtitan has."""
     model, job = document.get("model"), document.get("job")
@@ -155,6 +173,7 @@ def is_titan(document: Mapping[str, Any]) -> bool:
 
 def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what a job's TOML says. Raises `BadInput` naming a field that cannot be read."""
+    _check_sections(text)
     job = Section(text)
     job.ignore(*_IGNORED)
     layout = _Layout(job)

@@ -119,6 +119,7 @@ def test_scalars(text: str, value: Any) -> None:
         ("x" * 2000 + ": 1", "not YAML|a key too long"),
         ("? " + "x" * 2000 + "\n: 1", "a key too long"),
         ("a: [1", "not YAML in line"),
+        ("a:\n\tb: 1", "a tab before a value in line 2 (expected spaces"),
         ("a: \x07", "not YAML"),
         ('a: [b, "c\\0"]', "the character 0 in line 1"),
         ('? "a\\x00"\n: b', "the character 0"),

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from shardwise.capture import capture
+from shardwise.capture.hf_steady import decided
 from shardwise.errors import CaptureError, CaptureWarning
 from shardwise.graph import Graph
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.torch
 
@@ -134,6 +136,44 @@ def test_operators_without_elements_are_left_out(tmp_path: Path) -> None:
     embedded, attention, feed_forward = 2 * 64 * 100, 64 * (64 + 2 * 32) + 64 * 64, 3 * 64 * 96
     expected = embedded + attention + feed_forward + 3 * 64
     assert parameters(graph) == expected
+
+
+class Split(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Rotates none or some of the features, as DeepSeek's and MiniMax's attention do."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.sizes = sizes
+
+    def forward(self, given: Any) -> Any:
+        first, rest, last = torch.split(self.linear(given), self.sizes, dim=-1)
+        return torch.cat((last, rest, first), dim=-1).sum()
+
+
+@pytest.mark.parametrize(("sizes", "splits"), [((2, 0, 6), 1), ((0, 0, 8), 0)])
+def test_parts_without_elements_are_left_out(sizes: tuple[int, ...], splits: int) -> None:
+    graph = capture(Split(*sizes), (torch.zeros(4, 8),))
+    assert all(0 not in tensor.shape for tensor in graph.tensors.values())
+    assert sum("split" in op.kind for op in graph.operators) == splits
+
+
+def test_millions_of_samples_are_not_gone_through_one_by_one() -> None:
+    """Captures of other sizes try a million samples, which took LLaVA longer than ten minutes."""
+    with decided():
+        assert len(list(torch.zeros(8, 2))) == 8
+        with pytest.raises(CaptureError, match="1048576 samples one by one"):
+            list(torch.empty(2**20, 1, device="meta"))
+
+
+def test_fields_have_any_type_that_their_class_allows(tmp_path: Path) -> None:
+    """EXAONE 4 is published with a pattern of letters, whose default is a number."""
+    fields = {**SIZES, "model_type": "exaone4", "architectures": ["Exaone4ForCausalLM"]}
+    kinds = {"sliding_window": 8, "layer_types": ["sliding_attention"]}
+    found = captured({**fields, **kinds, "sliding_window_pattern": "LLLG"}, tmp_path)
+    assert found.operators == captured({**fields, **kinds}, tmp_path).operators
+    with pytest.raises(CaptureError, match="sliding_window: 'LLLG' is not of type int"):
+        captured({**fields, "sliding_window": "LLLG"}, tmp_path)
 
 
 def test_a_slice_of_nothing_that_is_written_changes_nothing(tmp_path: Path) -> None:

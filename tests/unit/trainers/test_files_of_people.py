@@ -268,6 +268,12 @@ def test_what_a_file_says(
     assert (found.batch, found.sequence_length, found.stages) == (batch, length, stages)
 
 
+def test_truths_in_quotes_are_truths(tmp_path: Path) -> None:
+    for word, is_so in (("true", True), ('"True"', True), ('"false"', False), ("no", False)):
+        text = BRIDGE.replace("sequence_parallel: true", f"sequence_parallel: {word}")
+        assert read(text, 8, tmp_path).parallelism.sequence is is_so, word
+
+
 def test_what_was_reported_has_its_test() -> None:
     for what, test in REPORTED.items():
         module, _, name = test.partition("::")

@@ -73,6 +73,7 @@ def read(text: str, tmp_path: Path, gpus: int = 8) -> Configuration:
         ("if nvidia-smi | grep -q H100; then EXTRA='--fp8-format hybrid'; fi\n", "$EXTRA", BASE),
         ("", "--checkpoint-activations",
          Parallelism(replicas=8, micro_batches=8, recompute="full")),
+        ("", "--accumulate-allreduce-grads-in-fp32 --bf16", BASE),
         ("", "--activations-checkpoint-method uniform",
          Parallelism(replicas=8, micro_batches=8, recompute="full")),
     ],
@@ -93,6 +94,12 @@ def test_flags_of_scripts(tmp_path: Path, before: str, after: str, expected: Par
         ("A=$(expr length 12)\n" + LAUNCH + "--seq-length $A", r"--seq-length: depends on"),
         ("for TP in 1 2; do\n" + LAUNCH + "\ndone", "1 in one command and 2 in another"),
         ("if true; then\n" + LAUNCH, "line"),
+        (LAUNCH.replace("--tensor-model-parallel-size", "--tensor_model_parallel_size"),
+         "--tensor_model_parallel_size: unknown flag: did you mean --tensor-model-parallel-size"),
+        (LAUNCH + "--pipeline-model-parallel 2", "did you mean --pipeline-model-parallel-size"),
+        (LAUNCH + "--sequence-parallel false", "--sequence-parallel: got 'false', and takes no"),
+        (LAUNCH + "--deepspeed --zero-stage 3", "--deepspeed: no flag of Megatron-LM"),
+        (LAUNCH + "--fsdp 'full_shard auto_wrap'", "--fsdp: no flag of Megatron-LM"),
     ],
 )  # fmt: skip
 def test_what_a_script_leaves_open_is_named(tmp_path: Path, script: str, match: str) -> None:

@@ -1,0 +1,142 @@
+"""Files that other readers take otherwise: nothing in them may be passed over in silence."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from shardwise.documents.parallelism import Parallelism
+from shardwise.errors import BadInput
+from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.read import configuration_of, read_configuration
+
+TITAN = """
+[training]
+local_batch_size = 2
+[parallelism]
+tensor_parallel_degree = 2
+"""
+ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n"
+AXOLOTL = "base_model: m\nsequence_len: 2048\nmicro_batch_size: 2\nbatch_size: 8\n"
+BRIDGE = """
+model: {tensor_model_parallel_size: 2, seq_length: 4096, _target_: llama.Provider, num_layers: 32,
+  hidden_size: 4096, num_attention_heads: 32, vocab_size: 128256}
+train: {micro_batch_size: 1, global_batch_size: 64}
+mixed_precision: {bf16: true}
+ddp: {grad_reduce_in_fp32: true}
+"""
+NEMO = """
+trainer: {devices: 8, num_nodes: 1, max: 2}
+sizes: {micro: '${trainer.max}'}
+model:
+  tensor_model_parallel_size: ${oc.env:TP,4}
+  sequence_parallel: ${.own}
+  own: false
+  micro_batch_size: ${..sizes.micro}
+  global_batch_size: 64
+"""
+
+
+def read(text: str, tmp_path: Path) -> Configuration:
+    file = tmp_path / "given"
+    file.write_bytes(text.encode())
+    return read_configuration(file, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '// ours\n{\n  /* ZeRO */ "zero_optimization": {"stage": 3,}, # "stage": 1\n'
+            '  "train_batch_size": 8, "tensorboard": {"output_path": "a//b, }#c"},\n}\n',
+            Parallelism(shards=8, zero=3),
+        ),
+        ('\ufeff{"train_batch_size": 8}', Parallelism(replicas=8)),
+        (TITAN.replace("\n", "\r\n"),
+         Parallelism(shards=4, tensor=2, sequence=True, zero=3, recompute="full",
+                     recompute_every=2)),
+        (ACCELERATE + "fsdp_config: {sharding_strategy: shard_grad_op}\n",
+         Parallelism(shards=8, zero=2)),
+        (ACCELERATE + "fsdp_config: {version: 2, activation_checkpointing: true}\n",
+         Parallelism(shards=8, zero=3, recompute="full")),
+        (NEMO, Parallelism(replicas=2, tensor=4, micro_batches=16)),
+        (NEMO.replace("${oc.env:TP,4}", "${NEMO_TP:2}").replace("own: false", "own: 1"),
+         Parallelism(replicas=4, tensor=2, sequence=True, micro_batches=8)),
+        (NEMO.replace("own: false", "own: 0"), Parallelism(replicas=2, tensor=4, micro_batches=16)),
+        (AXOLOTL + "fsdp: no_shard\n", Parallelism(replicas=8, micro_batches=4)),
+        (AXOLOTL + "fsdp: [shard_grad_op, auto_wrap]\nfsdp_config: {sharding_strategy: "
+         "SHARD_GRAD_OP}\n", Parallelism(shards=8, zero=2, micro_batches=4)),
+        (AXOLOTL + "fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}\n",
+         Parallelism(shards=8, zero=2, micro_batches=4)),
+        (AXOLOTL + "gradient_checkpointing: 'False'\n", Parallelism(replicas=8, micro_batches=4)),
+        (AXOLOTL + "gradient_checkpointing: 'true'\n",
+         Parallelism(replicas=8, micro_batches=4, recompute="full")),
+    ],
+)  # fmt: skip
+def test_what_programs_take_is_read(tmp_path: Path, text: str, expected: Parallelism) -> None:
+    assert read(text, tmp_path).parallelism == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"train_batch_size": 8, "train_batch_size": 16}', "'train_batch_size' occurs twice"),
+        ('{\n  // ours\n  "train_batch_size": }', "broken JSON: .*line 3"),
+        ('{"train_batch_size": 8, "zero_optimization": {"stage": "auto"}}', "stage: got 'auto'"),
+        ('{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2,'
+         ' "gradient_accumulation_steps": 1}',
+         "got 32, beside 2 samples × 1 steps × 8 devices .expected 16"),
+        (TITAN + "tensor_parallel_degree = 4\n", "broken TOML: Cannot overwrite a value"),
+        (TITAN + "[job]\ntensor_parallel_degree = 4\n", "job.tensor_parallel_degree: a degree"),
+        ("pipeline_parallel_degree = 4\n" + TITAN, "pipeline_parallel_degree: a degree outside"),
+        (ACCELERATE + "parallelism_config: {tp_size: 2}\n", "expected parallelism_config_tp_size"),
+        (ACCELERATE + "fsdp_config: {fsdp_sharding_strategy: whole}\n", "got 'whole'"),
+        (ACCELERATE + "use_cpu: true\n", "use_cpu: training on CPUs"),
+        (NEMO.replace("own: false", "own: '${multiply:2,0}'"),
+         "model.sequence_parallel: got .*which the file does not resolve"),
+        (NEMO.replace("${..sizes.micro}", "${..sizes.macro}"), "model.micro_batch_size: got .*not"),
+        (NEMO.replace("own: false", "own: ${.sequence_parallel}"), "model.sequence_parallel: got"),
+        (AXOLOTL + "gradient_accumulation_steps: 2\n", "batch_size: given beside gradient_acc"),
+        (AXOLOTL + "fsdp: full_shard\nfsdp_config: {sharding_strategy: SHARD_GRAD_OP}\n",
+         "got 'shard_grad_op' beside fsdp: full_shard .expected FULL_SHARD"),
+        ("parallelism: {dp: 4, tp: 2, pp: 1, cp: 2}\n", "parallelism.cp: nanotron has no such"),
+        ("trainer: {num_nodes: 2, devices: 4, strategy: fsdp}\n", "PyTorch Lightning's"),
+        ("trainer: {strategy: {tensor_model_parallel_size: 2}}\nmodel: {}\n", "NeMo 2's"),
+    ],
+)  # fmt: skip
+def test_what_programs_do_not_take_is_refused(tmp_path: Path, text: str, match: str) -> None:
+    with pytest.raises(BadInput, match=match):
+        read(text, tmp_path)
+
+
+def test_shards_of_hybrid_sharding_stay_in_nodes() -> None:
+    found = configuration_of(AXOLOTL + "fsdp: hybrid_shard auto_wrap\n", 16, "given")
+    assert (found.parallelism.replicas, found.parallelism.shards) == (2, 8)
+    assert any("nodes of 8 GPUs" in line for line in found.unread)
+
+
+def test_sections_of_bridge_say_what_gradients_add_up_in(tmp_path: Path) -> None:
+    found = read(BRIDGE, tmp_path)
+    assert found.stated["gradients"] == "float32"
+    assert found.named.missing and not found.named.config
+    narrow = BRIDGE.replace("bf16: true", "bf16: true, grad_reduce_in_fp32: false")
+    assert "gradients" not in read(narrow.partition("ddp")[0], tmp_path).stated
+    built = read(BRIDGE.replace("_target_: llama.Provider, ", ""), tmp_path)
+    assert built.named.config == "GPT2Config"
+
+
+def test_a_strategy_that_a_launch_does_not_use_is_named(tmp_path: Path) -> None:
+    found = read(ACCELERATE + "fsdp_config: {reshard_after_forward: SHARD_GRAD_OP}\n", tmp_path)
+    assert found.parallelism.zero == 3
+    assert any("reshard_after_forward SHARD_GRAD_OP: read as FULL_SHARD" in u for u in found.unread)
+
+
+@pytest.mark.parametrize("part", ["/*", '\\"', "//", '"', " ", ",", "/* */", "#", "[a\n", "a=\n"])
+def test_no_comment_takes_long(part: str) -> None:
+    before = time.process_time()
+    for begin in ("{", "", "/*"):
+        with pytest.raises(BadInput):
+            configuration_of(begin + part * 100_000, 8, "given")
+    assert time.process_time() - before < 5
