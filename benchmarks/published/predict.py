@@ -165,7 +165,7 @@ def candidates(
         point = evaluate(problem, choices)
         return [(point.choices, point.edge_choices)]
     wanted = run.parallelism
-    practices = Practices(problem, quiet, stages)
+    practices = Practices(problem, quiet).in_stages(stages)
     found = practitioners(problem, allowed=lambda one: one == wanted, practices=practices)
     if not found:
         why = practices.refusal(wanted) or "a group cannot be split so, or samples are too few"
