@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from math import inf
 
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.errors import BadInput, SolverError
+from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.hardware import Devices, Hardware, Mesh
 from shardwise.search.count import Count
 from shardwise.search.game import Query
@@ -81,11 +81,26 @@ def search_replayed(
     replayed. Raises as `search` does.
     """
     watch = watch_of(gpus, options, progress, strict=strict)
-    strict = watch.strict
     searching = watch.within(1.0 - KEPT_FOR_BOUNDS) if gpus.of_groups else watch
     part = watch.part(0.0, DRAFTED)
     counts = drafted(subject, hardware, gpus, options, part, mesh, propose)
     best = _Best(cutoff_s)
+    try:
+        _search(counts, best, watch, searching)
+    except Cancelled:
+        if not any(count.time_within(count.limit_bytes) < inf for count in counts):
+            raise
+        for count in counts:
+            count.status = "cancelled"
+        return answered(counts)
+    _tighten(counts, best.time_s, watch, time_limit_s(gpus, options))
+    return answered(counts)
+
+
+def _search(counts: Sequence[Count], best: _Best, watch: Watch, searching: Watch) -> None:
+    """Searches all numbers of micro-batches: `searching` is the watch without what is kept for
+    bounds. Raises `Cancelled`."""
+    strict = watch.strict
     waiting: list[Count] = []
     beginning_s = 0.0
     for place, count in enumerate(counts):
@@ -127,8 +142,6 @@ def search_replayed(
         for place, count in enumerate(by_bound):
             count.watch = _part(searching, BOUNDED, 1.0, place, len(counts))
             best.improve_met(count)
-    _tighten(counts, best.time_s, watch, time_limit_s(gpus, options))
-    return answered(counts)
 
 
 def _go_on_with_the_best(counts: Sequence[Count], watch: Watch, best: _Best) -> None:

@@ -171,7 +171,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
 
 def _prefixed(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a file with the prefixes of inner keys, which Accelerate adds where they are missing
-    (accelerate/commands/launch.py), but not to degrees, which it then does not use.
+    (its `commands.launch`), but not to degrees, which it then does not use.
 
     Raises `BadInput` for a degree without it.
     """

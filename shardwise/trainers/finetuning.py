@@ -168,7 +168,7 @@ def _configuration(
 def _steps(top: Section, samples: int) -> int:
     """Returns the micro-batches of a step; axolotl's `batch_size` are samples of a device's step.
 
-    Raises `BadInput` for both (axolotl/utils/schemas/validation.py).
+    Raises `BadInput` for both.
     """
     if not top.has("batch_size"):
         return top.count("gradient_accumulation_steps", 1)

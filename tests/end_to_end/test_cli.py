@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,8 +30,8 @@ def shardwise(
     return commands.shardwise(*arguments, cwd=cwd, env=environment)
 
 
-def interrupted(*arguments: str) -> tuple[int, str, str]:
-    """Run a search, press Ctrl-C when it first says how far it is, let it end."""
+def interrupted(*arguments: str, percent: int = 0) -> tuple[int, str, str]:
+    """Run a search, press Ctrl-C when it first says that it is this far, let it end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "shardwise.cli.main", *arguments],
         stdout=subprocess.PIPE,
@@ -42,7 +43,8 @@ def interrupted(*arguments: str) -> tuple[int, str, str]:
     said = ""
     for line in process.stderr:
         said += line
-        if line.startswith("… ") and "costs" not in line:
+        far = re.search(r"(\d+)%", line)
+        if line.startswith("… ") and "costs" not in line and int(far[1] if far else 0) >= percent:
             process.send_signal(signal.SIGINT)
             break
     out, rest = process.communicate(timeout=60)
@@ -495,7 +497,8 @@ def test_a_failing_export_says_what_to_do(tmp_path: Path) -> None:
 
 def test_ctrl_c_gives_the_answer_so_far() -> None:
     deep = ("frontier", "shipped:llama-8b", "--hardware", "dgx-h100", "--gpus", "64")
-    code, out, err = interrupted(*deep, "--epsilon", "0")
+    # By then the first number of micro-batches has a strategy.
+    code, out, err = interrupted(*deep, "--epsilon", "0", percent=20)
     assert code == 130, err
     assert "(cancelled)" in out
     assert "certified within" in out

@@ -120,7 +120,7 @@ def compared(profile: Hardware) -> str:
     return uncompared_note([profile]) or ""
 
 
-@pytest.mark.parametrize("name", ["b300-8", "mi325x-8", "l4"])
+@pytest.mark.parametrize("name", ["mi355x-8", "mi325x-8", "l4"])
 def test_an_answer_says_that_no_step_on_such_a_gpu_was_compared(name: str) -> None:
     profile = load_hardware(name)
     warnings = frontier(mlp(), profile, 2).warnings

@@ -53,8 +53,11 @@ def asked_for(*arguments: str) -> Result:
     return CliRunner().invoke(plan_command, list(arguments), catch_exceptions=False)
 
 
-def test_a_plan_is_one_page(gpt2_file: str, tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
+def test_a_plan_is_one_page(
+    gpt2_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a long path takes lines of its own
+    file = Path("plan.json")
     done = asked_for(gpt2_file, *WHERE, "-o", str(file))
     document = read_plan(file)
     lines = done.stdout.splitlines()

@@ -20,7 +20,7 @@ from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import quiet
 from shardwise.cost.pins import parse_pin
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Devices, Hardware, load_hardware
 from shardwise.replay.bound import StepBound, with_host
@@ -294,6 +294,29 @@ def test_a_game_that_is_out_of_time_leaves_a_strategy_to_mix() -> None:
     assert (mixed == outcome.met.choices[outcome.met.time_s.argmin()]).all()
     several = Improver(replayer, bounded.charges, inf).mixes(bounded.met, bounded.mix)
     assert several.shape[1] == len(mixed)
+
+
+def test_a_search_that_is_stopped_has_what_other_numbers_have_found() -> None:
+    """Also where it is stopped while the next number of micro-batches is costed."""
+    seen: list[str] = []
+
+    def stop(stage: str, _: float) -> bool:
+        seen.append(stage)
+        return not (stage == "costs" and "bounding" in seen)
+
+    graph, machine = shortened("gpt2", 2), load_hardware("dgx-v100-16gb")
+    options = Options(micro_batches=(1, 2))
+    searches = search_replayed(Subject.of(graph), machine, Devices.alike(4), options, stop)
+    assert [len(search.time_s) > 0 for search in searches] == [True, False]
+    assert {search.solution.status for search in searches[:1]} == {"cancelled"}
+    with pytest.raises(Cancelled):
+        search_replayed(
+            Subject.of(graph),
+            machine,
+            Devices.alike(4),
+            options,
+            lambda stage, _: stage != "costs",
+        )
 
 
 def test_changes_that_gain_are_made_together() -> None:
