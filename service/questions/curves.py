@@ -1,7 +1,8 @@
 """Curves as questions: what is asked of each count, and the answer from what is known of them.
 
-A point depends on the question without its other counts, so points have ids of their own: all
-questions of a tenant that contain a count share what was computed of it.
+A point answers the question without its other counts, so points have ids of their own: all
+questions of a tenant that contain a count share what was computed of it, by fewer devices where
+these were known to be faster.
 """
 
 from __future__ import annotations

@@ -31,9 +31,6 @@ from shardwise.documents.questions import Gpus
 from shardwise.errors import InternalError
 from shardwise.texts import counted
 
-MEMORY_OF_PROCESS = 3 << 30
-"""Bytes that a process has to have before another one is started: Llama 3 70B on 64 GPUs takes 1.9
-GB."""
 ALONE_S = 5.0
 """Seconds after which the counts that are left are worth processes of their own, each of which
 takes one or two to begin."""
@@ -155,17 +152,6 @@ def place_text(place: Gpus, done: int, of: int) -> str:
     """Returns what is being computed, in words."""
     what = counted(place, "GPU") if isinstance(place, int) else place
     return f"{what} ({done + 1} of {of})"
-
-
-def processes_for(threads: int) -> int:
-    """Returns how many processes compute counts at a time: as many as `threads` (0: as there are
-    cores), and as there is memory for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # not every system says so
-        free = 0
-    return max(min(threads or cores, free // MEMORY_OF_PROCESS), 1)
 
 
 _asked: Counts | None = None

@@ -101,8 +101,7 @@ def curve(
     `peak_bytes` and `replayed_time_s` are of the replayed step, `memory_bytes` and `time_s` what
     the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
     has `feasible` false and its reason. `best_gpus` and `best_time_s` name the fastest count up to
-    this one.
-    `compute_shares` says which fractions of the compute time (the sum's) were measured,
+    this one. `compute_shares` says which fractions of the compute time (the sum's) were measured,
     interpolated, modelled; `confidence` says so in words, for communication too.
 
     With numbers of pipeline `stages` (None: all that graph and devices allow) each count has the
@@ -364,12 +363,13 @@ def curve_point(
         return infeasible_point(gpus, None, confidence(hardware, None), str(reason)), None
     mesh = searches[0].mesh
     chosen = fastest(searches)
-    if chosen is not None and chosen.ranking_s < cutoff_s:
-        cutoff_s = chosen.ranking_s
     if chosen is None:
         point = infeasible_point(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
         point = replace(point, least_bytes=least_bytes(searches))
+    elif chosen.ranking_s >= cutoff_s:  # nobody takes it, so that its simplest is not sought
+        point = feasible_point(chosen, searches, gpus, mesh.nodes)
     else:
+        cutoff_s = chosen.ranking_s
         answer = simplest(searches, chosen, progress)
         chosen = answer.chosen
         point = feasible_point(chosen, answer.searches, gpus, mesh.nodes)

@@ -1,7 +1,8 @@
 """A curve of its parts: each part is the curve of one count of GPUs, or of one bundle of devices.
 
-Parts depend on nothing but their own count, so they may come from several computations, in any
-order. What a curve says of several counts together is found here, from the parts that are known.
+Parts may come from several computations, in any order: one is of its own count, or of fewer devices
+that are faster, with the others idle. What a curve says of several counts together is found here,
+from the parts that are known.
 """
 
 from __future__ import annotations

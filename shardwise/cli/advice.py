@@ -279,8 +279,8 @@ def curve(
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count, or for every bundle of devices."""
-    from shardwise.answers.counts import processes_for
     from shardwise.answers.curve import STOPPED, places_of_curve
+    from shardwise.cli.processes import processes_for
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):

@@ -23,6 +23,7 @@ from shardwise.answers.count_limit import CountLimit, TooLong
 from shardwise.answers.curve import STOPPED, compute_curve, curve_point, curve_question
 from shardwise.answers.curve_assembly import computing_order
 from shardwise.capture import load_graph
+from shardwise.cli import processes
 from shardwise.cost.options import quiet
 from shardwise.documents import Curve
 from shardwise.documents.curve import CurvePoint
@@ -156,12 +157,12 @@ def _spawned() -> list[str]:
 
 
 def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = {"SC_AVPHYS_PAGES": 7 * counts.MEMORY_OF_PROCESS // 2, "SC_PAGE_SIZE": 1}
+    pages = {"SC_AVPHYS_PAGES": 7 * processes.MEMORY_OF_PROCESS // 2, "SC_PAGE_SIZE": 1}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-    assert [counts.processes_for(threads) for threads in (0, 1, 2, 64)] == [3, 1, 2, 3]
+    assert [processes.processes_for(threads) for threads in (0, 1, 2, 64)] == [3, 1, 2, 3]
     pages["SC_AVPHYS_PAGES"] = 1
-    assert counts.processes_for(0) == 1
+    assert processes.processes_for(0) == 1
 
 
 def test_devices_that_do_not_exist_are_not_idle() -> None:
