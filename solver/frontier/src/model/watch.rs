@@ -56,9 +56,11 @@ impl<'a> Watch<'a> {
         self
     }
 
-    /// Returns the polls so far.
+    /// Returns the polls so far. Those that found the limit reached are not counted: there is one
+    /// for each thread that polls before it hears of the limit.
     pub fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
+        let polls = self.polls.load(Ordering::Relaxed);
+        self.most_polls.map_or(polls, |most| polls.min(most))
     }
 
     /// Returns how many items of `size` bytes one stage may hold at once, at most `most`.
