@@ -65,7 +65,7 @@ def _alone(rank: int) -> list[float]:
 
 def moved(folder: str) -> dict[str, Any]:
     """Returns the losses of one device, and of each rank for each pair."""
-    case, pipelines = made_case(FAMILY), drawn(FAMILY)
+    case, pipelines = made_case(FAMILY, [PARTS]), drawn(FAMILY)
     plans = {
         "plan": case.strategies.plan(RANKS, 2, micro_batches=PARTS),
         "two stages": pipelines.pipeline(RANKS, 2, 3, micro_batches=PARTS, bounds=(0, 2, 4)),
@@ -75,7 +75,7 @@ def moved(folder: str) -> dict[str, Any]:
             RANKS, 4, 3, schedule="interleaved", micro_batches=PARTS, stages_per_rank=2
         ),
     }
-    ranks = ranks_for(RANKS, [FAMILY])
+    ranks = ranks_for(RANKS, [FAMILY], [PARTS])
     before = {
         first: ranks(trained, plans[first], f"{folder}/{first}", False, True)
         for first in dict.fromkeys(first for first, _ in PAIRS)

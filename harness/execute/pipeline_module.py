@@ -6,17 +6,19 @@ import multiprocessing
 import os
 import time
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from harness.execute.keeper import keeper
 from harness.execute.pipelines import Pipelines
 from harness.execute.ranks import free_port
-from harness.execute.remembered import parallelize, remember
+from harness.execute.remembered import capture_module, parallelize, remember
 from shardwise.capture.model import Model
-from shardwise.execute.captured import capture_module
+from shardwise.graph import Graph
 
 BATCH, NAME = 16, "net"
 
@@ -74,8 +76,18 @@ def a_batch() -> tuple[Any, Any]:
 
 def pipelines(precision: str = "captured", dropout: float = 0.0) -> Pipelines:
     """Returns random pipelines of the module."""
-    captured = capture_module(Model(a_module(dropout), a_batch()), NAME)
-    return Pipelines(captured.graph, precision)
+    return Pipelines(a_graph(dropout), precision)
+
+
+@cache
+def a_graph(dropout: float = 0.0) -> Graph:
+    """Returns the module's graph, which the keeper captures: it has what a capture imports."""
+    graph: Graph = keeper().run(_captured, dropout)
+    return graph
+
+
+def _captured(dropout: float) -> Graph:
+    return capture_module(Model(a_module(dropout), a_batch()), NAME).graph
 
 
 PATIENCE_S = 30.0

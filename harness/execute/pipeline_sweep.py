@@ -13,8 +13,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import product
 from math import sqrt
 from typing import Any
 
@@ -75,28 +76,33 @@ def compare(rank: int, name: str, pipeline: dict[str, Any], steps: int) -> tuple
     return errors, list(parameters)
 
 
-@cache
-def made_case(name: str) -> Case:
-    """Returns a family, made and captured for all numbers of micro-batches once."""
+def made_case(name: str, parts: Iterable[int]) -> Case:
+    """Returns a family, captured whole and on each of these parts of the batch; once each."""
     case = equality.case_of(name)
     with case.computing():
-        for parts in MICRO_BATCHES:
-            smaller(case.captured, parts)
+        for count in parts:
+            smaller(case.captured, count)
     return case
 
 
 @cache
 def drawn(name: str) -> Pipelines:
     """Returns random pipelines of a family."""
-    return Pipelines(made_case(name).captured.graph)
+    return Pipelines(equality.case_of(name).captured.graph)
 
 
-def ranks_for(world: int, names: list[str]) -> Ranks:
-    """Returns shared ranks that have these families on all parts of the batch."""
+def ranks_for(world: int, names: Iterable[str], parts: Iterable[int]) -> Ranks:
+    """Returns shared ranks that have these families on these parts of the batch."""
+    parts = sorted(set(parts))
     for name in names:
-        made_case(name)
-    ranks: Ranks = shared_ranks(world, [(name, MICRO_BATCHES) for name in names])
+        made_case(name, parts)
+    ranks: Ranks = shared_ranks(world, product(names, parts))
     return ranks
+
+
+def micro_batches_of(seed: int) -> int:
+    """Returns the number of micro-batches of a seed's pipeline."""
+    return MICRO_BATCHES[seed // 3 % len(MICRO_BATCHES)]
 
 
 def one(ranks: Ranks, name: str, pipeline: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -132,20 +138,25 @@ def results(*arguments: str) -> Iterator[dict[str, Any]]:
     parser.add_argument("--cases", default="4:2:0:3")
     parser.add_argument("--steps", type=int, default=3)
     given = parser.parse_args(arguments)
+    cases = []
     for case in given.cases.split(","):
         *numbers, schedule, each = (
             case.split(":") if case.count(":") > 3 else [*case.split(":"), "", 1]
         )
         world, stages, first, last = map(int, numbers)
-        ranks = ranks_for(world, given.families)
-        for seed in range(first, last):
+        cases.append((world, stages, range(first, last), schedule, each))
+    # Of all cases: ranks are forked again for each part that they lack.
+    parts = {micro_batches_of(seed) for _, _, seeds, *_ in cases for seed in seeds}
+    for world, stages, seeds, schedule, each in cases:
+        ranks = ranks_for(world, given.families, parts)
+        for seed in seeds:
             for name in given.families:
                 pipeline = drawn(name).pipeline(
                     world,
                     stages,
                     seed,
                     schedule=schedule or None,
-                    micro_batches=MICRO_BATCHES[seed // 3 % len(MICRO_BATCHES)],
+                    micro_batches=micro_batches_of(seed),
                     stages_per_rank=int(each),
                 )
                 yield one(ranks, name, pipeline, given.steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -80,8 +81,10 @@ def document(gpt2: Graph) -> Comparison:
 
 
 def practices(stages: UniformStages, name: str) -> list[PipedPractice]:
-    method = WHOLE[name]
-    return list(piped_practices(stages, method.schedules[0], method.allowed, quiet))
+    method, known = WHOLE[name], vars(stages).setdefault("known", {})
+    if name not in known:
+        known[name] = list(piped_practices(stages, method.schedules[0], method.allowed, quiet))
+    return known[name]
 
 
 def method_of(document: Comparison, name: str) -> ComparedMethod:
@@ -124,15 +127,12 @@ def test_the_ends_may_have_other_numbers_of_layers(
     assert bounds[0] == 0 and bounds[-1] == 14
 
 
-def test_two_stages_are_both_ends(whole: Graph) -> None:
-    assert UniformModel(whole, MACHINE, 8, ends={2: (5, 7)}).bounds(2) == (0, 6, 14)
-    with pytest.raises(BadInput, match="the first with 5 and the last with 6"):
-        UniformModel(whole, MACHINE, 8, ends={2: (5, 6)}).bounds(2)
-
-
 def test_ends_that_leave_unequal_layers_are_refused(whole: Graph) -> None:
-    with pytest.raises(BadInput, match="4 stages, the first with 2 and the last with 3"):
-        UniformModel(whole, MACHINE, 8, ends={4: (2, 3)}).bounds(4)
+    """Two stages are both ends."""
+    assert UniformModel(whole, MACHINE, 8, ends={2: (5, 7)}).bounds(2) == (0, 6, 14)
+    for count, ends in ((2, (5, 6)), (4, (2, 3))):
+        with pytest.raises(BadInput, match=f"{count} stages, the first with {ends[0]} and the la"):
+            UniformModel(whole, MACHINE, 8, ends={count: ends}).bounds(count)
 
 
 def test_ends_with_the_layers_of_the_others_change_nothing(
@@ -294,9 +294,8 @@ def test_a_further_micro_batch_keeps_what_sums_say(whole: Graph, recompute: str)
         assert (kept <= summed * 1.01).all() and kept == pytest.approx(summed, rel=0.08)
 
 
-def test_what_devices_have_alike_may_be_sent_in_parts(model: UniformModel) -> None:
+def test_what_devices_have_alike_may_be_sent_in_parts(stages: UniformStages) -> None:
     """Two tensor-parallel devices send half a tensor each, which is then gathered."""
-    stages = model.costed(4, 8, OPTIONS, quiet)
     whole = [one.pipeline for one in practices(stages, MEGATRON_3D)]
     parts = [one.pipeline for one in practices(replace(stages, scattered=True), MEGATRON_3D)]
     mesh, seen = stages.search.problem.context.mesh, set()
@@ -397,23 +396,28 @@ def test_sums_leave_out_none_that_is_faster(stages: UniformStages, name: str) ->
 # The comparison
 
 
-def every(model: UniformModel, name: str, count: int) -> Iterator[PipedPractice]:
-    method = WHOLE[name]
-    for batches in (4, 8):
-        costed = model.costed(count, batches, OPTIONS, quiet)
-        costed = replace(costed, scattered=method.scattered)
+@pytest.fixture(scope="module")
+def costed_once(gpt2: Graph) -> Any:
+    model = UniformModel(gpt2, MACHINE, 8)
+    return cache(lambda *sizes: (model, model.costed(*sizes, OPTIONS, quiet)))
+
+
+def every(costed_once: Any, method: Any, count: int) -> Iterator[PipedPractice]:
+    for batches in COUNTS:
+        model, costed = costed_once(count, batches)
+        costed.scattered = method.scattered
         for order, cut in cut_for(model, costed, method.schedules):
             yield from piped_practices(cut, order, method.allowed, quiet)
 
 
 @pytest.mark.parametrize("name", list(WHOLE))
 def test_points_are_the_best_of_each_number_of_stages(
-    gpt2: Graph, document: Comparison, name: str
+    costed_once: Any, document: Comparison, name: str
 ) -> None:
-    method, model = method_of(document, name), UniformModel(gpt2, MACHINE, 8)
+    method = method_of(document, name)
     assert [point.pipeline.stages for point in method.points if point.pipeline] == [2, 4]
     for point, count in zip(method.points, (2, 4), strict=True):
-        known = list(every(model, name, count))
+        known = list(every(costed_once, WHOLE[name], count))
         best = min(known, key=lambda one: one.pipeline.rank).pipeline
         assert point.replayed_time_s == best.step_s
         assert point.micro_batches == best.micro_batches

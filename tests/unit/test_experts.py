@@ -3,6 +3,7 @@ sent, and answers name what was not searched."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.models.shortened import shortened
-from shardwise.answers import curve, frontier, plan
+from shardwise.answers import plan
 from shardwise.answers.certificates import NOTHING
 from shardwise.cli.main import cli
 from shardwise.cost.options import Options
@@ -132,55 +133,45 @@ def test_answers_on_several_kinds_of_devices_name_expert_parallelism() -> None:
     assert planned.predicted.gap is None
 
 
-def test_answers_on_mixtures_of_another_form_name_expert_parallelism_and_prove_nothing() -> None:
-    graph, hardware = _graph(*OWN_FORM), load_hardware("dgx-h100")
-    planned = plan(graph, hardware, 2, options=_options())
-    assert planned.not_searched == [EXPERT_PARALLELISM]
-    assert planned.predicted.gap is None
-    assert planned.certificate.epsilon is None
-    assert not planned.certificate.time_lower_bound_s
-    tracked = frontier(graph, hardware, 2, _options())
-    assert tracked.not_searched == [EXPERT_PARALLELISM]
-    assert tracked.certificate == planned.certificate
-    assert [point.gap for point in tracked.points] == [None] * len(tracked.points)
-    counted = curve(graph, hardware, 2, _options())
-    assert counted.not_searched == [EXPERT_PARALLELISM]
-    assert [point.gap for point in counted.points] == [None, None]
-
-
-def test_texts_say_first_what_was_not_searched_and_never_that_something_is_proven(
+def test_answers_on_mixtures_of_another_form_name_expert_parallelism_and_prove_nothing(
     tmp_path: Path,
 ) -> None:
+    """Nor do the texts of the same answers, which name it first."""
     file = str(tmp_path / "graph.json")
     write_graph(_graph(*OWN_FORM), file)
     offers = tmp_path / "offers.csv"
     offers.write_text(
         "InstanceType,AcceleratorName,AcceleratorCount,Price,Region\ntwo,H100,2,8.0,here\n"
     )
-    asked = [file, "--hardware", "dgx-h100", "--micro-batches", "1", "--quiet"]
-    for command in (
+    common = ["--micro-batches", "1", "--quiet"]
+    asked = ["--hardware", "dgx-h100", *common]
+    found: dict[str, Any] = {}
+    for command, *arguments in (
         ["plan", *asked, "--gpus", "2"],
         ["frontier", *asked, "--gpus", "2"],
         ["curve", *asked, "--max-gpus", "2"],
-        [
-            "quote",
-            file,
-            "--micro-batches",
-            "1",
-            "--quiet",
-            "--offers",
-            str(offers),
-            "--max-instances",
-            "1",
-        ],
+        ["quote", *common, "--offers", str(offers), "--max-instances", "1"],
     ):
-        done = CliRunner().invoke(cli, command, catch_exceptions=False)
+        written = tmp_path / f"{command}.json"
+        done = CliRunner().invoke(
+            cli, [command, file, *arguments, "-o", str(written)], catch_exceptions=False
+        )
         assert done.exit_code == 0, done.output
         text = " ".join(done.stdout.split())
-        assert "without expert parallelism" in text[:160], (command[0], text[:300])
+        assert "without expert parallelism" in text[:160], (command, text[:300])
         said = text.replace("and nothing is proven", "")
         for word in ("proven", "Proven", "certified", "exact;"):
-            assert word not in said, (command[0], word)
+            assert word not in said, (command, word)
+        found[command] = json.loads(written.read_text())
+    for answer in found.values():
+        assert answer["not_searched"] == [EXPERT_PARALLELISM]
+    planned, tracked = found["plan"], found["frontier"]
+    assert planned["predicted"]["gap"] is None
+    assert planned["certificate"]["epsilon"] is None
+    assert not planned["certificate"]["time_lower_bound_s"]
+    assert tracked["certificate"] == planned["certificate"]
+    assert [point["gap"] for point in tracked["points"]] == [None] * len(tracked["points"])
+    assert [point["gap"] for point in found["curve"]["points"]] == [None, None]
 
 
 def test_a_page_names_what_was_not_searched() -> None:

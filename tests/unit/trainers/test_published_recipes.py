@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harness.tiers import some
 from shardwise.answers import Options
 from shardwise.capture import load_graph
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
+from shardwise.search.pipelines.uniform import UniformModel
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.pipelines import price_pipeline
 from shardwise.trainers.price import price_configuration
@@ -48,11 +50,15 @@ def configured(text: str, gpus: int) -> Configuration:
     return configuration_of(text, gpus, "file")
 
 
-def test_a_megatron_file_is_told_what_production_takes_and_not_what_its_tests_take() -> None:
+def test_a_megatron_file_is_told_what_production_takes_and_not_what_its_tests_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """NVIDIA trains with five stages a rank, and went on to ten to save memory: neither loses.
 
-    The profile of Megatron's own tests said 7.56 s, and that ten stages cost a fifth.
+    The profile of Megatron's own tests said 7.56 s, and that ten stages cost a fifth. Other numbers
+    of ranks in a pipeline are not priced: they would take most of the time.
     """
+    monkeypatch.setattr(UniformModel, "counts", lambda model: [4])
     graph = load_graph("llama3-70b:batch=32,seq=4096")
     options = Options(micro_batches=(16,))
     told = price_pipeline(graph, H100, 32, configured(RECIPE, 32), options, file="file")
@@ -64,7 +70,10 @@ def test_a_megatron_file_is_told_what_production_takes_and_not_what_its_tests_ta
     assert -0.06 < saves["10 stages a rank instead of 5"] < 0
 
 
-@pytest.mark.parametrize(("gpus", "told_gib", "measured_gib"), [(8, 20.6, 36), (4, 35.2, 46)])
+@pytest.mark.parametrize(
+    ("gpus", "told_gib", "measured_gib"),
+    some([(8, 20.6, 36), (4, 35.2, 46)], lambda case: case[0] == 8),
+)
 def test_gpt_oss_as_axolotl_trains_it(gpus: int, told_gib: float, measured_gib: float) -> None:
     """Beside what axolotl's README has: memory that the allocator had reserved.
 

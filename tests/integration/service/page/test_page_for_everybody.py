@@ -11,7 +11,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from harness.graph_builder import mlp
-from harness.page.page_steps import HARDWARE, answered, ask, becomes_narrow, cut_off, drawn, faults
+from harness.page.page_steps import (
+    HARDWARE,
+    answered,
+    ask,
+    becomes_narrow,
+    cut_off,
+    drawn,
+    faults,
+    without_rows_alike,
+)
 from harness.service.answered import Answered
 from harness.service.service_harness import Service
 from harness.service.steps import upload
@@ -50,10 +59,8 @@ def looked_at(page: Page, name: str, address: str, scheme: Any, width: int) -> l
     page.goto(address)
     if page.locator("#plot").count():
         drawn(page)
-    for fold in page.locator("main details:not([open]) > summary").all():
-        if fold.is_visible():
-            fold.click()
-    problems = faults(page)
+    page.evaluate("document.querySelectorAll('main details').forEach((fold) => fold.open = true)")
+    problems = []
     assert page.get_by_role("heading", level=1).count() == 1
     assert page.get_by_role("main").count() == 1
     for screen in (1280, 390, 360):
@@ -61,7 +68,9 @@ def looked_at(page: Page, name: str, address: str, scheme: Any, width: int) -> l
         if not becomes_narrow(page):
             problems.append(f"{name} is wider than {screen} px")
         problems += [f"{name} at {screen} px: {what} is cut off" for what in cut_off(page)]
-    return problems
+    page.set_viewport_size({"width": width, "height": 800})
+    without_rows_alike(page)
+    return problems + faults(page)
 
 
 @pytest.mark.parametrize("first", some((0, 1), lambda first: first == 0))
