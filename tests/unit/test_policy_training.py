@@ -37,7 +37,7 @@ from shardwise.search.watch import Watch
 def settings(**changes: Any) -> Any:
     from shardwise.policy.training import Settings
 
-    small = Settings(STANDARD, seed=3, tasks=1, imitation=2, rounds=4, samples=3)
+    small = Settings(STANDARD, seed=3, tasks=1, imitation=1, rounds=3, samples=3)
     return replace(small, **changes)
 
 
@@ -54,15 +54,13 @@ def trained(path: Path, **changes: Any) -> bytes:
 
 @pytest.mark.torch
 def test_the_same_seed_gives_the_same_bytes_and_resumed_training_too(tmp_path: Path) -> None:
+    """One round imitates and two reinforce: once in one go, once with a break between these."""
     whole = trained(tmp_path)
-    assert trained(tmp_path) == whole
-    for rounds in (1, 3):
-        trained(tmp_path, rounds=rounds, resume=rounds > 1)
+    assert read_policy(str(tmp_path / "w.npz")).description.rounds == 3
+    trained(tmp_path, rounds=2)
     assert trained(tmp_path, resume=True) == whole
-    assert trained(tmp_path, seed=4) != whole
     with pytest.raises(BadInput, match="another training"):
-        trained(tmp_path, resume=True)
-    assert read_policy(str(tmp_path / "w.npz")).description.rounds == 4
+        trained(tmp_path, seed=4, resume=True)
 
 
 @pytest.mark.torch
@@ -168,7 +166,7 @@ def test_tuning_to_a_problem_is_bounded_and_not_worse() -> None:
     assert one.report.rounds == 4
     assert one.report.tuned_time_s <= one.report.sampled_time_s
     short = Proposals(untrained(), rounds=10**6)
-    short(own.search, own.improver, Watch(quiet, 1.0))
+    short(own.search, own.improver, Watch(quiet, 0.3))
     assert short.report.rounds < 10**6 and short.report.tuning_s < 2.0
 
 
@@ -205,7 +203,7 @@ def test_an_evaluation_compares_both_searches() -> None:
     pytest.importorskip("torch")
     from shardwise.policy.evaluation import evaluate
 
-    found = evaluate(untrained(), [FAMILY], clusters=2, seconds=2.0)
+    found = evaluate(untrained(), [FAMILY], clusters=2, seconds=1.0)
     assert found.policy_wins + found.search_wins + found.ties == len(found.cases) == 2
     for case in found.cases:
         assert case.search_time_s is not None and case.incumbent_time_s is not None

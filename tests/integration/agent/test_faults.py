@@ -191,7 +191,7 @@ def test_a_job_outlives_a_short_cut_and_its_reports_are_kept(
     service: FakeService, agent: RunningAgent, tmp_path: Path
 ) -> None:
     # Held, it cannot end before the service has heard of it.
-    given = service.give("program", "hold", str(tmp_path / "go"), ranks_per_node=2)
+    given = service.give("program", "hold_alone", str(tmp_path / "go"), ranks_per_node=2)
     wait_for(lambda: "running" in service.states(given), "running")
     wait_for(lambda: "running" in _listed(service), "a heartbeat with the running job")
     wait_for(lambda: not _spooled(agent, "state"), "an acknowledged start")
@@ -210,7 +210,7 @@ def test_an_assignment_that_is_handed_out_twice_runs_once(
 ) -> None:
     """As the service does with what it has not heard of: while it runs and when it has ended."""
     go = tmp_path / "go"
-    given = service.give("program", "hold", str(go))
+    given = service.give("program", "hold_alone", str(go))
     service.says(given, "joined")
     service.work.put(given)
     wait_for(service.work.empty, "handed out again")
@@ -225,7 +225,7 @@ def test_an_assignment_that_is_handed_out_twice_runs_once(
 def test_reports_survive_a_killed_agent_and_a_restarted_service(
     service: FakeService, agent: RunningAgent, tmp_path: Path
 ) -> None:
-    given = service.give("program", "hold", str(tmp_path / "go"), ranks_per_node=2)
+    given = service.give("program", "hold_alone", str(tmp_path / "go"), ranks_per_node=2)
     wait_for(lambda: "running" in service.states(given), "running")
     wait_for(lambda: service.heartbeats[-1]["jobs"], "a heartbeat with the job")
     wait_for(lambda: not _spooled(agent, "state"), "an acknowledged start")

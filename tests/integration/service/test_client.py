@@ -32,6 +32,8 @@ from shardwise.hardware import hardware_document, load_hardware, parse_offers
 OPTIONS = Options(
     epsilon=0.02, zero=(0, 1), micro_batches=(1, 2), pins=(parse_pin("partial!=reduce_scatter"),)
 )
+ONE = Options(micro_batches=(1,))
+"""Options of searches that are over at once."""
 OFFERS = (
     "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region,PriceAsOf\n"
     "small,V100,1,2.5,0.75,here,2026-11-01\nlarge,V100,8,20,,here,\n"
@@ -81,7 +83,11 @@ def test_documents_are_the_librarys(keyed: Keyed) -> None:
             ("frontier", (here, hardware, 4, OPTIONS), {}),
             ("curve", (here, hardware, 3, OPTIONS), {}),
             ("plan", (here, hardware, 4), {"objective": "mini-memory", "options": OPTIONS}),
-            ("quote", (here, parse_offers(OFFERS, "my.csv")), {"steps": 10, "max_instances": 2}),
+            (
+                "quote",
+                (here, parse_offers(OFFERS, "my.csv")),
+                {"steps": 10, "max_instances": 2, "options": ONE},
+            ),
         ):
             expected = getattr(answers, name)(*arguments, **keywords)
             given = getattr(client, name)(*arguments, **keywords, progress=listen)
@@ -101,16 +107,17 @@ def test_async_documents_are_the_librarys(keyed: Keyed) -> None:
     async def run() -> list[dict[str, Any]]:
         async with AsyncClient(keyed.url, key=keyed.key) as client:
             results = await asyncio.gather(
-                *(client.frontier(mlp(44), HARDWARE, 2) for _ in range(8)),
-                client.curve(mlp(44), HARDWARE, 2),
+                *(client.frontier(mlp(44), HARDWARE, 2, ONE) for _ in range(8)),
+                client.curve(mlp(44), HARDWARE, 2, ONE),
             )
             assert [item async for item in client.graphs()]
             return [answers.document(answer) for answer in results]
 
     *frontiers, curve = asyncio.run(run())
-    expected = json.loads(json.dumps(answers.frontier(mlp(44), load_hardware(HARDWARE), 2)))
+    asked = (mlp(44), load_hardware(HARDWARE), 2, ONE)
+    expected = json.loads(json.dumps(answers.frontier(*asked)))
     assert all(timeless(computed) == timeless(expected) for computed in frontiers)
-    assert timeless(curve)["points"] == answers.curve(mlp(44), load_hardware(HARDWARE), 2)["points"]
+    assert timeless(curve)["points"] == answers.curve(*asked)["points"]
 
 
 def test_graphs_and_profiles_go_up_and_away(keyed: Keyed, tmp_path: Path) -> None:
@@ -162,14 +169,15 @@ def test_an_onnx_file_goes_up(keyed: Keyed, tmp_path: Path) -> None:
 
 
 def test_allocations_wait_for_their_curves(keyed: Keyed) -> None:
-    known = advice.curve(mlp(52), load_hardware(HARDWARE), 2)
+    hardware = load_hardware(HARDWARE)
+    known = advice.curve(mlp(52), hardware, 2, ONE)
     jobs = [
         {"name": "known", "curve": known},
-        {"name": "asked", "graph": mlp(68), "hardware": load_hardware(HARDWARE), "weight": 2.0},
+        {"name": "asked", "graph": mlp(68), "hardware": hardware, "weight": 2.0, "options": ONE},
     ]
     with keyed.client() as client:
         shared = client.allocate(jobs, 4, "max-min")
-    asked = advice.curve(mlp(68), load_hardware(HARDWARE), 4)
+    asked = advice.curve(mlp(68), hardware, 4, ONE)
     expected = advice.allocate(
         [
             advice.job_from_curve(known, "known"),
@@ -223,11 +231,22 @@ def command(capfd: Any, *arguments: str) -> tuple[int, str, str]:
 
 VGG = ("shipped:vgg16", "--hardware", HARDWARE)
 SMALL = ("small.json", "--hardware", HARDWARE)
+AT_ONCE = ("--micro-batches", "1")
 COMMANDS: list[tuple[str, ...]] = [
-    ("frontier", *VGG, "--gpus", "2", "--zero", "0", "--objective", "sum"),
-    ("curve", *SMALL, "--max-gpus", "2"),
-    ("plan", *SMALL, "--gpus", "2", "--objective", "turning-point", "--micro-batches", "1"),
-    ("quote", "small.json", "--offers", "my.csv", "--steps", "10", "--max-instances", "1"),
+    ("frontier", *SMALL, "--gpus", "2", "--zero", "0", "--objective", "sum"),
+    ("curve", *SMALL, "--max-gpus", "2", *AT_ONCE),
+    ("plan", *SMALL, "--gpus", "2", "--objective", "turning-point", *AT_ONCE),
+    (
+        "quote",
+        "small.json",
+        "--offers",
+        "my.csv",
+        "--steps",
+        "10",
+        "--max-instances",
+        "1",
+        *AT_ONCE,
+    ),
 ]
 
 

@@ -110,9 +110,12 @@ def test_a_query_of_bundles_has_the_answer_that_is_kept(answered: Answered) -> N
 def test_stages_and_schedules_are_part_of_the_question(
     system: System, client: Client, collection: str
 ) -> None:
+    asked = set[str]()
+
     def job_of(**more: Any) -> dict[str, Any]:
         made = system.client.post(f"/v1/{collection}", json={**bodies()[collection], **more})
         assert made.status_code in (200, 202), made.text
+        asked.add(made.headers["Location"])
         return dict(made.json())
 
     plain = job_of()
@@ -126,6 +129,8 @@ def test_stages_and_schedules_are_part_of_the_question(
     others = ({"stages": [2]}, {"stages": "auto"}, {"stages": [2, 5], "schedules": ["gpipe"]})
     different = [job_of(**more)["id"] for more in others]
     assert len({*different, plain["id"], two["id"]}) == 5
+    for location in asked:  # nobody waits for the answers
+        system.client.delete(location)
 
 
 def test_a_curves_query_asks_the_same(system: System, client: Client) -> None:
@@ -144,6 +149,7 @@ def test_a_curves_query_asks_the_same(system: System, client: Client) -> None:
     assert system.client.get("/v1/curves", params=query, headers=tag).status_code == 304
     other = system.client.get("/v1/curves", params={**query, "stages": "auto"}, headers=tag)
     assert other.status_code == 202, "another question, known or not"
+    system.client.delete(other.headers["Location"])
     for name, wrong in (("stages", "five"), ("stages", ""), ("schedules", "dualpipe")):
         refused = system.client.get("/v1/curves", params={**query, name: wrong})
         assert check(refused, 422, "invalid")["field"] == name

@@ -14,6 +14,7 @@ from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.pipelines import price_pipeline
 from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of
+from shardwise.trainers.spaces import TrainerSpace
 
 H100 = load_hardware("dgx-h100")
 
@@ -55,10 +56,11 @@ def test_a_megatron_file_is_told_what_production_takes_and_not_what_its_tests_ta
 ) -> None:
     """NVIDIA trains with five stages a rank, and went on to ten to save memory: neither loses.
 
-    The profile of Megatron's own tests said 7.56 s, and that ten stages cost a fifth. Other numbers
-    of ranks in a pipeline are not priced: they would take most of the time.
+    The profile of Megatron's own tests said 7.56 s, and that ten stages cost a fifth. Other degrees
+    and numbers of ranks in a pipeline are not priced: they would take most of the time.
     """
     monkeypatch.setattr(UniformModel, "counts", lambda model: [4])
+    monkeypatch.setattr(TrainerSpace, "allows", lambda space, strategy: False)
     graph = load_graph("llama3-70b:batch=32,seq=4096")
     options = Options(micro_batches=(16,))
     told = price_pipeline(graph, H100, 32, configured(RECIPE, 32), options, file="file")
