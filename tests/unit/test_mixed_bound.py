@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from random import Random
 
@@ -42,6 +43,7 @@ class Drawn:
     time_s: NDArray[np.float64]
 
 
+@cache
 def case_search(seed: int, micro_batches: int) -> MixedSearch:
     case = mixed_case(seed)
     subject = Subject.of(case.graph)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.tiers import some
 from shardwise.capture import load_graph, preset_names
 from shardwise.capture import shipped as shipped_module
 from shardwise.capture.presets import presets
@@ -53,9 +52,11 @@ def test_what_is_not_shipped_is_captured(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert preset_graph("gpt2") is None and shipped_presets() == {}
 
 
+@pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.parametrize("name", some(preset_names(), lambda name: name == "gpt2"))
+@pytest.mark.parametrize("name", preset_names())
 def test_a_shipped_graph_is_that_of_a_capture(name: str) -> None:
+    """In `make test` that of GPT-2 (test_capture_presets.py)."""
     pytest.importorskip("transformers")
     from shardwise.capture import capture
 

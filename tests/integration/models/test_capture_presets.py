@@ -103,7 +103,7 @@ def test_gpt2_is_one_graph_by_all_of_its_names() -> None:
     assert graph.name == "gpt2"
     assert graph.parameter_count == 124_439_808
     # The shipped graph was made with these sizes and dtype.
-    assert graph_id(graph) == graph_id(load_graph("shipped:gpt2"))
+    assert graph_id(graph) == graph_id(load_graph("shipped:gpt2")) == graph_id(load_graph("gpt2"))
     small = {"batch": 2, "seq": 16}
     ids = {graph_id(capture(f"{s}:n_layer=1", **small)) for s in ("gpt2", "preset:gpt2", "hf:gpt2")}
     assert ids == {graph_id(load_graph_of("gpt2:n_layer=1", **small))}

@@ -26,7 +26,7 @@ from harness.service.steps import mlp
 from service.store.tables import ENDED
 from shardwise.graph import canonical_json
 
-LEASE_S = 6
+LEASE_S = 3
 QUICK = {
     "lease_s": str(LEASE_S),
     "heartbeat_s": "0.5",

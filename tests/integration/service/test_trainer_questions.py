@@ -14,6 +14,7 @@ from harness.answers import document
 from harness.commands import shardwise
 from harness.service.service_harness import System
 from harness.service.steps import HARDWARE, check, mlp, upload
+from shardwise.answers import Options
 from shardwise.client import AsyncClient, Client, Missing
 from shardwise.documents import Plan, Pricing
 from shardwise.documents.questions import MOST_CONFIGURATION_BYTES
@@ -30,6 +31,8 @@ ZERO_1 = json.dumps({"train_batch_size": 8, "zero_optimization": {"stage": 1}})
 ZERO_9 = ZERO_1.replace("1}", "9}")
 OTHER_BATCH = ZERO_1.replace("8", "80")
 WHERE = ("--hardware", HARDWARE, "--gpus", "2")
+ONE: dict[str, Any] = {"options": Options(micro_batches=(1,))}
+"""Options of searches that are over at once."""
 
 
 def timeless(answer: Plan | Pricing) -> dict[str, Any]:
@@ -50,23 +53,25 @@ def test_the_answers_are_the_librarys(system: System) -> None:
         return True
 
     with Client(system.service.url) as client:
-        plan = client.plan(GRAPH, HARDWARE, 4, space="deepspeed", progress=listen)
-        assert timeless(plan) == timeless(plan_for(GRAPH, hardware, 4, "deepspeed"))
+        plan = client.plan(GRAPH, HARDWARE, 4, space="deepspeed", progress=listen, **ONE)
+        assert timeless(plan) == timeless(plan_for(GRAPH, hardware, 4, "deepspeed", **ONE))
         assert plan.trainer.name == "deepspeed"
-        priced = client.pricing(GRAPH, HARDWARE, 4, ZERO_1, file="mine.json", progress=listen)
+        asked = {"file": "mine.json", **ONE}
+        priced = client.pricing(GRAPH, HARDWARE, 4, ZERO_1, progress=listen, **asked)
         configuration = configuration_of(ZERO_1, 4, "mine.json")
-        here = price_configuration(GRAPH, hardware, 4, configuration, file="mine.json")
+        here = price_configuration(GRAPH, hardware, 4, configuration, **asked)
         assert timeless(priced) == timeless(here) and priced.alternatives
         for said in ({"to": "deepspeed"}, {"format": "sbatch"}):
             ours = exported(plan, said.get("format"), said.get("to"), None)
             assert client.export(plan.id, **said) == ours
         job = next(client.jobs(kind="pricing"))
         assert job.answer is not None and job.location.startswith("/v1/pricings/")
-        assert client.plan(GRAPH, HARDWARE, 4).trainer is not plan.trainer, "another question"
+        free = client.plan(GRAPH, HARDWARE, 4, **ONE)
+        assert free.trainer is not plan.trainer, "another question"
 
     async def ask() -> tuple[Any, Any]:
         async with AsyncClient(system.service.url) as client:
-            once_more = await client.pricing(GRAPH, HARDWARE, 4, ZERO_1, file="mine.json")
+            once_more = await client.pricing(GRAPH, HARDWARE, 4, ZERO_1, **asked)
             return once_more, await client.export(plan.id, to="accelerate")
 
     again, accelerate = asyncio.run(ask())
@@ -77,7 +82,7 @@ def test_the_answers_are_the_librarys(system: System) -> None:
 def test_a_known_price_is_not_computed_again(system: System) -> None:
     upload(system.service, GRAPH)
     body = {"graph": upload(system.service, GRAPH), "hardware": HARDWARE, "gpus": 2,
-            "configuration": ZERO_1}  # fmt: skip
+            "configuration": ZERO_1, "options": {"micro_batches": [1]}}  # fmt: skip
     made = system.client.post("/v1/pricings", json=body)
     assert made.status_code == 202
     job = system.service.ended(made.headers["Location"])
@@ -140,8 +145,8 @@ def test_refusals_name_the_field(
 
 def test_exports_that_are_refused(system: System) -> None:
     with Client(system.service.url) as client:
-        plan = client.plan(GRAPH, HARDWARE, 4, space="deepspeed")
-        free = client.plan(GRAPH, HARDWARE, 4)
+        plan = client.plan(GRAPH, HARDWARE, 4, space="deepspeed", **ONE)
+        free = client.plan(GRAPH, HARDWARE, 4, **ONE)
         with pytest.raises(Missing):
             client.export("sha256:" + "0" * 64, to="deepspeed")
         nothing = client.submit("plan", GRAPH, HARDWARE, gpus=1, options=_tiny())
@@ -164,9 +169,7 @@ def test_exports_that_are_refused(system: System) -> None:
     assert answer.json()["schema"] == "shardwise.export/1" and "ETag" not in answer.headers
 
 
-def _tiny() -> Any:
-    from shardwise.answers import Options
-
+def _tiny() -> Options:
     return Options(memory_limit_bytes=1000.0)
 
 

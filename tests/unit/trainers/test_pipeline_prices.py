@@ -27,7 +27,8 @@ from shardwise.trainers.price import price_configuration
 from shardwise.trainers.read import configuration_of
 
 MACHINE = load_hardware("dgx-h100")
-OPTIONS = Options(micro_batches=(8, 16))
+OPTIONS = Options(micro_batches=(8,))
+"""With the number of the files below alone; others are priced once (`of_flags`)."""
 
 FLAGS = """torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --sequence-parallel
 --pipeline-model-parallel-size 2 --use-distributed-optimizer --micro-batch-size 4
@@ -72,7 +73,7 @@ def priced(gpt2: Graph, text: str, options: Options = OPTIONS) -> PipelinePricin
 
 @pytest.fixture(scope="module")
 def of_flags(gpt2: Graph) -> PipelinePricing:
-    return priced(gpt2, FLAGS)
+    return priced(gpt2, FLAGS, Options(micro_batches=(8, 16)))
 
 
 def test_what_is_read() -> None:
@@ -177,9 +178,8 @@ def test_interleaved_stages_of_torchtitan() -> None:
 
 def test_interleaved_stages_are_priced_beside_others(eight: Graph) -> None:
     """The layers of a stage and the stages of a rank say the same."""
-    own_number = Options(micro_batches=(8,))
-    document = priced(eight, f"{FLAGS} --num-layers-per-virtual-pipeline-stage 2", own_number)
-    same = priced(eight, f"{FLAGS} --num-virtual-stages-per-pipeline-rank 2", own_number)
+    document = priced(eight, f"{FLAGS} --num-layers-per-virtual-pipeline-stage 2")
+    same = priced(eight, f"{FLAGS} --num-virtual-stages-per-pipeline-rank 2")
     assert document.alternatives == same.alternatives
     assert document.pipeline.predicted == same.pipeline.predicted
     assert document.stages_per_rank == document.pipeline.stages_per_rank == 2
@@ -188,7 +188,7 @@ def test_interleaved_stages_are_priced_beside_others(eight: Graph) -> None:
     own = priced_in(stages, "interleaved", configured(FLAGS).parallelism, quiet)
     assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
     texts = {one.text: one for one in document.alternatives}
-    plain = priced(eight, FLAGS, own_number)
+    plain = priced(eight, FLAGS)
     assert texts["1f1b instead of interleaved"].step_s == plain.pipeline.predicted.step_s
     assert "4 stages a rank instead of 2" in texts
     there = {one.text: one for one in plain.alternatives}
