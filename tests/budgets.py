@@ -28,12 +28,6 @@ LARGER: dict[str, tuple[int, str]] = {
     "tests/end_to_end/test_cli.py": (
         75, "commands as processes, and searches that are interrupted"
     ),
-    "tests/unit/test_compare_pipelines.py": (
-        75, "searches of the pipelines of several systems; to be shortened"
-    ),
-    "tests/unit/test_pipeline_points.py": (
-        70, "searches of frontiers with and without pipelines; to be shortened"
-    ),
 }  # fmt: skip
 """Modules with a budget of their own: seconds, and why."""
 

@@ -63,12 +63,12 @@ def looked_at(page: Page, name: str, address: str, scheme: Any, width: int) -> l
     problems = []
     assert page.get_by_role("heading", level=1).count() == 1
     assert page.get_by_role("main").count() == 1
-    for screen in (1280, 390, 360):
+    for screen in sorted((1280, 390, 360), key=width.__eq__):
         page.set_viewport_size({"width": screen, "height": 800})
         if not becomes_narrow(page):
             problems.append(f"{name} is wider than {screen} px")
         problems += [f"{name} at {screen} px: {what} is cut off" for what in cut_off(page)]
-    page.set_viewport_size({"width": width, "height": 800})
+    # The last screen is the one that axe is to see.
     without_rows_alike(page)
     return problems + faults(page)
 

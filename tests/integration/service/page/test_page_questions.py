@@ -17,7 +17,6 @@ from harness.page.page_steps import HARDWARE, SMALL, answered, ask, drawn, plott
 from harness.page.rendered import rendered
 from harness.replayed_frontier import replayed_frontier
 from harness.service.service_harness import Service
-from harness.stored import STORED
 
 HTML = "text/html; charset=utf-8"
 
@@ -285,7 +284,7 @@ def test_the_document_is_the_one_of_the_interface(page: Page, service: Service) 
 def test_it_works_without_javascript(visit: Callable[..., Page], service: Service) -> None:
     page = visit(java_script_enabled=False)
     page.goto("/")
-    page.get_by_label("Graph").select_option(STORED["frontier-mlp"].body["graph"])
+    page.get_by_label("Graph").select_option(SMALL)
     page.locator("#gpus").fill("3")
     page.get_by_label("Hardware").select_option(HARDWARE)
     page.get_by_text("Options", exact=True).click()
@@ -295,7 +294,7 @@ def test_it_works_without_javascript(visit: Callable[..., Page], service: Servic
     job = page.url.rpartition("/")[2]
     service.ended(f"/v1/frontiers/{job}", within_s=180)
     # It loads itself again until the job has ended.
-    expect(page.get_by_role("heading", level=1)).to_have_text("Frontier of small MLP")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Frontier of small GPT")
     page.get_by_text("All points as a table").click()
     page.get_by_role("region", name="All points").get_by_role("button").first.click()
     expect(page).to_have_url(re.compile("/jobs/plan_"))
@@ -329,9 +328,9 @@ def test_a_pipeline_shows_its_stages_and_its_step(visit: Any, service: Service) 
     visit.expected.append("422")
     page: Page = visit()
     # No pipeline is faster here.
-    job = ask(page, "plan", stages="1,2", micro_batches="8")
+    job = ask(page, "plan", graph="shipped:gpt2", stages="1,2", micro_batches="8")
     answered(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for small GPT")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for gpt2")
     expect(page.locator(".facts")).to_contain_text("1, 2")
     page.get_by_role("link", name="Change and ask again").click()
     expect(page.locator("#stages")).to_have_value("1,2")
@@ -340,7 +339,7 @@ def test_a_pipeline_shows_its_stages_and_its_step(visit: Any, service: Service) 
     page.get_by_role("button", name="Ask").click()
     page.wait_for_url(re.compile(r"/jobs/plan_(?!" + job.removeprefix("plan_") + ")"))
     answered(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline for small GPT")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline for gpt2")
     result = service.client.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()["result"]
     assert result["schema"] == "shardwise.pipeline/1" and result["schedule"] == "gpipe"
     table = page.get_by_role("region", name="Stages")
