@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardwise.graph.graph import Graph
+from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.coarsen import LIGHT, Member
 
 Names = tuple[str, ...]
@@ -160,7 +160,12 @@ def _functions(graph: Graph, light: Sequence[Member]) -> frozenset[str]:
         if sizes[m.operator.scope] == 1
         and len(m.operator.inputs) == 1
         and graph.tensors[m.operator.inputs[0]].role != "parameter"
+        and not _is_of(m.operator.scope, graph.producer.get(m.operator.inputs[0]))
     )
+
+
+def _is_of(scope: str, operator: Operator | None) -> bool:
+    return operator is not None and operator.scope == scope
 
 
 def _are_apart(one: Member, other: Member, functions: Container[str]) -> bool:
