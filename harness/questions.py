@@ -28,6 +28,7 @@ from shardwise.cost.step_settings import (
     OFFLOADED_STATES,
     STATES,
     UPDATES,
+    WEIGHTS,
     StepSettings,
 )
 from shardwise.graph import Graph, graph_id
@@ -160,6 +161,7 @@ STEPS = st.builds(
     state=st.sampled_from((*STATES, "16:16:8")),
     gradients=st.sampled_from(GRADIENTS),
     accumulation=st.sampled_from(ACCUMULATIONS),
+    weights=st.sampled_from(WEIGHTS),
 )
 FIELDS: dict[str, Any] = {
     "epsilon": st.floats(0, 10),

@@ -150,6 +150,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_context.py",
         "unit/test_experts.py",
         "unit/test_layout.py", "unit/test_recipes.py", "unit/test_rerun.py", "unit/test_routing.py",
+        "unit/test_recomputed_parts.py",
         "unit/test_strides.py",
     ),
     "solver": (

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import get_args
 
 from shardwise.cost.options import MOMENTS
 from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
-from shardwise.cost.step_settings import ACCUMULATIONS, GRADIENTS, STATES, UPDATES
+from shardwise.cost.step_settings import (
+    ACCUMULATIONS,
+    GRADIENTS,
+    STATE_BITS,
+    STATES,
+    UPDATES,
+    WEIGHTS,
+)
 from shardwise.documents.parallelism import ContextForm
 from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES
@@ -28,10 +36,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "rerun": ("", *RERUNS),
     "optimizer": tuple(MOMENTS),
     "dtype": tuple(DTYPE_BYTES),
-    "state": STATES,
     "gradients": GRADIENTS,
     "accumulation": ACCUMULATIONS,
     "update": UPDATES,
+    "weights": WEIGHTS,
     "precision": tuple(PRECISIONS),
     "context_form": get_args(ContextForm),
 }
@@ -56,6 +64,12 @@ def check(run: Run, sources: Mapping[str, Source], file: str) -> None:
     for field, known in CHOICES.items():
         value = getattr(run, field)
         demand(value in known, field, f"unknown {field} {value!r}", ", ".join(filter(None, known)))
+    demand(
+        run.state in STATES or bool(re.fullmatch(STATE_BITS, run.state)),
+        "state",
+        f"unknown state {run.state!r}",
+        f"{', '.join(STATES)}, or bits of copy and moments",
+    )
     for field in ABOVE_ZERO:
         demand(getattr(run, field) > 0, field, f"{getattr(run, field)}", "a number above 0")
     for field in AT_LEAST_ZERO:
@@ -103,6 +117,12 @@ def check(run: Run, sources: Mapping[str, Source], file: str) -> None:
         "recompute",
         f"recompute {run.recompute!r} where experts or positions are divided",
         "none, full",
+    )
+    demand(
+        not run.recompute_modules or (run.as_trained and run.recompute == "none"),
+        "recompute_modules",
+        f"parts of layers, recompute {run.recompute!r}",
+        "experts or positions that are divided, and no other recomputation",
     )
     demand(
         run.pipeline_parallel > 1 or run.virtual_stages == 1,

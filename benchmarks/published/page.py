@@ -259,8 +259,7 @@ def _way(run: Run) -> str:
     words.append(f"micro-batch {run.micro_batch}")
     if run.zero:
         words.append(f"ZeRO {run.zero}{' in a node' if run.zero_within == 'node' else ''}")
-    if run.recompute != "none":
-        words.append(_recomputed(run))
+    words += _recomputed(run)
     return ", ".join(words)
 
 
@@ -462,8 +461,7 @@ def _how(run: Run) -> str:
     words += [*_over(run), *_stages(run)]
     if run.zero:
         words.append(f"ZeRO {run.zero}{' in a node' if run.zero_within == 'node' else ''}")
-    if run.recompute != "none":
-        words.append(_recomputed(run))
+    words += _recomputed(run)
     if run.micro_batches > 1:
         words.append(f"{run.micro_batches} micro-batches")
     if run.framework != "eager":
@@ -473,9 +471,10 @@ def _how(run: Run) -> str:
     return ", ".join(words)
 
 
-def _recomputed(run: Run) -> str:
+def _recomputed(run: Run) -> list[str]:
+    what = " and ".join(run.recompute_modules) or run.recompute
     share = "" if run.recompute_share == 1.0 else f" {run.recompute_share:g}"
-    return f"recompute {run.recompute}{share}"
+    return [] if what == "none" else [f"recompute {what}{share}"]
 
 
 def _outliers(results: Sequence[Result]) -> str:

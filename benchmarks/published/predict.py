@@ -39,7 +39,7 @@ from shardwise.cost.options import Options, quiet
 from shardwise.cost.pins import Pin
 from shardwise.cost.software import EAGER, FRAMEWORKS
 from shardwise.cost.space import NONE
-from shardwise.documents.parallelism import text_of
+from shardwise.documents.parallelism import text_of, whole
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, Mesh, load_hardware
 from shardwise.hardware.host import Host, soft_maximum
@@ -166,7 +166,10 @@ def candidates(
         return [(point.choices, point.edge_choices)]
     wanted = run.parallelism
     practices = Practices(problem, quiet).in_stages(stages)
-    found = practitioners(problem, allowed=lambda one: one == wanted, practices=practices)
+    partial = (wanted,) if whole(wanted) != wanted else ()
+    found = practitioners(
+        problem, allowed=lambda one: one == wanted, partial=partial, practices=practices
+    )
     if not found:
         why = practices.refusal(wanted) or "a group cannot be split so, or samples are too few"
         raise ValueError(f"{text_of(wanted)}: {why}")

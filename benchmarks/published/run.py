@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+from msgspec import UNSET
 
 from shardwise.cost.software import EAGER, FRAMEWORKS
 from shardwise.cost.step_settings import CAPTURED, FLOAT32, FOREACH, SHARDS, StepSettings
-from shardwise.documents.parallelism import ContextForm, Parallelism
+from shardwise.documents.parallelism import ContextForm, Parallelism, Part, Recomputed
 from shardwise.errors import BadInput
 from shardwise.sharding.precision import CAPTURED as AS_CAPTURED
 
@@ -82,6 +83,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero_within: str = "job"
     recompute: str = "none"
     recompute_share: float = 1.0
+    recompute_modules: tuple[Part, ...] = ()
     rerun: str = ""
     framework: str = EAGER
     kernels: str = ""
@@ -90,6 +92,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gradients: str = CAPTURED
     accumulation: str = SHARDS
     update: str = FOREACH
+    weights: str = CAPTURED
     per_node: int = 0
     network_gbps: float = 0.0
     memory_figures: tuple[float, ...] = ()
@@ -146,13 +149,15 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What the devices of one stage have, as degrees; `recompute` is not `attention` or
         `products`, which are none of them."""
         sharded = self.data_parallel if self.zero else 1
+        of_parts: Recomputed = "selective" if self.recompute_modules else "none"
         return Parallelism(
             replicas=self.data_parallel // sharded,
             shards=sharded,
             tensor=self.tensor_parallel,
             sequence=self.sequence_parallel,
             zero=self.zero,
-            recompute="full" if self.recompute == "full" else "none",
+            recompute="full" if self.recompute == "full" else of_parts,
+            recompute_modules=self.recompute_modules or UNSET,
             micro_batches=self.micro_batches,
             expert=self.expert_parallel,
             context=self.context_parallel,
@@ -185,6 +190,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             state=self.state,
             gradients=self.gradients,
             accumulation=self.accumulation,
+            weights=self.weights,
         )
 
     @property

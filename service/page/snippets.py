@@ -28,6 +28,7 @@ _STEP_FLAGS = {
     "gradients": "gradients",
     "accumulation": "accumulate",
     "offload": "offload",
+    "weights": "weights",
     "update": "update",
 }
 _NO_FLAG = ("memory_headroom", "gradients_applied_at_once")

@@ -265,10 +265,13 @@ def _document(
 
 
 def _execution(step: StepSettings) -> Execution:
-    """Returns how a step runs; what is not offloaded is not mentioned."""
+    """Returns how a step runs; what is as usual (states on the device, weights as captured)
+    is not mentioned."""
     members = dataclasses.asdict(step)
     if not step.offloads_states:
         del members["offload"]
+    if not step.stores_rounded:
+        del members["weights"]
     return Execution(**members)
 
 

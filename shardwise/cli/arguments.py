@@ -32,6 +32,7 @@ from shardwise.cost.step_settings import (
     SHARDS,
     STATES,
     UPDATES,
+    WEIGHTS,
     StepSettings,
 )
 from shardwise.errors import BadInput
@@ -204,6 +205,14 @@ def other_search_options(command: Command) -> Command:
             "of them, as with FSDP's no_sync.",
         ),
         click.option(
+            "--weights",
+            type=click.Choice(WEIGHTS),
+            default=CAPTURED,
+            show_default=True,
+            help="What is stored of weights that products read in 8 or 4 bits: 16 bits with the "
+            "rounded copies, or these alone, as Megatron with --fp8-param-gather.",
+        ),
+        click.option(
             "--offload",
             type=click.Choice(OFFLOADS),
             default=NONE,
@@ -351,6 +360,7 @@ def options_from(values: dict[str, Any]) -> Options:
             gradients=values["gradients"],
             accumulation=values["accumulate"],
             offload=values["offload"],
+            weights=values["weights"],
         ),
         framework=values["framework"],
         kernels=values["kernels"],

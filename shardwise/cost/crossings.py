@@ -14,7 +14,8 @@ for A micro-batches, and the copies that backward needs choose between alternati
     s = d             one copy, whichever side needs it
 
 Recomputation changes who needs x: a group that runs forward again keeps nothing that it makes,
-and needs all that it reads. Where i and j both run again in one segment, x is rebuilt on the way:
+and needs all that it reads. Where i and j both run again in one segment, x is rebuilt on the way,
+and if s = d also where i alone does and discards what it has made (`Rerun.discarded`):
 
     rebuilt           0 and path(s → d) once more
 """
@@ -123,7 +124,8 @@ class CrossingKind:
     """A crossing up to names.
 
     `deferred` says that the source's copy is counted here, on the edge, and not in the source;
-    `same_segment` that both groups run again together; `allowed` which copies the pins allow.
+    `same_segment` that both groups run again together, `discarded` that the source's second run
+    serves the target's backward; `allowed` which copies the pins allow.
     `launch_s` is what the host takes for one collective.
     """
 
@@ -136,6 +138,7 @@ class CrossingKind:
     target: End
     deferred: bool
     same_segment: bool
+    discarded: bool
     allowed: tuple[bool, ...]
     micro_batches: int
     launch_s: float
@@ -162,7 +165,9 @@ class CrossingKind:
             gradient = self.paths.distance(back_from, back_to)
         at_source = self._bytes(self.source.port.forward[r])[:, None]
         at_target = self._bytes(self.target.port.forward[c])[None, :]
-        rebuilt = self.source.again[r][:, None] & self.target.again[c] & self.same_segment
+        # A reader that moved it has a copy of its own, which is kept.
+        serves = self.target.again[c] | (self.target.keeps[c] & (here == there) & self.discarded)
+        rebuilt = self.source.again[r][:, None] & serves & self.same_segment
         keeps = self.source.keeps[r][:, None], self.target.keeps[c][None, :] & ~rebuilt
 
         def filled(counted: Callable[[Floats], Floats]) -> _Cells:
@@ -312,6 +317,7 @@ def crossing_kind(
     into_end = End.of_target(context, target, costs[crossing.target], crossing.tensor)
     deferred = source.exit_deferred[source.exits.index(crossing.tensor)]
     same_segment = context.segments[crossing.source] == context.segments[crossing.target]
+    discarded = context.rerun.discarded(source)
     forbidden = forbidden_end(context.pins, source.group)
     allowed = tuple(
         name not in ("after", "before", "both") or context.pins.allows(source.group, "reuse", name)
@@ -325,6 +331,7 @@ def crossing_kind(
         into_end.content,
         deferred,
         same_segment,
+        discarded,
         forbidden,
         allowed,
     )
@@ -338,6 +345,7 @@ def crossing_kind(
         into_end,
         deferred,
         same_segment,
+        discarded,
         allowed,
         context.micro_batches,
         Launching.of(context).collective_s,

@@ -42,6 +42,7 @@ from shardwise.sharding.operator_layouts import (
     splits_of,
 )
 from shardwise.sharding.pattern import GroupPattern
+from shardwise.sharding.recipes import WHOLE
 
 
 class GroupWork:
@@ -270,6 +271,17 @@ class GroupWork:
         """Returns the bytes of a device's share of a parameter as it is stored, shape (n,)."""
         tensor, layouts = self.tensors[name], self.input_layouts[name][0]
         return local_elements(tensor.shape, layouts, self.sizes) * tensor.stored_item_bytes
+
+    def gathered_bytes(self, name: str) -> Floats:
+        """Returns the bytes of a device's share of a parameter as ZeRO gathers it, shape (n,)."""
+        recipe, step = self.context.patterns.rounded_weights.get(name), self.context.options.step
+        stored = self.stored_bytes(name)
+        if recipe is None or not (recipe.once and step.stores_rounded):
+            return stored
+        narrow = recipe.weight_block == WHOLE
+        return (
+            stored / self.tensors[name].stored_item_bytes * recipe.item_bytes if narrow else stored
+        )
 
     def _kernel(self, position: int, flops: Floats, dtype: str) -> Kernel | None:
         """Returns the time of a member in one direction by measured kernels of the device; None

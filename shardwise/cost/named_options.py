@@ -23,6 +23,7 @@ from shardwise.cost.step_settings import (
     STATE_BITS,
     STATES,
     UPDATES,
+    WEIGHTS,
     StepSettings,
 )
 from shardwise.errors import BadInput
@@ -140,6 +141,7 @@ _STEP_CHOICES: Mapping[str, tuple[str, ...]] = {
     "gradients": GRADIENTS,
     "accumulation": ACCUMULATIONS,
     "offload": OFFLOADS,
+    "weights": WEIGHTS,
 }
 _TEXTS: Mapping[str, str] = {
     "epsilon": "Relative error that the frontier may have, which its certificate states.",

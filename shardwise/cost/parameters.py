@@ -17,6 +17,10 @@ it is stored in.
 With states on the host (`--offload states`) S is there, and so is the update: gradients are copied
 down and parameters up, of each device's own share.
 
+Where rounded weights are stored alone (`StepSettings.weights`), W is the bytes of these, and with
+one scale for a tensor they are gathered in 8 bits, to be transposed where they arrive; blocks are
+gathered in 16 bits, since both of their forms have to be made of these.
+
 Where gradients add up whole between micro-batches (`StepSettings.accumulation`), stages 2 and 3
 keep G and reduce it once.
 
@@ -212,7 +216,8 @@ class _Parameter:
         self.gathers = 1 + any(patterns.backward_reads(m, name) for m in readers)
         forward, gradient = work.input_layouts[name]
         self.elements = local_elements(tensor.shape, forward, work.sizes)
-        self.bytes = self.elements * self.stored_item
+        self.stores_rounded = self._recipe is not None and work.context.options.step.stores_rounded
+        self.bytes = work.gathered_bytes(name)
         self.repeated = work.masks(gradient == PARTIAL)
         is_equal = (gradient == REPLICATE) & work.context.mesh.shards_equal_gradients
         self.equal = work.masks(is_equal)
@@ -369,9 +374,9 @@ class _Column:
         axes: NDArray[np.int64],
         scatters: bool,
     ) -> None:
-        work, whole = parameter.work, parameter.bytes
+        work = parameter.work
         nothing = np.zeros(work.count)
-        self.weight_bytes = whole
+        self.weight_bytes = parameter.elements * parameter.stored_item
         self.gradient_bytes = self.state_bytes = self.update_s = nothing
         self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
         self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
@@ -397,11 +402,16 @@ class _Column:
         self.spread_s = shards.gather_s if stage in (1, 2) else nothing
         if parameter.rounded_s is not None:
             # Rounded once: after the update, or whenever it has been gathered, and then not kept.
-            if stage >= 3:
+            if stage >= 3 and parameter.stores_rounded:
+                share = shards.elements / np.maximum(parameter.elements, 1.0)
+                self.update_s = self.update_s + parameter.rounded_s * share
+                self.weight_bytes = parameter.rounded_bytes * share
+            elif stage >= 3:
                 self.gather_s = self.gather_s + parameter.rounded_s
             else:
                 self.update_s = self.update_s + parameter.rounded_s
-                self.weight_bytes = self.weight_bytes + parameter.rounded_bytes
+                stored = 0.0 if parameter.stores_rounded else self.weight_bytes
+                self.weight_bytes = stored + parameter.rounded_bytes
 
 
 def _update(

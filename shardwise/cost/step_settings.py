@@ -17,6 +17,8 @@ STATE_BITS = r"(?:0|16|32):(?:8|16|32):(?:8|16|32)"
 GRADIENTS = (CAPTURED, FLOAT32)
 SHARDS, WHOLE = ACCUMULATIONS = ("shards", "whole")
 NONE, OFFLOADED_STATES = OFFLOADS = ("none", "states")
+ROUNDED = "rounded"
+WEIGHTS = (CAPTURED, ROUNDED)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class StepSettings:
     ZeRO 2 and 3: `shards`, scattered in each, or `whole` ones that the last micro-batch scatters
     (FSDP's `no_sync`, as Accelerate uses it). `offload` says what is in the host's memory: `none`,
     or the optimizer's `states`, where the host updates too (Ren et al. 2021, ZeRO-Offload).
+    `weights` says what is stored of parameters that products read in 8 or 4 bits: the 16 bits
+    (`captured`), with the rounded copies beside them, or these alone (`rounded`), which the update
+    makes from a float32 copy, as Transformer Engine's primary weights (Megatron's
+    `--fp8-param-gather`).
     """
 
     device: str = CUDA
@@ -46,6 +52,7 @@ class StepSettings:
     gradients: str = CAPTURED
     accumulation: str = SHARDS
     offload: str = NONE
+    weights: str = CAPTURED
 
     def __post_init__(self) -> None:
         for field, value, known in (
@@ -55,6 +62,7 @@ class StepSettings:
             ("gradients", self.gradients, GRADIENTS),
             ("accumulation", self.accumulation, ACCUMULATIONS),
             ("offload", self.offload, OFFLOADS),
+            ("weights", self.weights, WEIGHTS),
         ):
             in_bits = field == "state" and re.fullmatch(STATE_BITS, value)
             if value not in known and not in_bits:
@@ -71,6 +79,11 @@ class StepSettings:
     def offloads_states(self) -> bool:
         """Whether the host keeps the optimizer's states, and updates."""
         return self.offload == OFFLOADED_STATES
+
+    @property
+    def stores_rounded(self) -> bool:
+        """Whether parameters that products read in 8 or 4 bits are stored in these alone."""
+        return self.weights == ROUNDED
 
     @property
     def fused(self) -> bool:
@@ -90,6 +103,8 @@ class StepSettings:
         """Returns the bytes of one element of the copy that the optimizer keeps of a parameter."""
         if parameter_bytes >= 4:
             return 0
+        if self.stores_rounded:
+            return 4
         if ":" in self.state:
             return self._bits()[0] // 8
         return 4 if self.state == FLOAT32 else 0

@@ -14,6 +14,9 @@ Recomputed = Literal["none", "selective", "full"]
 """What backward computes again: nothing, all of a block but its products by weights, all of it."""
 
 
+Part = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+"""Parts of a block that may run again on their own, by Megatron's names (`peers/parts.py`)."""
+
 ContextForm = Literal["gather", "ring", "ulysses"]
 """How attention sees all positions: keys and values are gathered, go round, or are exchanged for
 heads."""
@@ -34,7 +37,8 @@ class Parallelism(msgspec.Struct, frozen=True):
     `context_form` says; ZeRO shards over these too.
 
     Full recomputation is of every block, unless `recompute_layers` says of how many, the first
-    ones, or `recompute_every` of each how many-th; never both.
+    ones, or `recompute_every` of each how many-th; never both. Selective recomputation is of all
+    but products by weights, unless `recompute_modules` names the parts of a block that run again.
     """
 
     replicas: int = 1
@@ -50,6 +54,7 @@ class Parallelism(msgspec.Struct, frozen=True):
     context: Annotated[int, msgspec.Meta(ge=1)] = 1
     context_form: ContextForm = "gather"
     whole_experts: bool = False
+    recompute_modules: tuple[Part, ...] | UnsetType = UNSET
 
     @property
     def recomputed_blocks(self) -> slice:
@@ -111,18 +116,23 @@ def text_of(parallelism: Parallelism) -> str:
 
 
 def recomputation_text(parallelism: Parallelism) -> str:
-    """Returns text such as `selective`, `partial (27 layers)` or `partial (1 layer in 3)`."""
+    """Returns text such as `selective`, `selective (core_attn)`, `partial (27 layers)` or `partial
+    (1 layer in 3)`."""
     if parallelism.recompute_every is not UNSET:
         return f"partial (1 layer in {parallelism.recompute_every})"
     if parallelism.recompute_layers is not UNSET:
         layers = parallelism.recompute_layers
         return f"partial ({layers} layer{'s' if layers > 1 else ''})"
+    if parallelism.recompute_modules is not UNSET:
+        return f"selective ({', '.join(parallelism.recompute_modules)})"
     return parallelism.recompute
 
 
 def whole(parallelism: Parallelism) -> Parallelism:
-    """Returns the same strategy with the recomputation of all blocks."""
-    return replace(parallelism, recompute_layers=UNSET, recompute_every=UNSET)
+    """Returns the same strategy with the recomputation of all blocks and parts."""
+    return replace(
+        parallelism, recompute_layers=UNSET, recompute_every=UNSET, recompute_modules=UNSET
+    )
 
 
 def _degrees(parallelism: Parallelism) -> str:

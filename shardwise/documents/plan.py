@@ -348,6 +348,7 @@ class Execution(msgspec.Struct, frozen=True):
     gradients: str
     accumulation: str
     offload: str | UnsetType = UNSET
+    weights: str | UnsetType = UNSET
 
 
 class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):

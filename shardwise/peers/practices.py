@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from math import prod
 
 import numpy as np
+from msgspec import UNSET
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -31,6 +32,7 @@ from shardwise.peers.methods import (
     SELECTIVE,
     STAGE,
 )
+from shardwise.peers.parts import groups_of
 from shardwise.peers.restrict import least_time
 from shardwise.peers.rows_by_split import RowsBySplit
 from shardwise.peers.unsharded import unsharded_text
@@ -172,6 +174,8 @@ class Practices:
     def _again(self, parallelism: Parallelism, recompute: str) -> NDArray[np.bool_]:
         """Returns which groups run forward again: a mask over those of all blocks."""
         mask = self._recomputing[recompute]
+        if parallelism.recompute_modules is not UNSET:
+            mask = groups_of(parallelism.recompute_modules, self._problem.coarsened)
         if not (parallelism.in_part and self.blocks):
             return mask
         chosen = np.arange(self.blocks)[parallelism.recomputed_blocks]

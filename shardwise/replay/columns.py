@@ -431,7 +431,9 @@ class GroupTable(Columns):
     def whole_bytes(self, number: int) -> int:
         """Returns a parameter as it is gathered, not sharded by ZeRO."""
         name = self.pattern.parameters[number]
-        return self._column(("whole", number), lambda: self._of_each(self.work.stored_bytes(name)))
+        return self._column(
+            ("whole", number), lambda: self._of_each(self.work.gathered_bytes(name))
+        )
 
     @column
     def stage(self, *stages: int) -> int:

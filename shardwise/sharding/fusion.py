@@ -14,11 +14,12 @@ never in memory, and what of that backward would need is not kept but computed a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardwise.graph.graph import Graph
+from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.coarsen import LIGHT, Member
 
 Names = tuple[str, ...]
@@ -96,6 +97,7 @@ def regions(
     light = [p for p, member in enumerate(members) if _is_light(member)]
     maker = {out: p for p in light for out in members[p].operator.outputs}
     root = {p: p for p in light}
+    functions = _functions(patterns.graph, [members[p] for p in light]) if joins == MODULE else ()
 
     def find(position: int) -> int:
         while root[position] != position:
@@ -107,7 +109,7 @@ def regions(
             source = maker.get(name)
             if source is None or name in cut:
                 continue
-            if joins == MODULE and _are_apart(members[p], members[source]):
+            if joins == MODULE and _are_apart(members[p], members[source], functions):
                 continue
             root[find(p)] = find(source)
     together: dict[int, list[int]] = {}
@@ -148,9 +150,32 @@ def _is_light(member: Member) -> bool:
     )
 
 
-def _are_apart(one: Member, other: Member) -> bool:
-    """Returns whether kernels of a library compute two operators apart: those of two modules."""
-    return one.operator.scope != other.operator.scope
+def _functions(graph: Graph, light: Sequence[Member]) -> frozenset[str]:
+    """Returns the modules that are a function of one tensor: an activation, one operator."""
+    computing = [m for m in light if m.semantics.category != "view"]
+    sizes = Counter(m.operator.scope for m in computing)
+    return frozenset(
+        m.operator.scope
+        for m in computing
+        if sizes[m.operator.scope] == 1
+        and len(m.operator.inputs) == 1
+        and graph.tensors[m.operator.inputs[0]].role != "parameter"
+        and not _is_of(m.operator.scope, graph.producer.get(m.operator.inputs[0]))
+    )
+
+
+def _is_of(scope: str, operator: Operator | None) -> bool:
+    return operator is not None and operator.scope == scope
+
+
+def _are_apart(one: Member, other: Member, functions: Container[str]) -> bool:
+    """Returns whether kernels of a library compute two operators apart: those of two modules. An
+    activation function belongs to the module that calls it: a SwiGLU is one kernel."""
+    scopes = [
+        scope.rpartition(".")[0] if scope in functions else scope
+        for scope in (one.operator.scope, other.operator.scope)
+    ]
+    return one.operator.scope != other.operator.scope and scopes[0] != scopes[1]
 
 
 def _region(patterns: Analysed, members: Sequence[Member], positions: list[int]) -> Region:

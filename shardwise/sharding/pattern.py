@@ -19,6 +19,7 @@ from shardwise.sharding.fusion import (
     CHUNKED,
     CONVERTED,
     CROSS_ENTROPY,
+    MODULE,
     Fusing,
     Region,
     loss_pass,
@@ -27,6 +28,7 @@ from shardwise.sharding.fusion import (
 from shardwise.sharding.once import Once
 from shardwise.sharding.recipes import Recipe
 from shardwise.sharding.rounded import Rounded, rounded_products
+from shardwise.sharding.routing import weighted_rows
 
 T = TypeVar("T")
 
@@ -255,6 +257,9 @@ class Patterns:
         if rounded is not None and rounded.recipe.keeps_rounded:
             # What is kept of data is rounded, a buffer of its own.
             saves[rounded.port] = False
+        weighted = weighted_rows(self.graph, op) if self.fusing.joins == MODULE else None
+        if weighted is not None:
+            saves[weighted] = False
         return tuple(saves)
 
     def gradient_products(self, member: Member) -> int:

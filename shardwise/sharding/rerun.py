@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from shardwise.sharding.coarsen import Coarsened, Member
 from shardwise.sharding.pattern import GroupPattern, Patterns
+from shardwise.sharding.recipes import WEIGHTED
 from shardwise.sharding.segments import Blocks
 
 MATRIX_PRODUCTS = frozenset(
@@ -38,10 +39,23 @@ MATRIX_PRODUCTS = frozenset(
 
 @dataclass(frozen=True)
 class Rerun:
-    """Names of operators that do not compute again; of these `reads` still read their inputs."""
+    """Names of operators that do not compute again; of these `reads` still read their inputs.
+
+    With `discards` what a group makes is not kept for its readers' backward either, whether they
+    run again or not (`discarded`).
+    """
 
     skipped: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
+    discards: bool = False
+
+    def discarded(self, pattern: GroupPattern) -> bool:
+        """Returns whether readers get what a group that runs again has made from that run: as
+        Megatron's checkpoints without output, of all but attention's core."""
+        return self.discards and not any(
+            m.semantics.category == "heavy" and m.operator.kind not in WEIGHTED
+            for m in pattern.members
+        )
 
     def computes(self, member: Member) -> bool:
         """Returns whether an operator computes again where its group runs again."""
@@ -74,8 +88,8 @@ def rerun_of(
 ) -> Rerun:
     """Returns what does not run again of each segment.
 
-    `segments` gives each group's. Without `early_stop` a segment runs to its end, as
-    Megatron-LM's does.
+    `segments` gives each group's. Without `early_stop` a segment runs to its end, and what it has
+    made again serves all that read it, as Megatron-LM has it.
     """
     blocks = Blocks.of_coarsened(coarsened)
     members: dict[int, dict[str, Member]] = defaultdict(dict)
@@ -97,7 +111,7 @@ def rerun_of(
         if inside[savers[-1]].operator.kind in MATRIX_PRODUCTS:
             skipped.add(savers[-1])
             reads.add(savers[-1])
-    return Rerun(frozenset(skipped), frozenset(reads))
+    return Rerun(frozenset(skipped), frozenset(reads), discards=not early_stop)
 
 
 def _of_the_block_before(

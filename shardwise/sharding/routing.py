@@ -35,6 +35,33 @@ _BY_ROW = frozenset(
 """Views that cut each row alike, where they do not cut along rows."""
 
 
+_ADD, _MUL = "aten.add.Tensor", "aten.mul.Tensor"
+
+
+def weighted_rows(graph: Graph, op: Operator) -> int | None:
+    """Returns which input of an operator are the experts' results, one row a token's copy, where it
+    multiplies each row by one number, its router's score; None where it does something else.
+
+    Libraries of fused kernels multiply before the last product instead, in the pass of the
+    activation function (Megatron's weighted SwiGLU): p (W a) = W (p a). The score's gradient
+    follows from what that pass keeps, so that the experts' results are not kept.
+    """
+    if op.kind != _MUL or len(op.inputs) != 2:
+        return None
+    for port, other in ((0, 1), (1, 0)):
+        rows, scores = graph.tensors[op.inputs[port]], graph.tensors[op.inputs[other]]
+        if scores.shape[-1:] != (1,) or rows.shape[-1:] == (1,):
+            continue
+        made_by = graph.producer.get(op.inputs[port])
+        if made_by is not None and made_by.kind == _ADD:
+            before = [graph.producer.get(name) for name in made_by.inputs]
+        else:
+            before = [made_by]
+        if any(one is not None and one.kind == EXPERT_PRODUCT for one in before):
+            return port
+    return None
+
+
 @dataclass(frozen=True)
 class Routing:
     """The semantics of all operators of a graph, with `routed` where rows may be sent.

@@ -50,7 +50,8 @@ class Limits:
     `hybrid` are the ZeRO stages that may have replicas of their shards, `experts` those beside
     which it has expert parallelism. `sequence` are the values
     that sequence parallelism may have beside tensor parallelism. `schedules` are those of its
-    pipelines, `context` its forms of context parallelism.
+    pipelines, `context` its forms of context parallelism; `parts` says that it recomputes modules
+    by name.
     """
 
     zero: Collection[int]
@@ -59,6 +60,7 @@ class Limits:
     sequence: Collection[bool] = (False, True)
     recompute: Collection[Recomputed] = ("none", "full")
     layers: Collection[str] = ()
+    parts: bool = False
     schedules: Collection[str] = ()
     experts: Collection[int] = ()
     context: Collection[ContextForm] = ()
@@ -287,6 +289,7 @@ def canonical(parallelism: Parallelism) -> Parallelism:
         micro_batches=p.micro_batches,
         recompute_layers=p.recompute_layers if p.recompute == "full" else UNSET,
         recompute_every=p.recompute_every if p.recompute == "full" else UNSET,
+        recompute_modules=p.recompute_modules if p.recompute == "selective" else UNSET,
     )
 
 
@@ -318,6 +321,10 @@ def check(parallelism: Parallelism, trainer: str, limits: Limits) -> None:
         if given is not UNSET and form not in limits.layers:
             what = f"{recomputation_text(p)} recomputation"
             raise _refused(trainer, "recompute", what, _listed(limits.recompute))
+
+    if p.recompute_modules is not UNSET and not limits.parts:
+        what = f"{recomputation_text(p)} recomputation"
+        raise _refused(trainer, "recompute", what, _listed(limits.recompute))
 
 
 def _listed(values: Collection[object]) -> str:

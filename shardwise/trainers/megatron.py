@@ -20,6 +20,7 @@ LIMITS = Limits(
     hybrid=(1,),
     recompute=("none", "selective", "full"),
     layers=("first",),
+    parts=True,
     schedules=("1f1b", "interleaved"),
     experts=(0, 1),
 )
@@ -96,9 +97,10 @@ def _parallel(p: Parallelism, stages: int, stages_per_rank: int) -> list[str]:
             f"--recompute-num-layers {p.recompute_layers or 1}",
         ]
     elif p.recompute == "selective":
+        named = ALL_BUT_PRODUCTS if p.recompute_modules is UNSET else p.recompute_modules
         lines += [
             "--recompute-granularity selective",
-            f"--recompute-modules {' '.join(ALL_BUT_PRODUCTS)}",
+            f"--recompute-modules {' '.join(named)}",
         ]
     return lines
 
@@ -152,7 +154,8 @@ def _quoted(command: str) -> str:
 def _unsaid(job: Job) -> list[str]:
     unsaid = list(model_unsaid(job))
     unsaid += job.recipe_unsaid("Megatron", precisions.to_megatron(job.recipe))
-    if job.parallelism.recompute == "selective":
+    p = job.parallelism
+    if p.recompute == "selective" and p.recompute_modules is UNSET:
         unsaid.append(
             "Selective recomputation: Megatron keeps what the activation function of a "
             "feed-forward layer reads and makes, the plan recomputes it."

@@ -23,10 +23,28 @@ _NEMO = {
     "activations_checkpoint_num_layers": "recompute_num_layers",
     "activations_checkpoint_recompute": "recompute_activations",
     "fp8": "fp8_format",
+    "fp4": "fp4_format",
     "sequence_length": "seq_length",
     "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32",
 }
 """What NeMo and Megatron-Bridge call flags of Megatron."""
+
+_NAMED_PRECISIONS: Mapping[str, Mapping[str, Any]] = {
+    "fp8_delayed_scaling": {
+        "fp8_format": "hybrid", "fp8_recipe": "delayed", "fp8_param_gather": True,
+    },
+    "fp8_current_scaling": {
+        "fp8_format": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": True,
+    },
+    "mxfp8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8", "fp8_param_gather": True},
+    "nvfp4": {"fp4_format": "e2m1", "fp4_recipe": "nvfp4", "fp4_param_gather": True},
+    "fp8_subchannel_scaling": {"fp8_format": "hybrid", "fp8_recipe": "blockwise"},
+}  # fmt: skip
+"""Megatron-Bridge's registered precisions, by what their names have after `with_`."""
+_PRECISION_MEMBERS = (
+    *("fp8_format", "fp8_recipe", "fp8_param", "fp8_param_gather"),
+    *("fp4_format", "fp4_recipe", "fp4_param", "fp4_param_gather"),
+)
 
 _PRIMUS = {
     "bf16": True,
@@ -102,16 +120,29 @@ def read_bridge(document: Mapping[str, Any], gpus: int) -> Configuration:
         section = document.get(name)
         if isinstance(section, Mapping):
             flags.update(_scalars(section, name, paths))
-    precision = document.get("mixed_precision", "")
-    if isinstance(precision, Mapping):
-        flags["bf16"] = precision.get("bf16", False)
-        flags["grad_reduce_in_bf16"] = precision.get("grad_reduce_in_fp32") is False
-    elif str(precision).startswith("bf16"):
-        flags["bf16"] = True
+    flags.update(_precision(document.get("mixed_precision", ""), paths))
     read = read_mapping(with_model_flags(flags), gpus, paths)
     if "_target_" in document["model"] and "gated_linear_unit" not in flags:
         return replace(read, named=NamedModel(missing="what model._target_ sets by itself"))
     return read
+
+
+def _precision(given: Any, paths: dict[str, str]) -> dict[str, Any]:
+    """Returns the flags of Megatron-Bridge's `mixed_precision`, a name or members; adds what the
+    file calls them to `paths`."""
+    if not isinstance(given, Mapping):
+        name = str(given)
+        flags = {"bf16": True} if name.startswith("bf16") else {}
+        known = next(
+            (of for part, of in _NAMED_PRECISIONS.items() if f"with_{part}_mixed" in name), {}
+        )
+        paths.update(dict.fromkeys(known, "mixed_precision"))
+        return {**flags, **known}
+    members = _scalars(given, "mixed_precision", paths)
+    flags = {name: members[name] for name in _PRECISION_MEMBERS if members.get(name)}
+    flags["bf16"] = members.get("bf16", False)
+    flags["grad_reduce_in_bf16"] = given.get("grad_reduce_in_fp32") is False
+    return flags
 
 
 def is_primus(document: Mapping[str, Any]) -> bool:

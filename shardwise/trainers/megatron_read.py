@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
 
 from shardwise.cost.software import MEGATRON
-from shardwise.documents.parallelism import ContextForm, Parallelism, Recomputed
+from shardwise.cost.step_settings import ROUNDED
+from shardwise.documents.parallelism import ContextForm, Parallelism, Part, Recomputed
 from shardwise.errors import BadInput
+from shardwise.sharding.fusion import CONVERTED
 from shardwise.trainers import precisions
 from shardwise.trainers.configuration import Configuration, divided, has_whole_experts, only_one
 from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, COMMUNICATION, NAME, STRATEGIES
@@ -41,6 +43,9 @@ rank, and whether embedding and loss count as a layer each."""
 _STATE_TYPES = ("main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 _BITS = {"fp32": 32, "float32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bfloat16": 16, "fp8": 8}
 """Bits of the dtypes of main parameters and moments."""
+
+_ROUNDED_WEIGHTS = ("fp8-param-gather", "fp8-param", "fp4-param-gather", "fp4-param")
+"""What stores weights in 8 or 4 bits alone; of Megatron and, as members, of Megatron-Bridge."""
 
 _OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
 """What recomputed whole layers until 2022."""
@@ -118,7 +123,6 @@ _FOREIGN = (
 
 _LEFT_OUT = {
     r".*offload.*": "states or activations stay on the GPU",
-    r"fp[48]-param-gather": "weights gathered in 16 bits",
 }
 """Flags that change memory or time, and as what the step is priced."""
 
@@ -183,7 +187,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     samples = flags.number("micro-batch-size", 1)
     batch = flags.number("global-batch-size", samples * data)
     notes: list[str] = []
-    recompute, layers_again = _recomputed(flags, notes)
+    recompute, layers_again, parts = _recomputed(flags, notes)
     stated = _stated(flags, notes)
     flags.ignore("micro-batch-size", "num-query-groups", "ffn-hidden-size")
     parallelism = Parallelism(
@@ -198,6 +202,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         zero=_zero(flags),
         recompute=recompute,
         recompute_layers=layers_again,
+        recompute_modules=parts,
         micro_batches=divided(batch, samples * data, "samples", flags.path("global-batch-size")),
     )
     length = flags.maybe_number("seq-length")
@@ -266,6 +271,13 @@ def _stated(flags: MegatronFlags, notes: list[str]) -> dict[str, str]:
     precision = precisions.of_megatron(flags)
     if precision is not None:
         stated[precisions.PRECISION] = precision
+        if any(flag in flags for flag in _ROUNDED_WEIGHTS):
+            stated["weights"] = ROUNDED
+    if "cross-entropy-loss-fusion" in flags:
+        if flags.word("cross-entropy-fusion-impl", "native") == "te":
+            stated["loss"] = CONVERTED
+    else:
+        flags.ignore("cross-entropy-fusion-impl")
     return stated
 
 
@@ -273,7 +285,9 @@ def _state(flags: MegatronFlags) -> dict[str, str]:
     """Returns what the precision-aware optimizer keeps.
 
     Of float32 main parameters it stores the 16 bits that bfloat16 parameters lack (Transformer
-    Engine's `store_param_remainders`). Raises `BadInput` for types without this optimizer.
+    Engine's `store_param_remainders`), but the whole of them where products round with scales of
+    the step itself (Megatron's distributed optimizer). Raises `BadInput` for types without this
+    optimizer.
     """
     copy, first, second = (_bits(flags, name) for name in _STATE_TYPES)
     if "use-precision-aware-optimizer" not in flags:
@@ -286,7 +300,9 @@ def _state(flags: MegatronFlags) -> dict[str, str]:
                     expected="fp32, or that flag",
                 )
         return {}
-    return {"state": f"{16 if 'bf16' in flags else copy}:{first}:{second}"}
+    delayed = flags.word("fp8-recipe", "delayed") == "delayed"
+    remainders = "bf16" in flags and (delayed or "fp8-format" not in flags)
+    return {"state": f"{16 if remainders else copy}:{first}:{second}"}
 
 
 def _bits(flags: MegatronFlags, name: str) -> int:
@@ -375,8 +391,11 @@ def _zero(flags: MegatronFlags) -> int:
     return 1 if distributed else 0
 
 
-def _recomputed(flags: MegatronFlags, notes: list[str]) -> tuple[Recomputed, int | UnsetType]:
-    """Returns what runs again, and of how many layers where the flags say so and it is priced."""
+def _recomputed(
+    flags: MegatronFlags, notes: list[str]
+) -> tuple[Recomputed, int | UnsetType, tuple[Part, ...] | UnsetType]:
+    """Returns what runs again, of how many layers and which parts of these where the flags say so
+    and it is priced."""
     granularity = flags.word("recompute-granularity", "", ("", "full", "selective"))
     method = flags.word("recompute-method", "uniform")
     layers = flags.number("recompute-num-layers", 1)
@@ -384,22 +403,25 @@ def _recomputed(flags: MegatronFlags, notes: list[str]) -> tuple[Recomputed, int
     old = [flags.path(flag) for flag in _OLD_FULL if flag in flags]
     if granularity == "full":
         if method == "block":
-            return "full", layers
+            return "full", layers, UNSET
         if layers != 1:
             notes.append(
                 f"{flags.path('recompute-method')} {method[:20]} in {layers} layers: read as the "
                 "recomputation of every layer by itself"
             )
-        return "full", UNSET
+        return "full", UNSET, UNSET
     selective = "recompute-activations" in flags
     if granularity == "selective" or selective:
-        if set(modules) != set(ALL_BUT_PRODUCTS):
+        known = tuple(part for part in get_args(Part) if part in modules)
+        others = [name for name in modules if name not in known]
+        if others:
             notes.append(
-                f"{flags.path('recompute-modules')} {' '.join(modules)[:80]}: read as all of a "
-                "layer but its products by weights"
+                f"{flags.path('recompute-modules')} {' '.join(others)[:80]}: kept, not recomputed"
             )
-        return "selective", UNSET
+        if set(modules) == set(ALL_BUT_PRODUCTS):
+            return "selective", UNSET, UNSET
+        return ("selective", UNSET, known) if known else ("none", UNSET, UNSET)
     if old:
         notes.append(f"{old[0]}: read as the recomputation of every layer by itself")
-        return "full", UNSET
-    return "none", UNSET
+        return "full", UNSET, UNSET
+    return "none", UNSET, UNSET

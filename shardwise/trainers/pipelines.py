@@ -15,7 +15,7 @@ from msgspec import UNSET
 from shardwise.answers.pipelines import pipeline_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
-from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.documents.parallelism import Parallelism, text_of, whole
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -237,7 +237,8 @@ def _priced(
     own = published.SCHEDULES[given.schedule]
     practices = Practices(costed.search.problem, progress)
     alike: list[str] = []
-    partial = (given.parallelism,) if given.parallelism.in_part else ()
+    of = given.parallelism
+    partial = (of,) if whole(of) != of else ()
     for schedule, cut in trainer_stages(model, costed, trainer):
         rule, each = published.SCHEDULES[schedule], cut.stages_per_rank
         if (rule.splits, rule.shape, each) == (own.splits, own.shape, given.stages_per_rank):

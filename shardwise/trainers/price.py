@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shardwise.answers.plan import plan_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
-from shardwise.documents.parallelism import Parallelism, text_of
+from shardwise.documents.parallelism import Parallelism, text_of, whole
 from shardwise.documents.pricing import Alternative, Pricing
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -76,7 +76,7 @@ def price(
         ),
         progress,
         layers="all" if space is None else space.layers,
-        partial=(given,) if given.in_part else (),
+        partial=(given,) if whole(given) != given else (),
     )
     if given not in known:
         raise _not_priced(given, known, replayables, progress)
@@ -179,6 +179,12 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
             f"{given.recompute} recomputation of some layers: got {given}",
             field="parallelism.recompute",
             expected="full, of the first layers or of one in some",
+        )
+    if given.recompute_modules is not UNSET and given.recompute != "selective":
+        raise BadInput(
+            f"{given.recompute} recomputation of parts: got {given}",
+            field="parallelism.recompute_modules",
+            expected="recompute: selective",
         )
     if min(degrees) < 1 or given.zero not in (0, 1, 2, 3):
         raise BadInput(

@@ -103,6 +103,17 @@ def test_operators_of_two_modules_are_no_pass_of_a_library() -> None:
     assert _kept_bytes(_problem(builder.graph(), "fused")) == 4 * TENSOR
 
 
+def test_an_activation_function_is_part_of_the_module_that_calls_it() -> None:
+    graph = chain()
+    builder = GraphBuilder("called")
+    builder.tensors = dict(graph.tensors)
+    builder.operators = [
+        replace(op, scope="m.act_fn") if op.name == "a" else op for op in graph.operators
+    ]
+    # As a SwiGLU: x, c, and h; the activation is computed again.
+    assert _kept_bytes(_problem(builder.graph(), "fused")) == 3 * TENSOR
+
+
 def test_a_librarys_loss_works_in_place() -> None:
     eager, fused = (_peak_bytes(_problem(classifier(), kernels)) for kernels in ("eager", "fused"))
     # Eager makes a gradient of the logarithms that it keeps, and a copy of it.

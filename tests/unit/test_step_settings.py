@@ -12,13 +12,16 @@ from msgspec import UNSET
 from harness.graph_builder import GraphBuilder
 from harness.strategies import problem_of
 from shardwise.answers import Options, plan
+from shardwise.capture import load_graph
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
+from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
 from shardwise.replay.replay import Replayer
+from shardwise.trainers.price import price
 
 BATCH, WIDTH, LAYERS = 64, 512, 12
 ELEMENTS = LAYERS * WIDTH**2
@@ -150,3 +153,24 @@ def test_states_in_bits_have_no_temporaries() -> None:
 def test_unknown_settings_are_refused(field: str) -> None:
     with pytest.raises(BadInput, match=f"{field}: unknown {field} 'other'"):
         replace(StepSettings(), **{field: "other"})  # type: ignore[arg-type]
+
+
+def test_weights_in_8_bits_alone_take_no_16_bits() -> None:
+    """Of a parameter under MXFP8: two rounded copies of 33/32 bytes, its gradient, its states."""
+    graph = load_graph("llama3-8b:batch=8,seq=1024")
+    peaks = {}
+    for weights in ("captured", "rounded"):
+        options = Options(
+            framework="megatron-core",
+            precision="fp8:mxfp8",
+            micro_batches=(1,),
+            zero=(1,),
+            step=StepSettings(weights=weights),
+        )
+        given = Parallelism(shards=8, zero=1)
+        peaks[weights] = price(graph, load_hardware("gb200-nvl72"), 8, given, options)
+    saved = [one.plan.predicted.peak_bytes for one in peaks.values()]
+    # All but the table, the head and the norms.
+    assert saved[0] - saved[1] == pytest.approx(2 * 6.98e9, rel=0.02)
+    assert peaks["rounded"].plan.execution.weights == "rounded"
+    assert StepSettings(weights="rounded", state="16:16:8").master_bytes(2) == 4

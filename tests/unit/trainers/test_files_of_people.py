@@ -219,7 +219,7 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
         (NEMO.replace("granularity: null", "granularity: selective\n  activations_checkpoint_"
                       "method: block\n  activations_checkpoint_num_layers: 0"), 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, recompute="selective",
-                     micro_batches=64), 128, 8192, 2),
+                     recompute_modules=("core_attn",), micro_batches=64), 128, 8192, 2),
         (NEMO.replace("granularity: null", "granularity: full\n  activations_checkpoint_method: "
                       "uniform\n  activations_checkpoint_num_layers: 1"), 16, "megatron",
          Parallelism(shards=2, tensor=4, sequence=True, zero=1, recompute="full",
@@ -250,7 +250,7 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(shards=8, zero=1, recompute="full"), 16, 2048, 1),
         (MEGATRON_LM, 8, "megatron",
          Parallelism(shards=4, tensor=2, sequence=True, zero=1, recompute="selective",
-                     micro_batches=2), None, None, 1),
+                     recompute_modules=("core_attn",), micro_batches=2), None, None, 1),
     ],
 )  # fmt: skip
 def test_what_a_file_says(

@@ -26,6 +26,12 @@ MEGATRON = (
     "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
     "--global-batch-size 8 --bf16 "
 )
+BRIDGE = """
+model: {tensor_model_parallel_size: 2, sequence_parallel: true, seq_length: 4096}
+train: {micro_batch_size: 1, global_batch_size: 32}
+ddp: {use_distributed_optimizer: true}
+mixed_precision: bf16_mixed
+"""
 ACCELERATE = "distributed_type: FSDP\nmixed_precision: fp8\nfsdp_config: {fsdp_version: 2}\n"
 GATHER = "enable_fsdp_float8_all_gather = true\nfilter_fqns = ['output']\n"
 
@@ -59,7 +65,7 @@ def read(text: str, tmp_path: Path, gpus: int = 8) -> Configuration:
         (
             MEGATRON + "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather",
             "fp8:mxfp8",
-            ["--fp8-param-gather"],
+            [],
         ),
         (MEGATRON + "--fp4-format e2m1 --fp4-recipe nvfp4", "nvfp4", []),
         (MEGATRON, None, []),
@@ -111,3 +117,27 @@ def test_plans_are_written_and_read_again(
         written = trainer.write(plan)  # type: ignore[attr-defined]
         assert any(precision in line for line in written.unsaid)
         assert "precision" not in read(written.text, tmp_path).stated
+
+
+def test_what_megatron_bridge_says_of_memory(tmp_path: Path) -> None:
+    """Parts that run again, weights in 8 bits alone, moments in 16 bits, the loss in one pass."""
+    text = BRIDGE.replace("bf16_mixed", "bf16_with_mxfp8_mixed").replace(
+        "seq_length: 4096",
+        "seq_length: 4096, recompute_granularity: selective, cross_entropy_loss_fusion: true, "
+        "cross_entropy_fusion_impl: te, recompute_modules: [mla_up_proj, moe_act]",
+    )
+    text += (
+        "optimizer: {optimizer: adam, use_precision_aware_optimizer: true, "
+        "exp_avg_dtype: torch.bfloat16, exp_avg_sq_dtype: torch.bfloat16}\n"
+    )
+    found = read(text, tmp_path)
+    assert found.parallelism.recompute == "selective"
+    assert found.parallelism.recompute_modules == ("mla_up_proj", "moe_act")
+    stated = {name: found.stated[name] for name in ("precision", "weights", "state", "loss")}
+    assert stated == {
+        "precision": "fp8:mxfp8", "weights": "rounded", "state": "32:16:16", "loss": "compiled",
+    }  # fmt: skip
+    members = "{bf16: true, fp8: hybrid, fp8_recipe: tensorwise, grad_reduce_in_fp32: false}"
+    told = read(BRIDGE.replace("bf16_mixed", members), tmp_path).stated
+    assert told["precision"] == "fp8:tensorwise"
+    assert not {"weights", "gradients"} & told.keys()

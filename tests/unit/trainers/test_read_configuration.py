@@ -95,10 +95,11 @@ def test_megatron(tmp_path: Path) -> None:
     configuration = read(MEGATRON, 16, tmp_path)
     assert configuration.trainer == "megatron"
     assert configuration.parallelism == Parallelism(
-        shards=4, tensor=4, sequence=True, zero=1, recompute="selective", micro_batches=32
-    )
+        shards=4, tensor=4, sequence=True, zero=1, recompute="selective", micro_batches=32,
+        recompute_modules=("core_attn",),
+    )  # fmt: skip
     assert (configuration.batch, configuration.sequence_length) == (128, 4096)
-    assert any("--recompute-modules" in note for note in configuration.unread)
+    assert not any("--recompute-modules" in note for note in configuration.unread)
     assert configuration.stated["precision"] == "fp8:delayed"
     assert configuration.stated["gradients"] == "float32"
 
