@@ -39,6 +39,15 @@ class NamedModel:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """The devices that a file launches, on how many nodes if it says so, and by which fields."""
+
+    devices: int
+    nodes: int | None
+    fields: str
+
+
+@dataclass(frozen=True)
 class Configuration:
     """What a trainer's file says of a step.
 
@@ -46,14 +55,15 @@ class Configuration:
     `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
     say. `unread` says in plain words what in the file has no part in the rest. With `stages` above
     1 it is a pipeline of equal layers under `schedule`, but for the first and the last stage of all
-    where `ends` has their layers, and `parallelism` is that of each stage.
+    where `ends` has their layers, or `less` how many fewer they have than those between, and
+    `parallelism` is that of each stage.
     Where devices have several stages, the file says how many, `stages_per_rank`, or how many layers
     each has, `layers_per_stage`; `stages` counts groups of devices.
 
     `stated` are options of the step that the file sets, by the name and value of ours. `left_out`
     says what changes memory or time in the trainer and is priced otherwise here, `model` which
     sizes the file gives its model, by their names in `shardwise.trainers.model_sizes`, `named` what
-    a graph of that model is captured from.
+    a graph of that model is captured from, `launched` the devices that it names.
     """
 
     trainer: str
@@ -66,10 +76,12 @@ class Configuration:
     stages_per_rank: int = 1
     layers_per_stage: int | None = None
     ends: tuple[int, int] | None = None
+    less: tuple[int, int] | None = None
     stated: Mapping[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     model: Mapping[str, int] = field(default_factory=dict)
     named: NamedModel = field(default_factory=NamedModel)
+    launched: Launched | None = None
 
 
 class Section:

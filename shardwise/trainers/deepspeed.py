@@ -184,6 +184,11 @@ def _shards(zero: Section, stage: int, data: int, notes: list[str]) -> tuple[int
     parts = zero.count("zero_hpz_partition_size", 1, least=0)
     mics = zero.count("mics_shard_size", -1, least=-1)
     if stage == 3 and mics > 0:
+        if parts > 1:
+            notes.append(
+                "zero_optimization.zero_hpz_partition_size beside mics_shard_size: read as the "
+                "shards of MiCS alone; DeepSpeed makes its MiCS optimizer where both are given"
+            )
         return mics, zero.path("mics_shard_size")
     if stage == 3 and parts > 1:
         notes.append(

@@ -9,7 +9,9 @@ import pytest
 
 from shardwise.documents.parallelism import Parallelism
 from shardwise.errors import BadInput
-from shardwise.trainers.configuration import Configuration
+from shardwise.hardware import load_hardware
+from shardwise.trainers.configuration import Configuration, Launched
+from shardwise.trainers.launched import differing
 from shardwise.trainers.read import configuration_of, read_configuration
 
 TITAN = """
@@ -115,6 +117,70 @@ def test_shards_of_hybrid_sharding_stay_in_nodes() -> None:
     found = configuration_of(AXOLOTL + "fsdp: hybrid_shard auto_wrap\n", 16, "given")
     assert (found.parallelism.replicas, found.parallelism.shards) == (2, 8)
     assert any("nodes of 8 GPUs" in line for line in found.unread)
+
+
+LAUNCH = " pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "nodes", "fields"),
+    [
+        ("torchrun --nproc_per_node 8 --nnodes=2" + LAUNCH, 16, 2,
+         "--nnodes 2 × --nproc_per_node 8"),
+        ("GPUS=8\nNODES=${NODES:-4}\nRUN=(--nproc-per-node $GPUS --nnodes $NODES)\n"
+         "torchrun ${RUN[@]}" + LAUNCH, 32, 4, "--nnodes 4 × --nproc-per-node 8"),
+        ("#SBATCH -N 4\n#SBATCH --gres=gpu:h100:4\nsrun torchrun --nnodes $SLURM_NNODES" + LAUNCH,
+         16, 4, "-N 4 × --gres 4"),
+        ("srun --nodes=2 --gpus-per-node=h100:4 python" + LAUNCH, 8, 2,
+         "--nodes 2 × --gpus-per-node 4"),
+        ("torchrun --nproc-per-node=8" + LAUNCH, 8, None, "--nproc-per-node 8"),
+        ("WORLD_SIZE=$((2 * 8))\npython" + LAUNCH, 16, None, "WORLD_SIZE 16"),
+        (ACCELERATE + "num_machines: 2\n", 8, 2, "num_machines 2"),
+        (NEMO.replace("devices: 8, num_nodes: 1", "devices: [0, 1, 2, 3], num_nodes: 2"), 8, 2,
+         "trainer.num_nodes 2 × trainer.devices 4"),
+    ],
+)  # fmt: skip
+def test_what_a_file_launches_is_known(
+    tmp_path: Path, text: str, devices: int, nodes: int | None, fields: str
+) -> None:
+    assert read(text, tmp_path).launched == Launched(devices, nodes, fields)
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["torchrun --nproc-per-node=auto", "torchrun --nnodes 1:4 --nproc-per-node 2",
+     "torchrun --nnodes $N --nproc-per-node 8", "mpirun -N 4 python"],
+)  # fmt: skip
+def test_what_a_file_leaves_open_is_not_compared(tmp_path: Path, run: str) -> None:
+    assert read(run + LAUNCH, tmp_path).launched is None
+
+
+def test_other_devices_than_those_asked_about_are_named(tmp_path: Path) -> None:
+    machine = load_hardware("dgx-h100")
+    two = read("torchrun --nproc_per_node 4 --nnodes 2" + LAUNCH, tmp_path)
+    (line,) = differing(two, machine, 8)
+    assert line == (
+        "the file launches 2 nodes (--nnodes 2 × --nproc_per_node 4); priced on 1 node of dgx-h100"
+    )
+    (line,) = differing(two, machine, 16)
+    assert "launches 8 GPUs (--nnodes 2 × --nproc_per_node 4); priced on 16, as asked" in line
+    assert differing(read(ACCELERATE + "num_machines: 1\n", tmp_path), machine, 8) == []
+
+
+def test_batches_that_grow_are_priced_at_their_end(tmp_path: Path) -> None:
+    grown = "torchrun" + LAUNCH[:-1] + " --rampup-batch-size 16 8 1000\n"
+    (note,) = read(grown, tmp_path).unread
+    assert note == "--rampup-batch-size: batches grow from 16 to 64, of which the step is priced"
+    for wrong, match in (("16 8", "got 2 values"), ("16 10 1000", "48 samples of growth")):
+        with pytest.raises(BadInput, match=match):
+            read(grown.replace("16 8 1000", wrong), tmp_path)
+
+
+def test_one_of_two_forms_of_shards_is_named(tmp_path: Path) -> None:
+    zero = '"stage": 3, "mics_shard_size": 4, "zero_hpz_partition_size": 2'
+    found = read(f'{{"train_batch_size": 8, "zero_optimization": {{{zero}}}}}', tmp_path)
+    assert (found.parallelism.replicas, found.parallelism.shards) == (2, 4)
+    assert any("beside mics_shard_size: read as the shards of MiCS" in one for one in found.unread)
 
 
 def test_sections_of_bridge_say_what_gradients_add_up_in(tmp_path: Path) -> None:
