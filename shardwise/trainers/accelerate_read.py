@@ -254,7 +254,7 @@ def _fsdp(top: Section, gpus: int, machines: int, notes: list[str]) -> Paralleli
     shards = degrees.count(f"{PREFIX}dp_shard_size", rest)
     if shards != rest:
         raise BadInput(f"got {shards}", field=field, expected=f"{rest} of {gpus} GPUs")
-    if fsdp.count("fsdp_version", 1) >= 2:
+    if fsdp.count("fsdp_version", 1, most=2) >= 2:
         zero = 3 if fsdp.flag("fsdp_reshard_after_forward", True) else 2
     else:
         zero, hybrid = _version_1(fsdp, notes)

@@ -18,6 +18,9 @@ MOST_UNREAD = 40
 _MISSPELT = 0.88
 """The likeness from which an unknown key counts as a known one misspelt."""
 
+_MOST_DIGITS = 12
+"""Those of a number that is compared with its limits."""
+
 ON_GPU = "priced with parameters and states on the GPU"
 """What is said of offloading."""
 
@@ -99,6 +102,7 @@ class Section:
         self._value = value
         self._path = path
         self._read: set[str] = set()
+        self._looked_for: set[str] = set()
         self._inner: dict[str, Section] = {}
         for key in value if known else ():
             _check_spelling(str(key), self._named(str(key)), known)
@@ -110,6 +114,7 @@ class Section:
         return self._inner[key]
 
     def has(self, key: str) -> bool:
+        self._looked_for.add(key)
         return self._value.get(key) is not None
 
     def ignore(self, *keys: str) -> None:
@@ -117,7 +122,8 @@ class Section:
         self._read.update(keys)
 
     def ignore_all(self) -> None:
-        """Keeps everything in this mapping out of `unread`."""
+        """Keeps everything in this mapping out of `unread`; raises as `check_spelling`."""
+        self.check_spelling()
         self._read.update(self._value)
 
     def count(self, key: str, default: int, least: int = 1, most: int = LARGEST) -> int:
@@ -174,8 +180,19 @@ class Section:
             if self._get(key):
                 raise BadInput("is not priced yet", field=self._named(key), expected=expected)
 
+    def check_spelling(self) -> None:
+        """Raises `BadInput` for a key that was not read and is nearly one that was looked for in
+        vain: the program would take its default, or refuse the file."""
+        asked = self._read | self._looked_for
+        missing = sorted(key for key in asked if key not in self._value)
+        for key in map(str, self._value):
+            if key not in self._read and key not in self._inner:
+                _check_spelling(key, self._named(key), missing)
+
     def unread(self) -> Iterator[str]:
-        """Yields the paths of the members that were not read, those of inner mappings too."""
+        """Yields the paths of the members that were not read, those of inner mappings too; raises
+        as `check_spelling`."""
+        self.check_spelling()
         for key, value in self._value.items():
             if key in self._inner:
                 yield from self._inner[key].unread()
@@ -223,8 +240,10 @@ def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> 
     digits = text.removeprefix("-")
     if unresolved(value):
         raise not_resolved(value, path)
-    if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal() and len(text) < 12):
+    if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal()):
         raise BadInput(f"got {value!r:.40}", field=path, expected="a whole number")
+    if len(text) > _MOST_DIGITS:
+        raise BadInput(f"got {text[:40]}", field=path, expected=f"{least} to {most}")
     if not least <= int(text) <= most:
         raise BadInput(f"got {text}", field=path, expected=f"{least} to {most}")
     return int(text)

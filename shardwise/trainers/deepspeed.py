@@ -77,6 +77,7 @@ _BEARING = ("overlap_comm", "reduce_scatter", "contiguous_gradients")
 
 _OFFLOADS = ("offload_param", "offload_optimizer", "cpu_offload", "cpu_offload_params")
 _OFFLOADED_STATES = ("offload_optimizer", "cpu_offload")
+_DEVICES = ("cpu", "nvme")
 _QUANTIZED = (
     "zero_quantized_weights",
     "zero_quantized_nontrainable_weights",
@@ -183,6 +184,9 @@ def _shards(zero: Section, stage: int, data: int, notes: list[str]) -> tuple[int
     """Returns over how many devices states are sharded, and the field that says so."""
     parts = zero.count("zero_hpz_partition_size", 1, least=0)
     mics = zero.count("mics_shard_size", -1, least=-1)
+    for key, is_set in (("mics_shard_size", mics > 0), ("zero_hpz_partition_size", parts > 1)):
+        if is_set and stage < 3:
+            notes.append(f"{zero.path(key)}: without effect in ZeRO stage {stage}")
     if stage == 3 and mics > 0:
         if parts > 1:
             notes.append(
@@ -234,11 +238,16 @@ def _left_out(zero: Section, stated: Mapping[str, str]) -> Iterator[str]:
 
 
 def _device(zero: Section, key: str) -> str | None:
-    """Returns where an entry of offloading puts something, None where it does not."""
+    """Returns where an entry of offloading puts something, None where it does not. Raises
+    `BadInput` for a place that DeepSpeed does not have."""
     value = zero.given(key)
     device = value.get("device", "none") if isinstance(value, Mapping) else value
     if device in (None, False, "none"):
         return None
+    if device is not True and device not in _DEVICES:
+        raise BadInput(
+            f"got {device!r:.40}", field=f"{zero.path(key)}.device", expected="none, cpu or nvme"
+        )
     return "cpu" if device is True else str(device)
 
 

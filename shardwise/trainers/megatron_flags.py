@@ -222,6 +222,8 @@ def _meant(name: str, read: Collection[str]) -> str | None:
     if whole:
         return whole[0]
     near = misspelt(name, read)
+    if near is not None and near.replace("-", "") == hyphened.replace("-", ""):
+        return near
     # Flags that differ by "no-" or in one word only are Megatron's own.
     return near if near is not None and name.count("-") == near.count("-") else None
 

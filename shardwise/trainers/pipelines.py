@@ -303,13 +303,16 @@ def _priced(
     cut = model.recut(costed, given.stages_per_rank)
 
     def near(one: Parallelism) -> bool:
-        return len(changes(given.parallelism, one)) <= 1
+        return allowed(one) and len(changes(given.parallelism, one)) <= 1
 
-    for wanted in (near, lambda one: not near(one)):
+    def far(one: Parallelism) -> bool:
+        return allowed(one) and not near(one)
+
+    for wanted in (near, far):
         for one in piped_practices(
             cut,
             given.schedule,
-            lambda one, wanted=wanted: allowed(one) and wanted(one),
+            wanted,
             progress,
             cutoff_s=inf if wanted is near else fastest_s,
             partial=partial if wanted is near else (),

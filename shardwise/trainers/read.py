@@ -40,8 +40,8 @@ _ASSIGNED = re.compile(r"(?m)^[ \t]*+[\w.\"'-]++[ \t]*+=")
 """What TOML has and YAML does not: the head of a table, and a value."""
 
 KINDS = (
-    "torchtitan TOML or launches, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, "
-    "NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
+    "torchtitan TOML or launches, Megatron flags, JSON of DeepSpeed or PEFT, or YAML of "
+    "accelerate, nanotron, NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
 )
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
 _NEOX = tuple(f"{kind}{mark}parallel{mark}size" for kind in ("pipe", "model") for mark in "_-")
@@ -97,6 +97,7 @@ _FORMS = (
     Form("MaxText", maxtext_read.is_one, _of_document(maxtext_read.read)),
     Form("axolotl", finetuning.is_axolotl, _of_document(finetuning.read_axolotl)),
     Form("LLaMA-Factory", finetuning.is_factory, _of_document(finetuning.read_factory)),
+    Form("PEFT", finetuning.is_peft, _of_document(finetuning.read_peft)),
     Form(
         "DeepSpeed",
         lambda document: _has(*_DEEPSPEED)(document) and not _has(*_NEOX)(document),

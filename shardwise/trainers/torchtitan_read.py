@@ -230,6 +230,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     if precision is not None:
         stated[precisions.PRECISION] = precision
     length = training.count("seq_len", 2048)
+    if any(True for _ in training.unread()) and not training.has("seq_len"):
+        notes.append(f"training.seq_len: not given, read as torchtitan's {length}")
     return Configuration(
         trainer=NAME,
         parallelism=Parallelism(

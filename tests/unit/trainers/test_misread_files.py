@@ -29,6 +29,20 @@ train: {micro_batch_size: 1, global_batch_size: 64}
 mixed_precision: {bf16: true}
 ddp: {grad_reduce_in_fp32: true}
 """
+NANOTRON = (
+    "parallelism: {dp: 4, tp: 2}\ntokens: {sequence_length: 2048, micro_batch_size: 2}\n"
+    "optimizer: {zero_stage: 1, accumulate_grad_in_fp32: true}\n"
+)
+FACTORY = (
+    "model_name_or_path: m\nstage: sft\nfinetuning_type: full\ncutoff_len: 4096\n"
+    "per_device_train_batch_size: 2\n"
+)
+MAXTEXT = "ici_fsdp_parallelism: 8\nper_device_batch_size: 2\nmax_target_length: 8192\n"
+FSDP = ACCELERATE + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}\n"
+PLUGIN = (
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+    "deepspeed_config: {zero_stage: 3}\n"
+)
 NEMO = """
 trainer: {devices: 8, num_nodes: 1, max: 2}
 sizes: {micro: '${trainer.max}'}
@@ -72,6 +86,8 @@ def read(text: str, tmp_path: Path) -> Configuration:
          "SHARD_GRAD_OP}\n", Parallelism(shards=8, zero=2, micro_batches=4)),
         (AXOLOTL + "fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}\n",
          Parallelism(shards=8, zero=2, micro_batches=4)),
+        (AXOLOTL + "tensor_parallel_size: 2\ndeepspeed: {zero_optimization: {stage: 2}}\n",
+         Parallelism(shards=4, tensor=2, zero=2, micro_batches=4)),
         (AXOLOTL + "gradient_checkpointing: 'False'\n", Parallelism(replicas=8, micro_batches=4)),
         (AXOLOTL + "gradient_checkpointing: 'true'\n",
          Parallelism(replicas=8, micro_batches=4, recompute="full")),
@@ -104,6 +120,13 @@ def test_what_programs_take_is_read(tmp_path: Path, text: str, expected: Paralle
         (AXOLOTL + "fsdp: full_shard\nfsdp_config: {sharding_strategy: SHARD_GRAD_OP}\n",
          "got 'shard_grad_op' beside fsdp: full_shard .expected FULL_SHARD"),
         ("parallelism: {dp: 4, tp: 2, pp: 1, cp: 2}\n", "parallelism.cp: nanotron has no such"),
+        (AXOLOTL + "dp_shard_size: 8\ndeepspeed: {zero_optimization: {stage: 2}}\n",
+         "dp_shard_size: given beside deepspeed"),
+        (FSDP.replace("version: 2", "version: 3"), "fsdp_version: got 3 .expected 1 to 2"),
+        (ACCELERATE + "mixed_precision: bf-16\n", "got 'bf-16' .expected no or fp16 or bf16"),
+        ('{"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_optimizer":'
+         ' {"device": "cpus"}}}', "offload_optimizer.device: got 'cpus' .expected none, cpu"),
+        (TITAN.replace("degree = 2", "degree = 99999999999999"), "expected 1 to 1073741824"),
         ("trainer: {num_nodes: 2, devices: 4, strategy: fsdp}\n", "PyTorch Lightning's"),
         ("trainer: {strategy: {tensor_model_parallel_size: 2}}\nmodel: {}\n", "NeMo 2's"),
     ],
@@ -117,6 +140,73 @@ def test_shards_of_hybrid_sharding_stay_in_nodes() -> None:
     found = configuration_of(AXOLOTL + "fsdp: hybrid_shard auto_wrap\n", 16, "given")
     assert (found.parallelism.replicas, found.parallelism.shards) == (2, 8)
     assert any("nodes of 8 GPUs" in line for line in found.unread)
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [
+        (AXOLOTL, "micro_batch_size", "micro_batch_szie"),
+        (AXOLOTL + "gradient_checkpointing: true\n", "gradient_checkpointing",
+         "gradient_checkpoint"),
+        (AXOLOTL + "fsdp: [full_shard]\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n",
+         "fsdp_sharding_strategy", "fsdp_sharding_stratgy"),
+        (FACTORY, "per_device_train_batch_size", "per_device_train_batchsize"),
+        (FACTORY, "cutoff_len", "cut_off_len"),
+        (NANOTRON, "micro_batch_size", "micro_batchsize"),
+        (NANOTRON, "zero_stage", "zero_stages"),
+        (NANOTRON, "accumulate_grad_in_fp32", "accumulate_grads_in_fp32"),
+        (MAXTEXT, "max_target_length", "max_targt_length"),
+        (MAXTEXT, "ici_fsdp_parallelism: 8", "ici_fdsp_parallelism: 8\nici_data_parallelism: 1"),
+        (FSDP, "fsdp_reshard_after_forward", "fsdp_reshard_after_foward"),
+        (PLUGIN, "zero_stage", "zero_stages"),
+        (NEMO, "global_batch_size", "global_batchsize"),
+        (TITAN, "local_batch_size", "local_bacth_size"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_key_is_no_default(tmp_path: Path, text: str, right: str, wrong: str) -> None:
+    read(text, tmp_path)
+    with pytest.raises(BadInput, match="did you mean"):
+        read(text.replace(right, wrong, 1), tmp_path)
+
+
+def test_a_length_by_another_name_is_seen(tmp_path: Path) -> None:
+    text = TITAN.replace("[parallelism]", "sequence = 4096\n[parallelism]")
+    assert read(text, tmp_path).unread == [
+        "training.seq_len: not given, read as torchtitan's 2048", "training.sequence"
+    ]  # fmt: skip
+
+
+ADAPTER = (
+    '{"peft_type": "LORA", "r": 16, "target_modules": ["q_proj", "v_proj"], "lora_alpha": 32,'
+    ' "base_model_name_or_path": "meta-llama/Llama-3.1-8B", "lora_dropout": 0.1, "bias": "none"}'
+)
+
+
+def test_adapters_of_peft_are_read(tmp_path: Path) -> None:
+    found = read(ADAPTER, tmp_path)
+    assert found.stated == {"tune": "lora:16:q_proj,v_proj"}
+    assert found.named.name == "meta-llama/Llama-3.1-8B"
+    assert found.left_out == ["lora_dropout: priced without it"]
+    assert found.parallelism == Parallelism(replicas=8) and len(found.unread) == 1
+    every = ADAPTER.replace('["q_proj", "v_proj"]', '"all-linear"')
+    assert read(every, tmp_path).stated == {"tune": "lora:16:all-linear"}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "match"),
+    [
+        ('"LORA"', '"LOHA"', "peft_type: got 'LOHA' .expected LORA"),
+        ('"r": 16', '"r": "many"', "r: got 'many' .expected a whole number"),
+        ('"r": 16, ', "", "r: not given"),
+        ('["q_proj", "v_proj"]', '"(q|v)_proj$"', "target_modules: got"),
+        ('["q_proj", "v_proj"]', "[]", "target_modules: not given"),
+    ],
+)  # fmt: skip
+def test_other_adapters_of_peft_are_refused(
+    tmp_path: Path, right: str, wrong: str, match: str
+) -> None:
+    with pytest.raises(BadInput, match=match):
+        read(ADAPTER.replace(right, wrong), tmp_path)
 
 
 LAUNCH = " pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64\n"
