@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
 from shardwise.documents import Pipeline, Plan
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided, whole_number
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -18,7 +18,8 @@ from shardwise.trainers.stated import optimizer_of
 
 NAME = "deepspeed"
 FILENAME = "ds_config.json"
-LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(3,), tensor=False)
+_CONTEXT: tuple[ContextForm, ...] = ("ulysses",)
+LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(3,), tensor=False, context=_CONTEXT)
 
 _ALIASED = (
     "prefetch_bucket_size",
@@ -290,6 +291,8 @@ def _document(job: Job) -> dict[str, Any]:
         "gradient_accumulation_steps": p.micro_batches,
         "zero_optimization": zero,
     }
+    if p.context > 1:
+        document["sequence_parallel_size"] = p.context
     if job.precision != "fp32":
         document[job.precision] = {"enabled": True}
     if job.wide_gradients:
@@ -311,6 +314,11 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             "Recomputation: the model has to call deepspeed.checkpointing in every block (in "
             "transformers: gradient_checkpointing_enable)."
+        )
+    if p.context > 1:
+        unsaid.append(
+            "Positions: the model has to call DeepSpeed's Ulysses attention (in transformers: "
+            "UlyssesSPAttentionHF.register_with_transformers)."
         )
     if p.zero == 3 and p.replicas > 1:
         unsaid.append(

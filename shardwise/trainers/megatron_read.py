@@ -91,10 +91,13 @@ READ = (
 )
 """The flags that decide what a step is."""
 
-MARKS = re.compile(
-    r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
-    r"|micro-batch-size|global-batch-size)(?![\w-])"
+_REQUIRED = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "micro-batch-size",
+    "global-batch-size",
 )
+MARKS = re.compile(rf"--(?:{'|'.join(_REQUIRED)})(?![\w-])")
 """Flags by which a text is Megatron's: it requires `--micro-batch-size`."""
 
 _BEARING = re.compile(
@@ -127,6 +130,11 @@ def read(text: str, gpus: int) -> Configuration:
     Raises `BadInput` naming a flag that cannot be read or that the script leaves open.
     """
     flags = flags_of_script(text, READ)
+    if not any(flags.gives(name) for name in _REQUIRED):
+        raise BadInput(
+            "it names flags of Megatron and gives none to a launch",
+            expected="a launch script, or the flags and their values as a command has them",
+        )
     _check_program(flags)
     launched = None if flags.commands is None else launched_by(flags.commands, text)
     return replace(of_flags(flags, gpus), launched=launched)
@@ -229,6 +237,13 @@ def _context_form(flags: MegatronFlags) -> ContextForm:
     """Returns how attention sees all positions; raises `BadInput` for two forms at once
     (`a2a+p2p`)."""
     forms = {name: form for form, name in COMMUNICATION.items()}
+    given = set(flags.values("cp-comm-type"))
+    if len(given) > 1:
+        raise BadInput(
+            f"got {' '.join(sorted(given))[:60]}",
+            field=flags.path("cp-comm-type"),
+            expected="one form for all layers",
+        )
     return forms[flags.word("cp-comm-type", "p2p", forms)]
 
 

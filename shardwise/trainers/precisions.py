@@ -119,6 +119,8 @@ def of_megatron(flags: MegatronFlags) -> str | None:
     if "fp8-format" not in flags:
         flags.ignore("fp8-recipe")
         return None
+    if flags.values("fp8-format"):  # NeMo 1 has a truth there
+        flags.word("fp8-format", "", ("e4m3", "hybrid"))
     flags.ignore("fp8-format", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin")
     return MEGATRON[flags.word("fp8-recipe", "delayed", MEGATRON)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -183,7 +184,7 @@ def _context(p: Parallelism) -> str:
 
 def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
     text = text.removeprefix("\ufeff")
-    document = read_json(text, KINDS)
+    document: Any = read_json(text, KINDS)
     broken = ""
     if document is None:
         document, broken = _toml(text)
@@ -199,6 +200,8 @@ def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
         document = read_yaml(text, file=file, expected="a trainer's file")
     if isinstance(document, Mapping):
         return _of_mapping(document, gpus, text)
+    if isinstance(document, list) and all(isinstance(one, str | int | float) for one in document):
+        text = shlex.join(map(str, document))
     if megatron_read.MARKS.search(text):
         return megatron_read.read(text, gpus)
     named = _NAMED_FILE.search(text)
@@ -236,6 +239,11 @@ def _of_mapping(document: Document, gpus: int, text: str) -> Configuration:
     for form in _FORMS:
         if form.is_one(document):
             return form.read(document, gpus, text)
+    if "model_type" in document:
+        raise BadInput(
+            "the configuration of a model, not of a trainer",
+            expected="shardwise capture hf:FILE for the model, and its trainer's file here",
+        )
     other = next((name for name, is_one in _OTHERS.items() if is_one(document)), None)
     looks = "" if other is None else f": it looks like {other}'s, which is not read"
     raise BadInput(f"not a configuration of a trainer that is read{looks}", expected=KINDS)

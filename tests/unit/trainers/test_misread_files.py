@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -296,3 +297,32 @@ def test_no_comment_takes_long(part: str) -> None:
         with pytest.raises(BadInput):
             configuration_of(begin + part * 100_000, 8, "given")
     assert time.process_time() - before < 5
+
+
+ARGUMENTS = ["--micro-batch-size", "2", "--global-batch-size", "64", "--bf16"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [json.dumps(ARGUMENTS), "".join(f"- {one}\n" for one in ARGUMENTS),
+     "".join(f"- '{one}'\n" for one in ARGUMENTS), " ".join(ARGUMENTS)],
+    ids=["json", "yaml", "quoted", "words"],
+)  # fmt: skip
+def test_arguments_in_a_list_are_read(tmp_path: Path, text: str) -> None:
+    found = read(text, tmp_path)
+    assert (found.batch, found.parallelism.micro_batches) == (64, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("torchrun train.py # --micro-batch-size 2\n", "names flags of Megatron and gives none"),
+        ('{"model_type": "llama", "hidden_size": 64}', "of a model, not of a trainer"),
+        ("torchrun" + LAUNCH[:-1] + " --fp8-format hybird\n", "got 'hybird' .expected e4m3 or"),
+        ("torchrun" + LAUNCH[:-1] + " --context-parallel-size 2 --cp-comm-type p2p a2a\n",
+         "--cp-comm-type: got a2a p2p .expected one form"),
+    ],
+)  # fmt: skip
+def test_what_is_no_launch_is_refused(tmp_path: Path, text: str, match: str) -> None:
+    with pytest.raises(BadInput, match=match):
+        read(text, tmp_path)
