@@ -177,7 +177,7 @@ def test_fields_have_any_type_that_their_class_allows(tmp_path: Path) -> None:
 
 
 def test_layers_without_number_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="num_hidden_layers: 99999999 layers .expected at most"):
+    with pytest.raises(CaptureError, match=r"num_hidden_layers: 99999999 layers .expected at most"):
         captured({**SIZES, "model_type": "llama", "num_hidden_layers": 99999999}, tmp_path)
 
 
