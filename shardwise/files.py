@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import tempfile
 import zlib
@@ -59,7 +60,7 @@ def read_bounded(path: str | os.PathLike[str], kind: str, most: int | None = Non
         data = _decompress(data, limit, file)
     if len(data) > limit:
         raise BadInput(f"more than {limit} bytes", file=file, expected=expected)
-    return data
+    return data.removeprefix(codecs.BOM_UTF8)  # some editors of Windows write it
 
 
 def _decompress(data: bytes, limit: int, file: str) -> bytes:

@@ -27,6 +27,10 @@ _PACKED = "spatial_merge_size"
 
 _TEXT = "text_config"
 _LAYERS = "num_hidden_layers"
+_COUNTS = (_LAYERS, "n_layer", "n_layers", "num_layers")
+MOST_LAYERS = 10_000
+"""A model with more is built for minutes, and takes the memory of its modules alone."""
+
 _PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "hybrid_override_pattern")
 """Fields with one item per layer: lists, or a letter for each (Nemotron-H)."""
 
@@ -50,6 +54,7 @@ def make_config(source: Source, origin: Origin) -> Any:
     with foreign_code(f"{source.target} cannot be configured", source=where), quiet():
         config = origin.config_class(**fields)
         steady(config, source.options)
+    _check_sizes(config, where)
     _check_layers(config, arguments.get(_LAYERS), source)
     return config
 
@@ -109,6 +114,16 @@ def _cut_lists_of_layers(fields: dict[str, Any], arguments: Mapping[str, Any]) -
         for key in _PER_LAYER:
             if isinstance(fields.get(key), list | str) and key not in arguments:
                 fields[key] = fields[key][:layers]
+
+
+def _check_sizes(config: Any, where: str) -> None:
+    """Raises CaptureError for more layers than a graph of which could be captured."""
+    for key in _COUNTS:
+        layers = vars(config).get(key)
+        if isinstance(layers, int) and layers > MOST_LAYERS:
+            raise CaptureError(
+                f"{layers} layers", file=where, field=key, expected=f"at most {MOST_LAYERS}"
+            )
 
 
 def _check_layers(config: Any, asked: Any, source: Source) -> None:

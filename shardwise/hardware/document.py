@@ -13,6 +13,7 @@ from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.attention import AttentionTable
 from shardwise.hardware.device import Device
+from shardwise.hardware.file_checks import check_members, check_units
 from shardwise.hardware.group_checks import (
     check_group_levels,
     check_groups,
@@ -168,7 +169,11 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         raise BadInput(
             f"unknown schema {document.get('schema')!r}", file=file, field="schema", expected=SCHEMA
         )
+    check_members(document, _HardwareFile, {"devices": _DeviceFile, "levels": _LevelFile}, file)
     parsed = validation.convert(document, _HardwareFile, file=file)
+    for name in ("devices", "levels"):
+        for place, one in enumerate(getattr(parsed, name)):
+            check_units(one, f"{name}[{place}]", file)
     levels = tuple(Level(**msgspec.structs.asdict(level)) for level in parsed.levels)
     paths = tuple(GroupPath(**msgspec.structs.asdict(path)) for path in parsed.paths)
     _check(parsed, levels, paths, file)

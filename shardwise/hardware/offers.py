@@ -120,13 +120,27 @@ def parse_offers(text: str, file: str) -> list[Offer]:
     return offers
 
 
+def _check_width(
+    row: Mapping[str | None, object], needed: Sequence[str], file: str, number: int
+) -> None:
+    short = next((name for name in needed if row[name] is None), None)
+    if short is not None or None in row:
+        raise BadInput(
+            "more cells than columns" if short is None else f"no cell for {short}",
+            file=file,
+            field=f"row {number}",
+            expected="a cell for each column, texts with commas in quotes",
+        )
+
+
 def table_rows(
     text: str, file: str, needed: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, str | None]]]:
     """Yields the rows of a CSV text by column, each with the number of its (last) line.
 
     A column that a row does not reach is None. Raises `BadInput` if one of the `needed` columns is
-    missing, and for what is no CSV.
+    missing or a column occurs twice, for a row that does not reach the needed columns or has more
+    than there are, and for what is no CSV.
     """
     reader = csv.DictReader(text.splitlines())
     read = 0
@@ -137,9 +151,18 @@ def table_rows(
             raise BadInput(
                 f"no column {missing[0]}", file=file, field="header", expected=", ".join(needed)
             )
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise BadInput(
+                f"the column {twice[:40]} occurs twice",
+                file=file,
+                field="header",
+                expected="each column once",
+            )
         read = 1
         for row in reader:
             read = reader.line_num
+            _check_width(row, needed, file, read)
             yield read, row
     except csv.Error as error:
         raise BadInput(

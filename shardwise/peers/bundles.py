@@ -85,6 +85,9 @@ class Bundles:
         self._classes = classes
         self._known: dict[int, NDArray[np.int64]] = {}
         self._on: dict[tuple[int, tuple[Bundle, ...]], NDArray[np.bool_]] = {}
+        self._coded: dict[int, NDArray[np.int64]] = {}
+        radix = max(classes.whole, default=0) + 1
+        self._weights = radix ** np.arange(len(classes.sizes), dtype=np.int64)
 
     def of(self, group: int) -> NDArray[np.int64]:
         """Returns axes of every class on every variable, shape (K, variables, classes)."""
@@ -115,11 +118,18 @@ class Bundles:
 
     def has(self, group: int, variable: int, bundle: Bundle) -> NDArray[np.bool_]:
         """Returns the configurations in which a variable has exactly this bundle."""
-        return np.asarray((self.of(group)[:, variable] == np.array(bundle)).all(axis=1))
+        code = int(np.array(bundle, np.int64) @ self._weights)
+        return np.asarray(self._codes(group)[variable] == code)
 
     def codes(self, group: int, rows: NDArray[np.int64], variables: list[int]) -> NDArray[np.int64]:
         """Returns one number per bundle, shape (rows, variables)."""
-        weights = (max(self._classes.whole, default=0) + 1) ** np.arange(
-            len(self._classes.sizes), dtype=np.int64
-        )
-        return np.asarray(self.of(group)[rows][:, variables] @ weights)
+        return np.asarray(self._codes(group)[variables][:, rows].T)
+
+    def _codes(self, group: int) -> NDArray[np.int64]:
+        """Returns a number for the bundle of each variable, shape (variables, K): groups of the
+        same costs have the same ones, and there are as many groups as a model has layers."""
+        cost = self._problem.costs[group]
+        if id(cost) not in self._coded:
+            codes = self.of(group) @ self._weights
+            self._coded[id(cost)] = np.ascontiguousarray(codes.T)
+        return self._coded[id(cost)]

@@ -23,6 +23,7 @@ from shardwise.trainers.configuration import (
     divided,
     whole_number,
 )
+from shardwise.trainers.launched import launched_on
 
 KEYS = (
     "compute_environment",
@@ -115,13 +116,14 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
     processes = top.count("num_processes", gpus)
     if processes != gpus:
         raise BadInput(f"got {processes}", field="num_processes", expected=f"{gpus}, as asked")
-    machines = top.count("num_machines", 1)
+    machines = top.maybe_count("num_machines")
+    launched = launched_on(machines, top, "num_machines", gpus)
     step = Section(_numbers(text))
     kind = top.word("distributed_type", "NO")
     notes: list[str] = []
     stated = {}
     if kind == "FSDP":
-        parallelism = _fsdp(top, gpus, machines, notes)
+        parallelism = _fsdp(top, gpus, machines or 1, notes)
     elif kind == "DEEPSPEED":
         parallelism = _deepspeed(top, gpus)
         plugin = top.section("deepspeed_config")
@@ -137,6 +139,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
             batch=step.maybe_count("batch"),
             sequence_length=step.maybe_count("sequence_length"),
             unread=[*read.unread, *top.unread()],
+            launched=launched,
         )
     elif kind in ("MULTI_GPU", "NO"):
         parallelism = Parallelism(replicas=gpus)
@@ -166,6 +169,7 @@ def read(document: Mapping[str, Any], gpus: int, text: str = "") -> Configuratio
         unread=[*notes, *top.unread()],
         stated=stated,
         left_out=left_out,
+        launched=launched,
     )
 
 
@@ -250,7 +254,7 @@ def _fsdp(top: Section, gpus: int, machines: int, notes: list[str]) -> Paralleli
     shards = degrees.count(f"{PREFIX}dp_shard_size", rest)
     if shards != rest:
         raise BadInput(f"got {shards}", field=field, expected=f"{rest} of {gpus} GPUs")
-    if fsdp.count("fsdp_version", 1) >= 2:
+    if fsdp.count("fsdp_version", 1, most=2) >= 2:
         zero = 3 if fsdp.flag("fsdp_reshard_after_forward", True) else 2
     else:
         zero, hybrid = _version_1(fsdp, notes)

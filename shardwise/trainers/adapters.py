@@ -10,7 +10,8 @@ from shardwise.trainers.configuration import Section
 
 _NAMES = re.compile(r"[A-Za-z0-9_.*]+")
 _PEFT = "the names of linear layers, or all-linear"
-_METHODS = "full, lora or qlora: what other adapters and frozen parts take is not priced"
+_OTHERS = "what other adapters and frozen parts take is not priced"
+_METHODS = f"full, lora or qlora: {_OTHERS}"
 
 
 def axolotl_tuning(top: Section, left_out: list[str]) -> str:
@@ -63,6 +64,30 @@ def factory_tuning(top: Section, left_out: list[str]) -> str:
     top.ignore("lora_alpha", "quantization_method", "double_quantization", "quantization_type")
     _leave_out(top, left_out, ("lora_dropout", "additional_target", "use_dora", "pissa_init"))
     return _text(bits, rank, _targets(targets, "lora_target"))
+
+
+def peft_tuning(top: Section, left_out: list[str]) -> str:
+    """Returns what PEFT's adapter_config.json trains; adds what is priced without.
+
+    Raises `BadInput` for other adapters than LoRA, and without rank or layers.
+    """
+    kind = top.word("peft_type", "")
+    if kind.upper() != LORA.upper():
+        raise BadInput(f"got {kind[:40]!r}", field="peft_type", expected="LORA; " + _OTHERS)
+    rank, targets = top.maybe_count("r"), top.given("target_modules")
+    if rank is None:
+        raise BadInput("not given", field="r", expected="the rank of the adapters")
+    if not targets:
+        raise BadInput("not given", field="target_modules", expected=_PEFT)
+    if top.word("bias", "none") != "none":
+        left_out.append("bias: priced without it")
+    _leave_out(
+        top,
+        left_out,
+        ("lora_dropout", "modules_to_save", "layers_to_transform", "rank_pattern", "use_dora",
+         "target_parameters", "trainable_token_indices", "loftq_config", "layer_replication"),
+    )  # fmt: skip
+    return _text(16, rank, _targets(targets, "target_modules"))
 
 
 def _text(bits: int, rank: int, targets: str) -> str:

@@ -18,6 +18,9 @@ MOST_UNREAD = 40
 _MISSPELT = 0.88
 """The likeness from which an unknown key counts as a known one misspelt."""
 
+_MOST_DIGITS = 12
+"""Those of a number that is compared with its limits."""
+
 ON_GPU = "priced with parameters and states on the GPU"
 """What is said of offloading."""
 
@@ -39,6 +42,15 @@ class NamedModel:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """The devices that a file launches, on how many nodes if it says so, and by which fields."""
+
+    devices: int
+    nodes: int | None
+    fields: str
+
+
+@dataclass(frozen=True)
 class Configuration:
     """What a trainer's file says of a step.
 
@@ -46,14 +58,15 @@ class Configuration:
     `batch` is in samples of a whole step, `sequence_length` in tokens; None where the file does not
     say. `unread` says in plain words what in the file has no part in the rest. With `stages` above
     1 it is a pipeline of equal layers under `schedule`, but for the first and the last stage of all
-    where `ends` has their layers, and `parallelism` is that of each stage.
+    where `ends` has their layers, or `less` how many fewer they have than those between, and
+    `parallelism` is that of each stage.
     Where devices have several stages, the file says how many, `stages_per_rank`, or how many layers
     each has, `layers_per_stage`; `stages` counts groups of devices.
 
     `stated` are options of the step that the file sets, by the name and value of ours. `left_out`
     says what changes memory or time in the trainer and is priced otherwise here, `model` which
     sizes the file gives its model, by their names in `shardwise.trainers.model_sizes`, `named` what
-    a graph of that model is captured from.
+    a graph of that model is captured from, `launched` the devices that it names.
     """
 
     trainer: str
@@ -66,10 +79,12 @@ class Configuration:
     stages_per_rank: int = 1
     layers_per_stage: int | None = None
     ends: tuple[int, int] | None = None
+    less: tuple[int, int] | None = None
     stated: Mapping[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     model: Mapping[str, int] = field(default_factory=dict)
     named: NamedModel = field(default_factory=NamedModel)
+    launched: Launched | None = None
 
 
 class Section:
@@ -87,6 +102,7 @@ class Section:
         self._value = value
         self._path = path
         self._read: set[str] = set()
+        self._looked_for: set[str] = set()
         self._inner: dict[str, Section] = {}
         for key in value if known else ():
             _check_spelling(str(key), self._named(str(key)), known)
@@ -98,6 +114,7 @@ class Section:
         return self._inner[key]
 
     def has(self, key: str) -> bool:
+        self._looked_for.add(key)
         return self._value.get(key) is not None
 
     def ignore(self, *keys: str) -> None:
@@ -105,7 +122,8 @@ class Section:
         self._read.update(keys)
 
     def ignore_all(self) -> None:
-        """Keeps everything in this mapping out of `unread`."""
+        """Keeps everything in this mapping out of `unread`; raises as `check_spelling`."""
+        self.check_spelling()
         self._read.update(self._value)
 
     def count(self, key: str, default: int, least: int = 1, most: int = LARGEST) -> int:
@@ -162,8 +180,19 @@ class Section:
             if self._get(key):
                 raise BadInput("is not priced yet", field=self._named(key), expected=expected)
 
+    def check_spelling(self) -> None:
+        """Raises `BadInput` for a key that was not read and is nearly one that was looked for in
+        vain: the program would take its default, or refuse the file."""
+        asked = self._read | self._looked_for
+        missing = sorted(key for key in asked if key not in self._value)
+        for key in map(str, self._value):
+            if key not in self._read and key not in self._inner:
+                _check_spelling(key, self._named(key), missing)
+
     def unread(self) -> Iterator[str]:
-        """Yields the paths of the members that were not read, those of inner mappings too."""
+        """Yields the paths of the members that were not read, those of inner mappings too; raises
+        as `check_spelling`."""
+        self.check_spelling()
         for key, value in self._value.items():
             if key in self._inner:
                 yield from self._inner[key].unread()
@@ -211,8 +240,10 @@ def whole_number(value: Any, path: str, least: int = 1, most: int = LARGEST) -> 
     digits = text.removeprefix("-")
     if unresolved(value):
         raise not_resolved(value, path)
-    if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal() and len(text) < 12):
+    if isinstance(value, bool) or not (digits.isascii() and digits.isdecimal()):
         raise BadInput(f"got {value!r:.40}", field=path, expected="a whole number")
+    if len(text) > _MOST_DIGITS:
+        raise BadInput(f"got {text[:40]}", field=path, expected=f"{least} to {most}")
     if not least <= int(text) <= most:
         raise BadInput(f"got {text}", field=path, expected=f"{least} to {most}")
     return int(text)

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
 from shardwise.documents import Pipeline, Plan
-from shardwise.documents.parallelism import Parallelism
+from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided, whole_number
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -18,7 +18,8 @@ from shardwise.trainers.stated import optimizer_of
 
 NAME = "deepspeed"
 FILENAME = "ds_config.json"
-LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(3,), tensor=False)
+_CONTEXT: tuple[ContextForm, ...] = ("ulysses",)
+LIMITS = Limits(zero=(0, 1, 2, 3), hybrid=(3,), tensor=False, context=_CONTEXT)
 
 _ALIASED = (
     "prefetch_bucket_size",
@@ -77,6 +78,7 @@ _BEARING = ("overlap_comm", "reduce_scatter", "contiguous_gradients")
 
 _OFFLOADS = ("offload_param", "offload_optimizer", "cpu_offload", "cpu_offload_params")
 _OFFLOADED_STATES = ("offload_optimizer", "cpu_offload")
+_DEVICES = ("cpu", "nvme")
 _QUANTIZED = (
     "zero_quantized_weights",
     "zero_quantized_nontrainable_weights",
@@ -183,7 +185,15 @@ def _shards(zero: Section, stage: int, data: int, notes: list[str]) -> tuple[int
     """Returns over how many devices states are sharded, and the field that says so."""
     parts = zero.count("zero_hpz_partition_size", 1, least=0)
     mics = zero.count("mics_shard_size", -1, least=-1)
+    for key, is_set in (("mics_shard_size", mics > 0), ("zero_hpz_partition_size", parts > 1)):
+        if is_set and stage < 3:
+            notes.append(f"{zero.path(key)}: without effect in ZeRO stage {stage}")
     if stage == 3 and mics > 0:
+        if parts > 1:
+            notes.append(
+                "zero_optimization.zero_hpz_partition_size beside mics_shard_size: read as the "
+                "shards of MiCS alone; DeepSpeed makes its MiCS optimizer where both are given"
+            )
         return mics, zero.path("mics_shard_size")
     if stage == 3 and parts > 1:
         notes.append(
@@ -229,11 +239,16 @@ def _left_out(zero: Section, stated: Mapping[str, str]) -> Iterator[str]:
 
 
 def _device(zero: Section, key: str) -> str | None:
-    """Returns where an entry of offloading puts something, None where it does not."""
+    """Returns where an entry of offloading puts something, None where it does not. Raises
+    `BadInput` for a place that DeepSpeed does not have."""
     value = zero.given(key)
     device = value.get("device", "none") if isinstance(value, Mapping) else value
     if device in (None, False, "none"):
         return None
+    if device is not True and device not in _DEVICES:
+        raise BadInput(
+            f"got {device!r:.40}", field=f"{zero.path(key)}.device", expected="none, cpu or nvme"
+        )
     return "cpu" if device is True else str(device)
 
 
@@ -276,6 +291,8 @@ def _document(job: Job) -> dict[str, Any]:
         "gradient_accumulation_steps": p.micro_batches,
         "zero_optimization": zero,
     }
+    if p.context > 1:
+        document["sequence_parallel_size"] = p.context
     if job.precision != "fp32":
         document[job.precision] = {"enabled": True}
     if job.wide_gradients:
@@ -297,6 +314,11 @@ def _unsaid(job: Job) -> list[str]:
         unsaid.append(
             "Recomputation: the model has to call deepspeed.checkpointing in every block (in "
             "transformers: gradient_checkpointing_enable)."
+        )
+    if p.context > 1:
+        unsaid.append(
+            "Positions: the model has to call DeepSpeed's Ulysses attention (in transformers: "
+            "UlyssesSPAttentionHF.register_with_transformers)."
         )
     if p.zero == 3 and p.replicas > 1:
         unsaid.append(

@@ -1,4 +1,4 @@
-"""Files of programs that fine-tune with transformers' Trainer: axolotl and LLaMA-Factory."""
+"""Files of programs that fine-tune with transformers' Trainer: axolotl, LLaMA-Factory and PEFT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwise.errors import BadInput
 from shardwise.graph.tuning import FULL
 from shardwise.sharding.fusion import ALONE, CHUNKED, IN_PLACE
 from shardwise.trainers import accelerate, deepspeed, precisions
-from shardwise.trainers.adapters import axolotl_tuning, factory_tuning
+from shardwise.trainers.adapters import axolotl_tuning, factory_tuning, peft_tuning
 from shardwise.trainers.configuration import (
     ON_GPU,
     Configuration,
@@ -61,7 +61,7 @@ def read_axolotl(document: Mapping[str, Any], gpus: int) -> Configuration:
     for key in ("rl", "reward_model", "process_reward_model"):
         if not _is_off(top.given(key)):
             raise BadInput(f"got {top.given(key)!r:.40}", field=key, expected=_OWN_LOSS)
-    narrow = top.given("bf16") in (True, "true", "auto", "full")
+    narrow = str(top.given("bf16")).lower() in ("true", "auto", "full")
     left_out = list(_without(top))
     tune = axolotl_tuning(top, left_out)
     samples = top.count("micro_batch_size", 1)
@@ -107,6 +107,29 @@ def read_factory(document: Mapping[str, Any], gpus: int) -> Configuration:
     if tune != FULL:
         return _tuned(found, tune)
     return _without_copy(found) if narrow else found
+
+
+def is_peft(document: Mapping[str, Any]) -> bool:
+    """Returns whether it is the adapter_config.json of PEFT."""
+    return "peft_type" in document
+
+
+def read_peft(document: Mapping[str, Any], gpus: int) -> Configuration:
+    """Returns what PEFT's adapter_config.json says: what is trained, of which model. Raises
+    `BadInput` naming what cannot be read."""
+    top = Section(document)
+    left_out: list[str] = []
+    tune = peft_tuning(top, left_out)
+    return Configuration(
+        trainer=accelerate.NAME,
+        parallelism=Parallelism(replicas=gpus),
+        batch=None,
+        sequence_length=None,
+        unread=["how it is sharded: the adapter's file does not say, read as data parallelism"],
+        stated={"tune": tune},
+        left_out=left_out,
+        named=NamedModel(str(top.given("base_model_name_or_path") or "")),
+    )
 
 
 def _tuned(found: Configuration, tune: str) -> Configuration:
@@ -227,7 +250,7 @@ def _bearing(top: Section) -> Iterator[str]:
         else:
             others += 1
     if others:
-        yield f"{others} keys of data, learning rate, logging and checkpoints"
+        yield f"{others} key{'s' * (others > 1)} of data, learning rate, logging and checkpoints"
 
 
 def _context(top: Section) -> int:
@@ -283,6 +306,16 @@ def _sharded(
             expected="that file, to price instead of this one",
         )
     if isinstance(plugin, Mapping):
+        for key in ("dp_replicate_size", "dp_shard_size"):
+            if top.has(key):
+                raise BadInput(
+                    "given beside deepspeed, which shards over all devices",
+                    field=key,
+                    expected="fsdp, or neither",
+                )
+        if tensor > 1:
+            # axolotl writes its degree into DeepSpeed's file.
+            plugin = {"tensor_parallel": {"autotp_size": tensor}, **plugin}
         own = {"train_batch_size": None, "gradient_accumulation_steps": 1}
         of_samples = divided(gpus, context, "GPUs", "context_parallel_size")
         read = deepspeed.read({**plugin, **own}, of_samples)

@@ -233,4 +233,5 @@ def _unread(top: Section) -> Iterator[str]:
         else:
             others += 1
     if others:
-        yield f"{others} keys of data, learning rate, logging, kernels and checkpoints"
+        keys = "key" if others == 1 else "keys"
+        yield f"{others} {keys} of data, learning rate, logging, kernels and checkpoints"

@@ -52,6 +52,11 @@ class MegatronFlags:
             raise not_resolved(given[0], self.path(name))
         return given is not None
 
+    @property
+    def commands(self) -> Commands | None:
+        """Returns the script that gives the flags, None of a mapping."""
+        return self._commands
+
     def gives(self, name: str) -> bool:
         """Returns whether a flag is given; it counts as unread still."""
         return name in self._flags
@@ -143,7 +148,7 @@ def flags_of_script(text: str, deciding: Collection[str]) -> MegatronFlags:
     script = commands_of(text)
     commands: list[list[str]] = []
     for words in script.commands:
-        words = _split(words)
+        words = split_words(words)
         if words[0].startswith("--") and commands:
             # Lines that begin with a flag go on with a list of flags.
             commands[-1] += words
@@ -158,7 +163,7 @@ def flags_of_script(text: str, deciding: Collection[str]) -> MegatronFlags:
     if not launches:
         values = script.variables.values()
         texts = [one for value in values for one in ([value] if isinstance(value, str) else value)]
-        launches = [_flags(_split(texts), script, deciding)]
+        launches = [_flags(split_words(texts), script, deciding)]
     first = launches[0]
     for other in launches[1:]:
         for name in deciding:
@@ -217,11 +222,13 @@ def _meant(name: str, read: Collection[str]) -> str | None:
     if whole:
         return whole[0]
     near = misspelt(name, read)
+    if near is not None and near.replace("-", "") == hyphened.replace("-", ""):
+        return near
     # Flags that differ by "no-" or in one word only are Megatron's own.
     return near if near is not None and name.count("-") == near.count("-") else None
 
 
-def _split(words: Sequence[str]) -> list[str]:
+def split_words(words: Sequence[str]) -> list[str]:
     """Returns words, those that hold whole commands split as well."""
     made = [
         one

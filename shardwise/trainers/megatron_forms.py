@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import Configuration, NamedModel
+from shardwise.trainers.launched import devices_of_trainer
 from shardwise.trainers.maxtext_read import read as read_maxtext
 from shardwise.trainers.megatron_named import with_model_flags
 from shardwise.trainers.megatron_read import read_mapping
@@ -79,7 +80,11 @@ def is_nemo(document: Mapping[str, Any]) -> bool:
 def read_nemo(document: Mapping[str, Any], gpus: int) -> Configuration:
     """Returns what NeMo's YAML says; its `trainer` has to be of as many devices."""
     model, trainer = document["model"], document["trainer"]
-    _check_devices(trainer, gpus)
+    launched = devices_of_trainer(trainer)
+    if launched is not None and launched.devices != gpus:
+        raise BadInput(
+            f"got {launched.fields}", field="trainer.devices", expected=f"{gpus} GPUs, as asked"
+        )
     paths: dict[str, str] = {}
     flags = _scalars(model, "model", paths)
     optimizer = model.get("optim")
@@ -98,7 +103,7 @@ def read_nemo(document: Mapping[str, Any], gpus: int) -> Configuration:
         # Without effect: recipes have a method and 0 layers beside selective recomputation.
         flags.pop("recompute_method", None)
         flags.pop("recompute_num_layers", None)
-    return read_mapping(with_model_flags(flags), gpus, paths)
+    return replace(read_mapping(with_model_flags(flags), gpus, paths), launched=launched)
 
 
 def is_bridge(document: Mapping[str, Any]) -> bool:
@@ -197,13 +202,3 @@ def _scalars(section: Mapping[str, Any], path: str, paths: dict[str, str]) -> di
             found[name] = value
             paths[name] = f"{path}.{str(key)[:60]}"
     return found
-
-
-def _check_devices(trainer: Mapping[str, Any], gpus: int) -> None:
-    devices, nodes = trainer.get("devices"), trainer.get("num_nodes", 1)
-    if isinstance(devices, int) and isinstance(nodes, int) and 1 <= devices * nodes != gpus:
-        raise BadInput(
-            f"{nodes} nodes of {devices} devices",
-            field="trainer.devices",
-            expected=f"{gpus} GPUs, as asked",
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
@@ -14,7 +15,14 @@ from shardwise.documents.parallelism import ContextForm, Parallelism, Part, Reco
 from shardwise.errors import BadInput
 from shardwise.sharding.fusion import CONVERTED
 from shardwise.trainers import precisions
-from shardwise.trainers.configuration import Configuration, divided, has_whole_experts, only_one
+from shardwise.trainers.configuration import (
+    Configuration,
+    divided,
+    has_whole_experts,
+    only_one,
+    whole_number,
+)
+from shardwise.trainers.launched import launched_by
 from shardwise.trainers.megatron import ALL_BUT_PRODUCTS, COMMUNICATION, NAME, STRATEGIES
 from shardwise.trainers.megatron_flags import (
     MegatronFlags,
@@ -23,22 +31,8 @@ from shardwise.trainers.megatron_flags import (
     flags_of_script,
 )
 from shardwise.trainers.megatron_named import named_model
+from shardwise.trainers.megatron_stages import UNEQUAL_STAGES, VIRTUAL, stages_of
 from shardwise.trainers.stated import optimizer_of
-
-LAYERS_OF_STAGE = "num-layers-per-virtual-pipeline-stage"
-VIRTUAL = (
-    LAYERS_OF_STAGE,
-    "num-virtual-stages-per-pipeline-rank",
-    "virtual-pipeline-model-parallel-size",
-)
-"""Flags that interleave stages."""
-
-LAYOUT = "pipeline-model-parallel-layout"
-OF_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
-COUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
-UNEQUAL_STAGES = (LAYOUT, *OF_ENDS, *COUNTED)
-"""Flags that give stages unequal layers: a layout of all, the layers of the first and of the last
-rank, and whether embedding and loss count as a layer each."""
 
 _STATE_TYPES = ("main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 _BITS = {"fp32": 32, "float32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bfloat16": 16, "fp8": 8}
@@ -49,6 +43,9 @@ _ROUNDED_WEIGHTS = ("fp8-param-gather", "fp8-param", "fp4-param-gather", "fp4-pa
 
 _OLD_FULL = ("checkpoint-activations", "activations-checkpoint-method")
 """What recomputed whole layers until 2022."""
+
+_RAMPUP = ("the first batch", "what is added", "the samples over which it grows")
+"""What `--rampup-batch-size` has."""
 
 _OTHER_DEGREES = (
     "encoder-tensor-model-parallel-size",
@@ -75,6 +72,7 @@ READ = (
     "data-parallel-sharding-strategy",
     "micro-batch-size",
     "global-batch-size",
+    "rampup-batch-size",
     "seq-length",
     "recompute-activations",
     "recompute-granularity",
@@ -98,10 +96,13 @@ READ = (
 )
 """The flags that decide what a step is."""
 
-MARKS = re.compile(
-    r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
-    r"|micro-batch-size|global-batch-size)(?![\w-])"
+_REQUIRED = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "micro-batch-size",
+    "global-batch-size",
 )
+MARKS = re.compile(rf"--(?:{'|'.join(_REQUIRED)})(?![\w-])")
 """Flags by which a text is Megatron's: it requires `--micro-batch-size`."""
 
 _BEARING = re.compile(
@@ -133,8 +134,14 @@ def read(text: str, gpus: int) -> Configuration:
     Raises `BadInput` naming a flag that cannot be read or that the script leaves open.
     """
     flags = flags_of_script(text, READ)
+    if not any(flags.gives(name) for name in _REQUIRED):
+        raise BadInput(
+            "it names flags of Megatron and gives none to a launch",
+            expected="a launch script, or the flags and their values as a command has them",
+        )
     _check_program(flags)
-    return of_flags(flags, gpus)
+    launched = None if flags.commands is None else launched_by(flags.commands, text)
+    return replace(of_flags(flags, gpus), launched=launched)
 
 
 def read_mapping(
@@ -171,8 +178,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         )
     stages = flags.number("pipeline-model-parallel-size", 1)
     _check_predictors(flags)
-    each, layers = _interleaved(flags, stages)
-    ends = _ends(flags, stages, each if layers is None else None)
+    cut = stages_of(flags, stages)
     tensor = flags.number("tensor-model-parallel-size", 1)
     of_stage = divided(gpus, stages, "GPUs", flags.path("pipeline-model-parallel-size"))
     of_tensor = divided(of_stage, tensor, "GPUs", flags.path("tensor-model-parallel-size"))
@@ -187,6 +193,7 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
     samples = flags.number("micro-batch-size", 1)
     batch = flags.number("global-batch-size", samples * data)
     notes: list[str] = []
+    _rampup(flags, batch, notes)
     recompute, layers_again, parts = _recomputed(flags, notes)
     stated = _stated(flags, notes)
     flags.ignore("micro-batch-size", "num-query-groups", "ffn-hidden-size")
@@ -220,10 +227,10 @@ def of_flags(flags: MegatronFlags, gpus: int) -> Configuration:
         sequence_length=length,
         unread=[*notes, *_unread(flags)],
         stages=stages,
-        schedule="1f1b" if each == 1 and layers is None else "interleaved",
-        stages_per_rank=each,
-        layers_per_stage=layers,
-        ends=ends,
+        schedule="1f1b" if cut.each == 1 and cut.layers is None else "interleaved",
+        stages_per_rank=cut.each,
+        layers_per_stage=cut.layers,
+        ends=cut.ends,
         stated=stated,
         left_out=list(_left_out(flags)),
         model={name: size for name, size in model.items() if size is not None},
@@ -235,6 +242,13 @@ def _context_form(flags: MegatronFlags) -> ContextForm:
     """Returns how attention sees all positions; raises `BadInput` for two forms at once
     (`a2a+p2p`)."""
     forms = {name: form for form, name in COMMUNICATION.items()}
+    given = set(flags.values("cp-comm-type"))
+    if len(given) > 1:
+        raise BadInput(
+            f"got {' '.join(sorted(given))[:60]}",
+            field=flags.path("cp-comm-type"),
+            expected="one form for all layers",
+        )
     return forms[flags.word("cp-comm-type", "p2p", forms)]
 
 
@@ -334,51 +348,22 @@ def _float_of(text: str, field: str) -> float:
         raise BadInput(f"got {text[:40]!r}", field=field, expected="a number") from None
 
 
-def _interleaved(flags: MegatronFlags, stages: int) -> tuple[int, int | None]:
-    """Returns how many stages each device has, and how many layers a stage has where the flags say
-    that instead. Without a pipeline there are no stages to interleave, and the flags say nothing.
+def _rampup(flags: MegatronFlags, batch: int, notes: list[str]) -> None:
+    """Adds a note where batches grow to the global one, of which the step is priced.
+
+    Raises `BadInput` for other values than the three that Megatron takes.
     """
-    given = [flag for flag in VIRTUAL if flag in flags]
-    if len(given) > 1:
+    path, given = flags.path("rampup-batch-size"), flags.values("rampup-batch-size")
+    if "rampup-batch-size" not in flags:
+        return
+    if len(given) != len(_RAMPUP):
         raise BadInput(
-            f"given beside {flags.path(given[0])}",
-            field=flags.path(given[1]),
-            expected="one of the flags that interleave stages",
+            f"got {len(given)} values", field=path, expected=f"three numbers: {', '.join(_RAMPUP)}"
         )
-    if stages == 1 or not given:
-        return 1, None
-    if given[0] == LAYERS_OF_STAGE:
-        return 1, flags.number(LAYERS_OF_STAGE, 1)
-    return flags.number(given[0], 1), None
-
-
-def _ends(flags: MegatronFlags, stages: int, each: int | None) -> tuple[int, int] | None:
-    """Returns the layers of the first and of the last stage where flags make these unequal to the
-    others, each rank with `each` stages (None: as many as the layers of a stage make).
-
-    Raises `BadInput` for layouts of all stages, for flags that contradict each other, and where
-    layers do not divide so.
-    """
-    given = [flag for flag in UNEQUAL_STAGES if flag in flags]
-    if stages == 1 or not given:
-        return None
-    path, layers = flags.path(given[0]), flags.maybe_number("num-layers")
-    only = "the layers of the first and of the last stage alone, one stage on each rank"
-    if LAYOUT in given or each is None or (each > 1 and set(given) & set(OF_ENDS)):
-        raise BadInput("stages of unequal layers are not priced so", field=path, expected=only)
-    if layers is None or (set(given) & set(OF_ENDS) and set(given) & set(COUNTED)):
-        raise BadInput(
-            "layers of unequal stages", field=path, expected="--num-layers, and one kind of flag"
-        )
-    counted = [int(flag in given) for flag in COUNTED]
-    if any(counted):
-        of_stage = divided(layers + sum(counted), stages * each, "layers", path)
-        return of_stage - counted[0], of_stage - counted[1]
-    ends = [flags.maybe_number(flag) for flag in OF_ENDS]
-    of_ends, others = sum(one or 0 for one in ends), stages - sum(one is not None for one in ends)
-    of_stage = divided(layers - of_ends, others, "layers", path) if others else 0
-    first, last = (of_stage if one is None else one for one in ends)
-    return first, last
+    start, step, _ = (whole_number(value, path) for value in given)
+    divided(batch - start, step, "samples of growth", path)
+    if start != batch:
+        notes.append(f"{path}: batches grow from {start} to {batch}, of which the step is priced")
 
 
 def _zero(flags: MegatronFlags) -> int:

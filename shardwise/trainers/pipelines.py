@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
+from math import inf
 from time import monotonic
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from shardwise.answers.pipelines import pipeline_document
 from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
@@ -34,7 +36,8 @@ from shardwise.search.pipelines.pipeline import Pipeline
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.configuration import Configuration
-from shardwise.trainers.price import check_configuration
+from shardwise.trainers.launched import differing
+from shardwise.trainers.price import check_configuration, in_context
 from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 
@@ -90,10 +93,12 @@ def price_pipeline(
     check_configuration(graph, configuration, file)
     graph = tuned(graph, options.tune)
     scattered = configuration.trainer in SCATTERING
-    ends = configuration.ends
-    own = {configuration.stages * configuration.stages_per_rank: ends} if ends else {}
-    model = UniformModel(graph, hardware, devices, scattered=scattered, ends=own)
+    model = UniformModel(graph, hardware, devices, scattered=scattered)
     each = _stages_per_rank(model, configuration, file)
+    notes: list[str] = []
+    ends = _ends(model, configuration, each, notes)
+    if ends is not None:
+        model = model.with_ends({configuration.stages * each: ends})
     schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
     _check_number(schedule, each, file)
     key = _Key(configuration.stages, schedule, each, configuration.parallelism)
@@ -111,13 +116,15 @@ def price_pipeline(
     priced = known[key]
     best = min(known, key=lambda one: known[one].rank)
     others = [_alternative(key, priced, one, known[one]) for one in known]
+    document = pipeline_document(priced, monotonic() - started, 0.0)
+    warnings = [*differing(configuration, hardware, devices), *document.warnings]
     return PipelinePricing(
         trainer=configuration.trainer,
         stages=key.stages,
         schedule=key.schedule,
         parallelism=key.parallelism,
         fits=priced.fits,
-        pipeline=pipeline_document(priced, monotonic() - started, 0.0),
+        pipeline=replace(document, warnings=warnings),
         alternatives=sorted(
             (one for one in others if len(one.changes) == 1),
             key=lambda one: (not one.fits, one.step_s if one.fits else float(one.peak_bytes)),
@@ -125,7 +132,7 @@ def price_pipeline(
         best=None
         if best == key or not known[best].fits
         else _alternative(key, priced, best, known[best]),
-        unread=[*configuration.left_out, *configuration.unread],
+        unread=[*configuration.left_out, *notes, *configuration.unread],
         stages_per_rank=each if each > 1 else UNSET,
         stated=changed_in_words(asked, options, configuration.stated) or UNSET,
         left_out=configuration.left_out or UNSET,
@@ -173,6 +180,17 @@ def _stages_per_rank(model: UniformModel, configuration: Configuration, file: st
     if each is None:
         return configuration.stages_per_rank
     layers, ranks = len(model.layers), configuration.stages
+    if configuration.less is not None:
+        stages = -(-(layers + sum(configuration.less)) // each)
+        if stages % ranks:
+            raise BadInput(
+                f"{layers} layers, {sum(configuration.less)} fewer in the ends, make {stages} "
+                f"stages of {each} on {ranks} ranks",
+                file=file,
+                field="layers per stage",
+                expected=f"a number that makes a multiple of {ranks} stages",
+            )
+        return stages // ranks
     if layers % (each * ranks):
         raise BadInput(
             f"{layers} layers do not divide into stages of {each} on {ranks} ranks",
@@ -181,6 +199,32 @@ def _stages_per_rank(model: UniformModel, configuration: Configuration, file: st
             expected="a divisor of the layers of a rank",
         )
     return layers // (each * ranks)
+
+
+def _ends(
+    model: UniformModel, configuration: Configuration, each: int, notes: list[str]
+) -> tuple[int, int] | None:
+    """Returns the layers of the first and the last stage where they differ from the others.
+
+    Where torchtitan gives some stages between them another layer, a note says so, and the stages
+    are priced as equal.
+    """
+    if configuration.less is None:
+        return configuration.ends
+    first, last = configuration.less
+    stages, layers = configuration.stages * each, len(model.layers)
+    of_stage, more = divmod(layers + first + last, stages)
+    counts = [of_stage + (place < more) for place in range(stages)]
+    counts[0], counts[-1] = max(counts[0] - first, 0), max(counts[-1] - last, 0)
+    if len(set(counts)) == 1:
+        return None
+    if len(set(counts[1:-1])) < 2 and sum(counts) == layers:
+        return counts[0], counts[-1]
+    notes.append(
+        f"pipeline_parallel_first_stage_less_layers {first} and last {last}: stages of "
+        f"{', '.join(map(str, counts))} layers, priced as stages of equal layers"
+    )
+    return None
 
 
 def _known(
@@ -204,21 +248,25 @@ def _known(
         """Whether another number of stages leaves the strategy as it is."""
         return not changes(own, one) and space.allows(one)
 
-    questions: list[tuple[UniformStages, Allowed]] = [
-        (first, lambda one: one == own or space.allows(one))
-    ]
+    def usual(one: Parallelism) -> bool:
+        """Whether a strategy is one of the trainer's with positions divided as given or not."""
+        return in_context(one, own) and space.allows(one)
+
+    questions: list[tuple[UniformStages, Allowed]] = [(first, lambda one: one == own or usual(one))]
     counts = sorted({*options.counts(model.batch)} - {own.micro_batches})
     for place, count in enumerate(counts):
         go_on(progress, STAGE, place / len(counts))
         if count >= FEWEST and runs(given.stages, count):
             other = model.costed(given.stages, count, options, progress)
-            questions.append((other, space.allows))
+            questions.append((other, usual))
     for stages in model.counts():
         if stages != given.stages and runs(stages, own.micro_batches):
             other = model.costed(stages, own.micro_batches, options, progress)
             questions.append((other, alike))
     for costed, allowed in questions:
-        for key, pipeline in _priced(model, costed, allowed, given, trainer, progress):
+        fastest_s = min((one.step_s for one in known.values() if one.fits), default=inf)
+        found = _priced(model, costed, allowed, given, trainer, fastest_s, progress)
+        for key, pipeline in found:
             if key not in known or pipeline.rank < known[key].rank:
                 known[key] = pipeline
     return known
@@ -230,10 +278,14 @@ def _priced(
     allowed: Allowed,
     given: _Key,
     trainer: str,
+    fastest_s: float,
     progress: Progress,
 ) -> Iterator[tuple[_Key, Pipeline]]:
     """Yields the allowed strategies with stages that are placed as given, under the trainer's
-    schedules for those; and with others, or another backward, the given strategy alone."""
+    schedules for those; and with others, or another backward, the given strategy alone.
+
+    Strategies in which several things change can only be the best, and are left out where by sums
+    they take far longer than `fastest_s`, that of what fits already."""
     own = published.SCHEDULES[given.schedule]
     practices = Practices(costed.search.problem, progress)
     alike: list[str] = []
@@ -250,12 +302,28 @@ def _priced(
         ):
             yield _Key(cut.ranks, schedule, each, one.practice.parallelism), one.pipeline
     cut = model.recut(costed, given.stages_per_rank)
-    for one in piped_practices(
-        cut, given.schedule, allowed, progress, partial=partial, practices=practices
-    ):
-        for name in alike:
-            key = _Key(cut.ranks, name, cut.stages_per_rank, one.practice.parallelism)
-            yield key, with_fields(one.pipeline, schedule=name)
+
+    def near(one: Parallelism) -> bool:
+        return allowed(one) and len(changes(given.parallelism, one)) <= 1
+
+    def far(one: Parallelism) -> bool:
+        return allowed(one) and not near(one)
+
+    for wanted in (near, far):
+        for one in piped_practices(
+            cut,
+            given.schedule,
+            wanted,
+            progress,
+            cutoff_s=inf if wanted is near else fastest_s,
+            partial=partial if wanted is near else (),
+            practices=practices,
+        ):
+            if one.pipeline.fits:
+                fastest_s = min(fastest_s, one.pipeline.step_s)
+            for name in alike:
+                key = _Key(cut.ranks, name, cut.stages_per_rank, one.practice.parallelism)
+                yield key, with_fields(one.pipeline, schedule=name)
 
 
 def _alternative(given: _Key, own: Pipeline, key: _Key, other: Pipeline) -> PipelineAlternative:

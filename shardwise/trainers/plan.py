@@ -124,9 +124,8 @@ def _fastest_plan(
     return replace(
         plan_document(answer.searches, answer.chosen, objective, near, faster=answer.faster),
         trainer=replace(
-            planned_trainer(trainer, graph, answer.best, fastest(searches)),
+            planned_trainer(trainer, graph, answer.best, fastest(searches), options),
             implied=changed_in_words(asked, options, space.implies) or UNSET,
-            gradients=options.step.gradients,
         ),
     )
 
@@ -245,7 +244,7 @@ def neighbours_of(
 
 
 def planned_trainer(
-    trainer: str, graph: Graph, practised: Practised, any_kind: Chosen | None
+    trainer: str, graph: Graph, practised: Practised, any_kind: Chosen | None, options: Options
 ) -> PlannedTrainer:
     """Returns a plan's trainer. Where the unrestricted search ended early with a slower answer, the
     trainer's own is the fastest of any kind."""
@@ -259,5 +258,6 @@ def planned_trainer(
         any_time_s=any_time_s,
         slower=None if any_time_s is None else time_s / any_time_s - 1.0,
         dtype=step.dtype,
+        gradients=options.step.gradients,
         model=facts_of(graph) or UNSET,
     )

@@ -119,6 +119,8 @@ def of_megatron(flags: MegatronFlags) -> str | None:
     if "fp8-format" not in flags:
         flags.ignore("fp8-recipe")
         return None
+    if flags.values("fp8-format"):  # NeMo 1 has a truth there
+        flags.word("fp8-format", "", ("e4m3", "hybrid"))
     flags.ignore("fp8-format", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin")
     return MEGATRON[flags.word("fp8-recipe", "delayed", MEGATRON)]
 
@@ -136,12 +138,17 @@ def to_megatron(precision: str) -> list[str] | None:
     return [f"--fp8-format {form}", f"--fp8-recipe {recipe}"]
 
 
+def _word(top: Section, key: str, known: tuple[str, ...]) -> str:
+    """Returns one of the words, the first of which YAML takes for false where it is not quoted."""
+    return known[0] if top.given(key) is False else top.word(key, known[0], known)
+
+
 def of_accelerate(top: Section) -> str | None:
     """Returns the precision of Accelerate's `mixed_precision: fp8`, by its backend; None without.
 
     TransformerEngine's is delayed, torchao's tensorwise; MS-AMP's is read as delayed.
     """
-    wanted = top.word("mixed_precision", "no") == "fp8"
+    wanted = _word(top, "mixed_precision", ("no", "fp16", "bf16", "fp8")) == "fp8"
     config = top.section("fp8_config")
     backend = config.word("backend", "TE").upper()
     config.ignore_all()

@@ -31,6 +31,7 @@ from shardwise.sharding.layout import shard_fits
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.job import canonical
+from shardwise.trainers.launched import differing
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import planned_trainer
 from shardwise.trainers.spaces import priced_space
@@ -72,7 +73,7 @@ def price(
     known = strategies(
         replayables,
         lambda one: (
-            one == given or (_in_context(one, given) and (space is None or space.allows(one)))
+            one == given or (in_context(one, given) and (space is None or space.allows(one)))
         ),
         progress,
         layers="all" if space is None else space.layers,
@@ -91,7 +92,7 @@ def price(
         fits=chosen.fits,
         plan=replace(
             plan_document(searches, chosen, GIVEN),
-            trainer=planned_trainer(trainer, graph, own, None),
+            trainer=planned_trainer(trainer, graph, own, None, options),
         ),
         alternatives=sorted((one for one in alternatives if len(one.changes) == 1), key=_rank),
         best=None
@@ -140,8 +141,10 @@ def price_configuration(
         unread=[*configuration.left_out, *configuration.unread],
         progress=progress,
     )
+    warnings = differing(configuration, hardware, priced.plan.gpus)
     return replace(
         priced,
+        plan=replace(priced.plan, warnings=[*warnings, *priced.plan.warnings]),
         stated=changed_in_words(asked, options, configuration.stated) or UNSET,
         left_out=configuration.left_out or UNSET,
     )
@@ -235,7 +238,7 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
         )
 
 
-def _in_context(one: Parallelism, given: Parallelism) -> bool:
+def in_context(one: Parallelism, given: Parallelism) -> bool:
     """Returns whether a strategy divides positions as the given one, or not at all, and has no
     whole experts beside tensor parallelism."""
     alike = one.context == given.context and one.context_form == given.context_form

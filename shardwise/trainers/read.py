@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,8 +41,8 @@ _ASSIGNED = re.compile(r"(?m)^[ \t]*+[\w.\"'-]++[ \t]*+=")
 """What TOML has and YAML does not: the head of a table, and a value."""
 
 KINDS = (
-    "torchtitan TOML or launches, Megatron flags, DeepSpeed JSON, or YAML of accelerate, nanotron, "
-    "NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
+    "torchtitan TOML or launches, Megatron flags, JSON of DeepSpeed or PEFT, or YAML of "
+    "accelerate, nanotron, NeMo, Megatron-Bridge, Primus, MaxText, axolotl or LLaMA-Factory"
 )
 _DEEPSPEED = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")
 _NEOX = tuple(f"{kind}{mark}parallel{mark}size" for kind in ("pipe", "model") for mark in "_-")
@@ -97,6 +98,7 @@ _FORMS = (
     Form("MaxText", maxtext_read.is_one, _of_document(maxtext_read.read)),
     Form("axolotl", finetuning.is_axolotl, _of_document(finetuning.read_axolotl)),
     Form("LLaMA-Factory", finetuning.is_factory, _of_document(finetuning.read_factory)),
+    Form("PEFT", finetuning.is_peft, _of_document(finetuning.read_peft)),
     Form(
         "DeepSpeed",
         lambda document: _has(*_DEEPSPEED)(document) and not _has(*_NEOX)(document),
@@ -182,7 +184,7 @@ def _context(p: Parallelism) -> str:
 
 def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
     text = text.removeprefix("\ufeff")
-    document = read_json(text, KINDS)
+    document: Any = read_json(text, KINDS)
     broken = ""
     if document is None:
         document, broken = _toml(text)
@@ -198,6 +200,8 @@ def _read(text: str, gpus: int, file: str, here: bool) -> Configuration:
         document = read_yaml(text, file=file, expected="a trainer's file")
     if isinstance(document, Mapping):
         return _of_mapping(document, gpus, text)
+    if isinstance(document, list) and all(isinstance(one, str | int | float) for one in document):
+        text = shlex.join(map(str, document))
     if megatron_read.MARKS.search(text):
         return megatron_read.read(text, gpus)
     named = _NAMED_FILE.search(text)
@@ -235,6 +239,11 @@ def _of_mapping(document: Document, gpus: int, text: str) -> Configuration:
     for form in _FORMS:
         if form.is_one(document):
             return form.read(document, gpus, text)
+    if "model_type" in document:
+        raise BadInput(
+            "the configuration of a model, not of a trainer",
+            expected="shardwise capture hf:FILE for the model, and its trainer's file here",
+        )
     other = next((name for name, is_one in _OTHERS.items() if is_one(document)), None)
     looks = "" if other is None else f": it looks like {other}'s, which is not read"
     raise BadInput(f"not a configuration of a trainer that is read{looks}", expected=KINDS)

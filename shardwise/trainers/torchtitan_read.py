@@ -211,7 +211,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         batch = samples * data
     training.ignore(*_WITHOUT_EFFECT)
     notes: list[str] = []
-    schedule, pieces, layers = _schedule(layout, stages, samples, notes)
+    schedule, pieces, layers = _schedule(layout, stages, samples)
+    less = _less(layout.of("pipeline_parallel_degree")[0]) if stages > 1 else None
     if stages > 1 and batch != samples * data:
         raise BadInput(
             f"got {batch}: a pipeline that runs several times in a step is not priced yet",
@@ -229,6 +230,8 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
     if precision is not None:
         stated[precisions.PRECISION] = precision
     length = training.count("seq_len", 2048)
+    if any(True for _ in training.unread()) and not training.has("seq_len"):
+        notes.append(f"training.seq_len: not given, read as torchtitan's {length}")
     return Configuration(
         trainer=NAME,
         parallelism=Parallelism(
@@ -254,6 +257,7 @@ def read(text: Mapping[str, Any], gpus: int) -> Configuration:
         schedule=schedule,
         stages_per_rank=STAGES_PER_RANK if schedule in _SEVERAL and layers is None else 1,
         layers_per_stage=layers,
+        less=less,
         stated=stated,
         left_out=left_out,
         model={} if preset is None else sizes_of_model(MODELS[preset]),
@@ -306,9 +310,7 @@ def _left_out(job: Section, training: Section) -> Iterator[str]:
             yield f"{path}: priced with products that wait for their communication"
 
 
-def _schedule(
-    layout: _Layout, stages: int, samples: int, notes: list[str]
-) -> tuple[str, int, int | None]:
+def _schedule(layout: _Layout, stages: int, samples: int) -> tuple[str, int, int | None]:
     """Returns the schedule of a pipeline, its micro-batches of a local batch, of one stage 1, and
     the layers of a stage where devices have several and the file says it."""
     parallelism = layout.of("pipeline_parallel_degree")[0]
@@ -326,7 +328,6 @@ def _schedule(
             expected=" or ".join(SCHEDULES.values()),
         )
     parallelism.empty(*_OWN_STAGES, expected="stages of equal layers, as torchtitan makes them")
-    notes += _unequal(parallelism)
     pieces = _pieces(parallelism, stages, samples)
     layers = 0
     if schedule in _SEVERAL:
@@ -345,17 +346,15 @@ def _pieces(parallelism: Section, stages: int, samples: int) -> int:
     return divided(samples, parallelism.count(name, 1), "samples", parallelism.path(name))
 
 
-def _unequal(parallelism: Section) -> Iterator[str]:
-    """Yields what is said of layers that first and last stage have less than the others."""
-    less = [
-        parallelism.count(f"pipeline_parallel_{end}_stage_less_layers", 1, least=0)
+def _less(parallelism: Section) -> tuple[int, int] | None:
+    """Returns how many layers the first and the last stage have less than the others, None for
+    equal stages, which files of 2024 had."""
+    default = int(parallelism.path("").startswith(_SECTIONS[0]))
+    first, last = (
+        parallelism.count(f"pipeline_parallel_{end}_stage_less_layers", default, least=0)
         for end in ("first", "last")
-    ]
-    if any(less):
-        yield (
-            f"parallelism.pipeline_parallel_first_stage_less_layers = {less[0]} and last {less[1]} "
-            "(1 where they are not given): read as 0, stages of equal layers"
-        )
+    )
+    return (first, last) if first or last else None
 
 
 def _recomputed(

@@ -18,8 +18,9 @@ from shardwise.child_process import ending_with_us
 from shardwise.errors import BadInput
 from shardwise.trainers import precisions, torchtitan_read
 from shardwise.trainers.configuration import Configuration
+from shardwise.trainers.launched import launched_by
 from shardwise.trainers.megatron_flags import left_open
-from shardwise.trainers.shell import commands_of, known
+from shardwise.trainers.shell import Commands, commands_of, known
 from shardwise.trainers.torchtitan import OPERATORS
 
 MARKS = re.compile(r"--module[=\s](?s:.)*--config[=\s]|--config[=\s](?s:.)*--module[=\s]")
@@ -79,7 +80,8 @@ def read(text: str, gpus: int) -> Configuration:
             "can read, and torchtitan is not installed here",
             expected="torchtitan 0.3 beside Shardwise, or a job's TOML",
         )
-    said = _asked(_arguments(text))
+    script = commands_of(text)
+    said = _asked(_arguments(script))
     found = torchtitan_read.read(_document(said), gpus)
     left_out = list(found.left_out)
     stated = dict(found.stated)
@@ -92,7 +94,8 @@ def read(text: str, gpus: int) -> Configuration:
             stated[precisions.PRECISION] = precision
     if str(said.get("loss")).startswith("Chunked"):
         left_out.append("the chunked loss: priced with the logits of all tokens")
-    return replace(found, left_out=left_out, stated=stated)
+    launched = launched_by(script, text)
+    return replace(found, left_out=left_out, stated=stated, launched=launched)
 
 
 def refused_elsewhere() -> BadInput:
@@ -112,9 +115,8 @@ def refused_source() -> BadInput:
     )
 
 
-def _arguments(text: str) -> list[str]:
+def _arguments(script: Commands) -> list[str]:
     """Returns the flags of the launch; raises `BadInput` where the script leaves them open."""
-    script = commands_of(text)
     launches = [words for words in script.commands if MARKS.search(" ".join(words) + " ")]
     if not launches:
         raise BadInput("no command has both", field="--module, --config", expected="a launch")

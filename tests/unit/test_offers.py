@@ -14,6 +14,7 @@ from shardwise.hardware import (
     load_hardware,
     offers,
     on_demand_usd_per_hour,
+    parse_offers,
     read_offers,
     stale,
 )
@@ -73,6 +74,23 @@ def test_bad_rows_are_named(tmp_path: Path, text: str, where: str) -> None:
     path.write_text(text)
     with pytest.raises(BadInput, match=where):
         read_offers(path)
+
+
+HEADER = "InstanceType,AcceleratorName,AcceleratorCount,Price,Region"
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (f"{HEADER},Price\np5,H100,8,55.04,us,1\n", "header: the column Price occurs twice"),
+        (f"{HEADER}\np5,H100\n", "row 2: no cell for AcceleratorCount"),
+        (f'{HEADER}\n"p5,H100,8,55.04,us\n', "row 2: no cell for AcceleratorName"),
+        (f"{HEADER}\np5,H100,8,1,055.04,us\n", "row 2: more cells than columns"),
+    ],
+)
+def test_rows_of_other_columns_are_refused(text: str, match: str) -> None:
+    with pytest.raises(BadInput, match=match):
+        parse_offers(text, "offers.csv")
 
 
 def test_quotes_ask_for_the_day_of_the_clock_and_here_for_one_day() -> None:

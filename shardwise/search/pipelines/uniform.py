@@ -11,6 +11,7 @@ those that are searched (`staged.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
@@ -179,6 +180,12 @@ class UniformModel:
                 expected=" or ".join(map(str, known)) or "no pipeline is possible",
             )
         return (0, *starts, len(self._units)), axes
+
+    def with_ends(self, ends: Mapping[int, tuple[int, int]]) -> UniformModel:
+        """Returns the same model with other numbers of layers in first and last stages."""
+        other = copy(self)
+        other._ends = ends
+        return other
 
     def _starts(self, stages: int) -> list[int] | None:
         """Returns the units at which all stages but the first begin, None where layers cannot be

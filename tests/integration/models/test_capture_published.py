@@ -176,6 +176,11 @@ def test_fields_have_any_type_that_their_class_allows(tmp_path: Path) -> None:
         captured({**fields, "sliding_window": "LLLG"}, tmp_path)
 
 
+def test_layers_without_number_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=r"num_hidden_layers: 99999999 layers .expected at most"):
+        captured({**SIZES, "model_type": "llama", "num_hidden_layers": 99999999}, tmp_path)
+
+
 def test_a_slice_of_nothing_that_is_written_changes_nothing(tmp_path: Path) -> None:
     """Qwen3.5 writes frequencies of images into those of texts: none in heads this small."""
     graph = captured(QWEN35, tmp_path)

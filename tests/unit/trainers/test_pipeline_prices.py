@@ -110,6 +110,7 @@ def test_interleaved_stages_of_megatron(flags: str, each: int, layers: int | Non
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
 EMBEDDING = "--account-for-embedding-in-pipeline-split"
 LOSS = "--account-for-loss-in-pipeline-split"
+LAYOUT = "--pipeline-model-parallel-layout"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +123,9 @@ LOSS = "--account-for-loss-in-pipeline-split"
         (f"--num-layers 7 {LOSS}", (4, 3)),
         (f"--num-layers 10 {EMBEDDING} {LOSS} --num-virtual-stages-per-pipeline-rank 3", (1, 1)),
         (f"--num-layers 6 {EMBEDDING} {LOSS} --num-virtual-stages-per-pipeline-rank 4", (0, 0)),
+        (f"--num-layers 8 {LAYOUT} 'Et*3|t*5L'", (3, 5)),
+        (f"{LAYOUT} 'E|(t|)*6,L'", (0, 0)),
+        (f"{LAYOUT}='Et,tt|(tt|)*2,tttL'", (3, 3)),
     ],
 )
 def test_unequal_stages_of_megatron(flags: str, ends: tuple[int, int]) -> None:
@@ -138,7 +142,17 @@ def test_unequal_stages_of_megatron(flags: str, ends: tuple[int, int]) -> None:
         (f"--num-layers 8 {FIRST} 3 {LOSS}", "one kind of flag"),
         (f"--num-layers 8 {LOSS}", "9 layers do not divide by 2"),
         (f"--num-layers 8 {FIRST} 3 --num-virtual-stages-per-pipeline-rank 2", "one stage on each"),
-        ("--num-layers 8 --pipeline-model-parallel-layout EtttL", "one stage on each"),
+        (f"--num-layers 8 {LAYOUT} EtttL", "got 'EtttL' .expected stages between"),
+        (f"--num-layers 8 {LAYOUT} 'ttt|tL'", "E in the first and L in the last"),
+        (f"--num-layers 8 {LAYOUT} 'Et*4|t*3mL'", "predicts further tokens"),
+        (f"--num-layers 8 {LAYOUT} 'Et|t*2|t*3|t*2L'", "stages of 1, 2, 3, 2 layers are not"),
+        (f"--num-layers 8 {LAYOUT} 'Et*3|t*4L'", "7 layers in the layout .expected --num-layers 8"),
+        (f"--num-layers 8 {LAYOUT} 'Et|t*3|t*4L'", "3 stages of the layout do not divide by 2"),
+        (
+            f"--num-layers 8 {LAYOUT} 'Et*4|t*4L' {FIRST} 3",
+            "given beside --pipeline-model-parallel-l",
+        ),
+        (f"--num-layers 8 {LAYOUT} 'E(t*900|)*900L'", "too many stages"),
     ],
 )
 def test_unequal_stages_that_are_refused(flags: str, problem: str) -> None:
@@ -249,13 +263,39 @@ def test_interleaved_stages_that_cannot_be(gpt2: Graph, flags: str, words: str) 
         priced(gpt2, f"{FLAGS} {flags}")
 
 
-def test_unequal_stages_of_torchtitan_are_noted() -> None:
-    text = TOML.replace("last_stage_less_layers = 0", "last_stage_less_layers = 1")
-    (note,) = configured(text).unread
-    assert "first_stage_less_layers = 0 and last 1" in note
-    default = "\n".join(line for line in TOML.splitlines() if "less_layers" not in line)
-    (note,) = configured(default).unread
-    assert "first_stage_less_layers = 1 and last 1" in note
+def with_less(first: int | None, last: int | None) -> str:
+    """Returns the job with other layers in first and last stage, None for torchtitan's default."""
+    lines = [line for line in TOML.splitlines() if "less_layers" not in line]
+    place = lines.index("[parallelism]") + 1
+    for end, count in (("first", first), ("last", last)):
+        if count is not None:
+            lines.insert(place, f"pipeline_parallel_{end}_stage_less_layers = {count}")
+    return "\n".join(lines)
+
+
+def test_ends_of_torchtitan_have_fewer_layers(eight: Graph) -> None:
+    """Three layers a stage of twelve, two of which are counted for embedding and head each."""
+    document = priced(eight, with_less(2, 2))
+    model = UniformModel(eight, MACHINE, 8, ends={4: (1, 1)})
+    stages = model.costed(
+        4, 8, replace(OPTIONS, micro_batches=(8,), zero=(0, 1, 2, 3), framework="eager"), quiet
+    )
+    own = priced_in(stages, "gpipe", document.parallelism, quiet)
+    assert own is not None and document.pipeline.predicted.step_s == own.pipeline.step_s
+    assert not any("less_layers" in line for line in document.unread)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "layers"),
+    [(None, None, "2, 3, 2, 1"), (0, 2, "3, 3, 2, 0"), (1, 0, "2, 2, 2, 2")],
+)
+def test_other_layers_between_the_ends_are_noted(
+    eight: Graph, first: int | None, last: int | None, layers: str
+) -> None:
+    notes = [line for line in priced(eight, with_less(first, last)).unread if "less_layers" in line]
+    expected = f"stages of {layers} layers, priced as stages of equal layers"
+    assert len(notes) == (layers != "2, 2, 2, 2")
+    assert all(expected in note for note in notes)
 
 
 @pytest.mark.parametrize(("text", "zero"), [(FLAGS, 1), (TOML, 2)], ids=["megatron", "torchtitan"])

@@ -199,7 +199,7 @@ def test_nanotron(tmp_path: Path) -> None:
          "--num-virtual-stages-per-pipeline-rank 2 ",
          "--num-virtual-stages-per-pipeline-rank"),
         (MEGATRON, "--pipeline-model-parallel-size 1 ",
-         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout EtL ",
+         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout EmtL ",
          "--pipeline-model-parallel-layout"),
         (MEGATRON, "TRAINING=\"", "TRAINING=\"--context-parallel-size 3 ",
          "--context-parallel-size"),
