@@ -318,16 +318,18 @@ def equilibrium(
 def least_time(
     problem: Problem,
     *,
+    price: float = 0.0,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
     threads: int = 0,
     progress: Callable[[str, float], bool] | None = None,
-) -> tuple[float, NDArray[np.uint32], NDArray[np.uint32]]:
-    """Find a strategy of the least time, whatever its memory.
+) -> tuple[float, tuple[float, float], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Find a strategy of the least time, where a byte of memory costs `price` seconds.
 
-    Answers a bound that no strategy is below, the choices (operators,) and the alternatives
-    (edges,). Where the graph is wide the strategy may take a little longer than the bound. Limits,
-    progress and errors are those of `solve`.
+    Answers a bound that no strategy's time and price are below, the strategy's memory and time, its
+    choices (operators,) and alternatives (edges,). Where the graph is wide the strategy may take a
+    little longer than the bound. Limits, progress and errors are those of `solve`; a price that is
+    negative or not finite is a `ValueError`.
     """
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from math import inf
 from time import monotonic
 
 import numpy as np
@@ -105,34 +106,47 @@ def _fastest(
 ) -> documents.Pipeline | Plan:
     """Returns the pipeline or plan as `pipeline_or_plan`; where nothing fits, what would is not
     tried."""
-    started = monotonic()
     search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
     asked, alone = _asked(search, stages)
-    fastest = search.fastest(asked)
+    single: Plan | None = None
+    too_large: Infeasible | None = None
+    if not alone:
+        # Its step leaves most pipelines without a chance, so these are asked for afterwards.
+        try:
+            single = plan_only(graph, hardware, options, devices, progress)
+        except Infeasible as error:
+            too_large = error
+    started = monotonic()
+    single_s = inf if single is None else single.replayed_s
+    fastest = search.fastest(asked, single_s)
     best = fastest.pipeline
-    seconds = monotonic() - started
-    if alone:
+    if single is None:
+        seconds = monotonic() - started
         if best is None:
-            raise _none_fits(search, asked)
-        return pipeline_document(best, seconds, fastest.least_s)
-    try:
-        single = plan_only(graph, hardware, options, devices, progress)
-    except Infeasible:
-        if best is None:
-            raise
-        return pipeline_document(best, seconds, fastest.least_s, None)
-    if best is None or single.predicted.replayed_time_s <= best.step_s:
-        return single
+            raise too_large or _none_fits(search, asked)
+        return pipeline_document(best, seconds, fastest.least_s, UNSET if alone else None)
+    # A proof covers both, so that pipelines need none beyond that of the strategies without.
+    proven_s = single.certificate.time_lower_bound_s
+    least_s = 0.0 if proven_s is UNSET else min(proven_s, fastest.prove(proven_s))
+    if best is None or best.step_s >= single_s:
+        return single if proven_s is UNSET else _proven(single, least_s, options.epsilon)
     predicted = single.predicted
     label = "" if predicted.label is UNSET else predicted.label
-    single_s = single.certificate.time_lower_bound_s
-    return pipeline_document(
-        best,
-        seconds,
-        min(fastest.least_s, 0.0 if single_s is UNSET else single_s),
-        WithoutPipeline(
-            label, single.micro_batches, predicted.replayed_time_s, predicted.peak_bytes
-        ),
+    without = WithoutPipeline(label, single.micro_batches, single_s, predicted.peak_bytes)
+    return pipeline_document(best, monotonic() - started, least_s, without)
+
+
+def _proven(single: Plan, least_s: float, epsilon: float) -> Plan:
+    """Returns the plan without a pipeline with what is proven of pipelines too: no strategy takes
+    less than `least_s`."""
+    proof = single.certificate
+    if least_s == proof.time_lower_bound_s:
+        return single
+    gap = single.replayed_s / least_s - 1.0 if least_s > 0.0 else None
+    status = proof.status if gap is not None and gap <= epsilon else "budget"
+    proof = with_members(proof, epsilon=gap, status=status, time_lower_bound_s=least_s)
+    return with_members(
+        single, certificate=proof, predicted=with_members(single.predicted, gap=gap)
     )
 
 

@@ -45,7 +45,7 @@ def cheapest(
     """
     part = _LeastProblem(problem, costs, range(len(problem.costs)), allowed)
     with solver_errors():
-        bound, taken, _ = _core.least_time(
+        bound, _, taken, _ = _core.least_time(
             part.core,
             time_limit_s=time_limit_s,
             memory_limit_bytes=memory_limit_bytes,
@@ -79,7 +79,7 @@ def least_of(
     """
     part = _LeastProblem(problem, costs, groups, None)
     with solver_errors():
-        bound, _, _ = _core.least_time(
+        bound, _, _, _ = _core.least_time(
             part.core, memory_limit_bytes=memory_limit_bytes, threads=threads
         )
     return float(bound)

@@ -35,7 +35,7 @@ FEW = 128
 """The most configurations of a group with which stages are solved over all of them; where there are
 more, over those that are in use on the frontiers of single units, and in guides."""
 
-IN_USE = 0.05
+IN_USE = 0.01
 """How far from the best the frontiers may be from which those are taken."""
 
 

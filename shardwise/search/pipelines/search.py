@@ -7,8 +7,9 @@ Numbers of stages p and of micro-batches A are tried in the order of what is pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -62,11 +63,24 @@ sums within their memory."""
 
 @dataclass(frozen=True)
 class Fastest:
-    """The fastest pipeline that was found, of a frontier within its own peak, None where none fits;
-    no pipeline of what was asked for takes less than `least_s` there."""
+    """The fastest pipeline that was found, of a frontier within its own peak; None where none fits.
+
+    `prove` returns a time that no pipeline of what was asked for is below there; it is not raised
+    any more once it reaches the argument, in seconds.
+    """
 
     pipeline: Pipeline | None
-    least_s: float
+    prove: Callable[[float], float]
+
+    @classmethod
+    def of_proof(cls, pipeline: Pipeline | None, least_s: float) -> Fastest:
+        """Returns a pipeline with a proof that was made."""
+        return cls(pipeline, lambda _: least_s)
+
+    @cached_property
+    def least_s(self) -> float:
+        """What was proven, without a limit to the effort."""
+        return self.prove(inf)
 
 
 @dataclass(frozen=True)
@@ -182,7 +196,7 @@ class PipelineSearch:
 
     def fastest(self, stages: Sequence[int], cutoff_s: float = inf) -> Fastest:
         """Returns the fastest pipeline of one of these numbers of stages that fits; none that is
-        surely no faster than `cutoff_s`.
+        surely no faster than `cutoff_s`. The proof is made when it is asked for.
 
         Raises `BadInput` for numbers of stages that are not among `counts`.
         """
@@ -191,8 +205,7 @@ class PipelineSearch:
         # What sums rank behind others may be faster when it is replayed: those of one kind
         # of schedules are not judged by another's.
         known_s: dict[Kind, float] = {}
-        proven: list[float] = []
-        open_ones: list[tuple[int, Staged]] = []
+        bounded: list[tuple[float, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         for number, question in enumerate(questions):
             share = number / len(questions)
@@ -200,10 +213,9 @@ class PipelineSearch:
             if question.least_s >= best_s:
                 break
             staged = Staged(question, self.progress, NEAR_LIMIT, self._at(share))
-            proven.append(staged.least_s())
-            if proven[-1] >= best_s:
+            bounded.append((staged.least_s(), staged))
+            if bounded[-1][0] >= best_s:
                 continue
-            open_ones.append((number, staged))
             for guided in staged.guided:
                 for run in question.runs:
                     hopeless_s = HOPELESS * known_s.get(run.kind, cutoff_s)
@@ -214,14 +226,26 @@ class PipelineSearch:
                         if pipeline.step_s < best_s:
                             best, best_s = pipeline, pipeline.step_s
         near_s = best_s / (1.0 + self.options.epsilon)
-        for number, staged in open_ones:
-            if proven[number] < near_s:
+        rest_s = min((q.least_s for q in questions[len(bounded) :]), default=inf)
+
+        def prove(enough_s: float) -> float:
+            return min(rest_s, self._proven_s(bounded, min(near_s, enough_s)))
+
+        return Fastest(best, prove)
+
+    def _proven_s(self, bounded: Sequence[tuple[float, Staged]], enough_s: float) -> float:
+        """Returns what none of these questions' pipelines takes less than, of which bounds without
+        memory are given; one of `enough_s` is not raised."""
+        proven = [least_s for least_s, _ in bounded]
+        for number in sorted(range(len(proven)), key=lambda number: proven[number]):
+            least_s, staged = bounded[number]
+            if least_s < enough_s:
                 go_on(self.progress, "pipelines", 1.0)
-                proven[number] = max(
-                    proven[number], staged.least_within_s(staged.limit_bytes, enough_s=near_s)
-                )
-        rest = [question.least_s for question in questions[len(proven) :]]
-        return Fastest(best, min([*proven, *rest], default=inf))
+                within_s = staged.least_within_s(staged.limit_bytes, enough_s=enough_s)
+                proven[number] = max(least_s, within_s)
+                # The least of all counts, so the others need not be raised above it.
+                enough_s = min(enough_s, proven[number])
+        return min(proven, default=inf)
 
     def frontier(self, stages: Sequence[int]) -> list[Pipeline]:
         """Returns the pipelines of these numbers of stages that no other that was found beats in
@@ -238,7 +262,10 @@ class PipelineSearch:
         peaks = np.array([pipeline.scaled_peak_bytes for pipeline in pipelines])
         steps = np.array([pipeline.step_s for pipeline in pipelines])
         least = least_within(searched, peaks, steps, self.options.epsilon, self._at(1.0))
-        return [Fastest(*one) for one in zip(pipelines, least.tolist(), strict=True)]
+        return [
+            Fastest.of_proof(pipeline, least_s)
+            for pipeline, least_s in zip(pipelines, least.tolist(), strict=True)
+        ]
 
     def frontier_with_questions(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
         """Returns the same, and every number of stages and micro-batches as it was searched."""

@@ -27,6 +27,7 @@ from shardwise.cost.assemble import SearchEdge, SearchProblem
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.search.elimination import occurring, places
+from shardwise.search.pipelines.hull import hull
 from shardwise.search.pipelines.units import Units
 from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import REPLICATE, Floats, encode
@@ -136,8 +137,8 @@ class StageProblems:
         return lasting, (solution.memory_bytes - lasting) / kept, solution.time_s
 
     def of_units(self, kept: int, epsilon: float) -> dict[int, set[int]]:
-        """Returns the configurations on the frontiers of single units that keep `kept`
-        micro-batches, by the id of a group's costs; units that are alike count once."""
+        """Returns the configurations on the hulls of single units that keep `kept` micro-batches,
+        by the id of a group's costs; units that are alike count once."""
         known: set[Hashable] = set()
         used: dict[int, set[int]] = defaultdict(set)
         for unit in range(len(self.units)):
@@ -146,10 +147,9 @@ class StageProblems:
                 continue
             known.add(kind)
             part = self._part(unit, unit + 1, kept)
-            with solver_errors():
-                solution = _core.solve(part.problem, method="auto", epsilon=epsilon)
+            chosen = np.stack(hull(part.problem, epsilon))
             for group in part.groups:
-                rows = part.rows[group][solution.choices[:, part.number[group]]]
+                rows = part.rows[group][chosen[:, part.number[group]]]
                 used[id(self.problem.costs[group])].update(np.unique(rows).tolist())
         return used
 

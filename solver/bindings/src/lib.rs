@@ -285,27 +285,34 @@ fn solve(
 
 /// Returns the cheapest strategy; see `_core.pyi`.
 #[pyfunction]
-#[pyo3(signature = (problem, *, time_limit_s=None, memory_limit_bytes=None, threads=0, progress=None))]
-#[allow(clippy::type_complexity)] // the three values of the Python function
+#[pyo3(signature = (problem, *, price=0.0, time_limit_s=None, memory_limit_bytes=None, threads=0, progress=None))]
+#[allow(clippy::type_complexity)] // the four values of the Python function
 fn least_time<'py>(
     py: Python<'py>,
     problem: PyRef<'_, Problem>,
+    price: f64,
     time_limit_s: Option<f64>,
     memory_limit_bytes: Option<u64>,
     threads: usize,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(f64, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>)> {
+) -> PyResult<(
+    f64,
+    (f64, f64),
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+)> {
     let time_limit = duration(time_limit_s)?;
     let inner = &problem.inner;
     let least = attended(py, threads, progress.as_ref(), |listener| {
         let watch = Watch::new(time_limit, Some(listener)).within(memory_limit_bytes);
-        core::least_time(inner, &watch)
+        core::least_time(inner, price, &watch)
     })?
     .map_err(to_python)?;
     let choices: Vec<u32> = least.point.choices.iter().map(|c| u32::from(*c)).collect();
     let edges: Vec<u32> = least.point.edge_choices.iter().copied().collect();
     Ok((
         least.bound,
+        (least.point.memory, least.point.time),
         choices.into_pyarray(py),
         edges.into_pyarray(py),
     ))

@@ -195,17 +195,23 @@ pub struct Least {
     pub bound: f64,
 }
 
-/// Returns a strategy with the least time, whatever its memory.
+/// Returns a strategy with the least time, where a byte of memory costs `price` seconds.
 ///
 /// Where the graph is wide, it is found with copies of the widest operators and may cost more than
 /// the bound.
 ///
 /// # Errors
 ///
-/// Returns an error when the search is cancelled or a limit is reached.
-pub fn least_time(problem: &Problem, watch: &Watch) -> Result<Least, SolveError> {
+/// Returns an error when the search is cancelled or a limit is reached, and for a price that is
+/// negative or not finite.
+pub fn least_time(problem: &Problem, price: f64, watch: &Watch) -> Result<Least, SolveError> {
+    if !price.is_finite() || price < 0.0 {
+        return Err(SolveError::Invalid(format!(
+            "a price must be finite and not negative, got {price}"
+        )));
+    }
     let weights = Weights {
-        memory: 0.0,
+        memory: price,
         time: 1.0,
     };
     let quick = Effort {
