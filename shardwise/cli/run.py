@@ -20,7 +20,7 @@ from shardwise.answers.plan import read_plan
 from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.output import emit, note, say, table
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.measure.labels import Label, own_label
 from shardwise.measure.reported import log_measurement
@@ -208,7 +208,7 @@ def _in_run_dir(name: str, field: str) -> str:
     return str(Path(folder) / name)
 
 
-def _require_executable(plan: Plan | Pipeline, path: str) -> None:
+def _require_executable(plan: Plan, path: str) -> None:
     if not any(group.operators for group in plan.groups):
         raise BadInput(
             "does not say how its operators' inputs are moved",
@@ -218,7 +218,7 @@ def _require_executable(plan: Plan | Pipeline, path: str) -> None:
         )
 
 
-def _known_graph(plan: Plan | Pipeline) -> str:
+def _known_graph(plan: Plan) -> str:
     """Returns the graph if none is named: the launch's, or a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
@@ -254,14 +254,12 @@ def _options(
     return RunOptions(trained, batch, seq, dtype, steps, warm_up, compile, label)
 
 
-def _log(plan: Plan | Pipeline, document: Mapping[str, Any], log: str | None) -> None:
+def _log(plan: Plan, document: Mapping[str, Any], log: str | None) -> None:
     if log is not None:
         log_measurement(open_tracker(log, plan.graph_name), plan, document)
 
 
-def _as_rank(
-    plan: Plan | Pipeline, world: World, options: Any, output: str | None, log: str | None
-) -> None:
+def _as_rank(plan: Plan, world: World, options: Any, output: str | None, log: str | None) -> None:
     from shardwise.execute.training import train, write_report
 
     document = train(plan, world, options)
@@ -277,9 +275,7 @@ def _as_rank(
         show(document)
 
 
-def _launched(
-    plan: Plan | Pipeline, launcher: list[str], arguments: list[str]
-) -> dict[str, Any] | None:
+def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str, Any] | None:
     """Returns what rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         report = Path(folder) / "measurement.json"
@@ -299,7 +295,7 @@ def _launched(
         return document
 
 
-def launcher_arguments(plan: Plan | Pipeline, launcher: list[str]) -> list[str]:
+def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
     """Returns the user's arguments, completed from the plan.
 
     Raises `BadInput` where nodes have unequal numbers of ranks and the user does not say how many

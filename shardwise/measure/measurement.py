@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 
 SCHEMA = "shardwise.measurement/1"
 MOST_STEPS = 1000
@@ -31,7 +31,7 @@ OF_A_PIPELINE = {"iteration": "step_s", "peak": "peak_bytes"}
 
 
 def measurement_document(
-    plan: Plan | Pipeline,
+    plan: Plan,
     *,
     iterations_s: Sequence[float],
     waits_s: Sequence[Sequence[float]] = (),
@@ -53,8 +53,7 @@ def measurement_document(
     are others on each rank, are left out. `not_compiled` says why a plan for compiled kernels ran
     eagerly, if it did.
     """
-    piped = isinstance(plan, Pipeline)
-    predicted = OF_A_PIPELINE if piped else PREDICTED
+    predicted = OF_A_PIPELINE if plan.piped else PREDICTED
     typical = median(iterations_s)
     measured = {
         "iteration": typical,
@@ -62,7 +61,7 @@ def measurement_document(
         "communication": communication_s,
         "peak": max(peak_bytes),
     }
-    exposed_s = None if piped or compute_s is None else max(typical - compute_s, 0.0)
+    exposed_s = None if plan.piped or compute_s is None else max(typical - compute_s, 0.0)
     document = {
         "schema": SCHEMA,
         "plan": plan.id,
@@ -88,25 +87,25 @@ def measurement_document(
         "backend": backend,
         "device_kind": device_kind,
         "versions": dict(versions),
-        "collectives": {} if piped else dict(calls or {}),
+        "collectives": {} if plan.piped else dict(calls or {}),
         "fallbacks": dict(fallbacks or {}),
         "compiled_operators": compiled_operators,
         "not_compiled": not_compiled,
     }
-    if isinstance(plan, Pipeline):
+    if plan.piped:
         document["stages"] = _stages(plan, typical, waits_s, peak_bytes)
     return document
 
 
 def _stages(
-    pipeline: Pipeline,
+    plan: Plan,
     typical_s: float,
     waits_s: Sequence[Sequence[float]],
     peak_bytes: Sequence[int],
 ) -> list[dict[str, Any]]:
     """Returns each stage's peak and idle share, measured and predicted."""
     stages = []
-    for number, stage in enumerate(pipeline.stages):
+    for number, stage in enumerate(plan.stages):
         ranks = range(stage.first_device, stage.first_device + stage.devices)
         peak = max(peak_bytes[rank] for rank in ranks)
         waits = [median(waits_s[rank]) / typical_s for rank in ranks if waits_s[rank]]

@@ -29,7 +29,7 @@ from shardwise.answers.remedies import answered
 from shardwise.answers.simplest import tolerated_s
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
-from shardwise.documents import Plan
+from shardwise.documents import WholePlan
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer, text_of
 from shardwise.documents.plan import Neighbour
 from shardwise.graph import Graph
@@ -82,7 +82,7 @@ def plan_for(
     options: Options | None = None,
     given: Collection[str] = (),
     progress: Progress | None = None,
-) -> Plan:
+) -> WholePlan:
     """Returns the fastest plan that fits among the strategies of a trainer, one of `SPACES`, or
     with the option `simplest` the simplest within epsilon of it.
 
@@ -112,7 +112,7 @@ def _fastest_plan(
     options: Options,
     devices: Devices,
     progress: Progress,
-) -> Plan:
+) -> WholePlan:
     """Returns the plan as `plan_for`, of options of which `asked` are those without the trainer's
     program; where nothing fits, what would is not tried."""
     space = space_of(trainer)
