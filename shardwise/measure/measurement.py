@@ -18,16 +18,22 @@ from shardwise.documents import Plan
 SCHEMA = "shardwise.measurement/1"
 MOST_STEPS = 1000
 PREDICTED = {
-    "iteration": "replayed_time_s",
-    "compute": "compute_s",
-    "communication": "communication_s",
-    "peak": "peak_bytes",
+    "iteration": ("replayed_time_s", "step_s"),
+    "compute": ("compute_s",),
+    "communication": ("communication_s",),
+    "peak": ("peak_bytes",),
 }
-"""The member of a plan's `predicted` that each error is relative to."""
+"""The member of a plan's `predicted` that each error is relative to, by its names in both forms of
+plans. A pipeline predicts the step and the peak alone."""
 
 
-OF_A_PIPELINE = {"iteration": "step_s", "peak": "peak_bytes"}
-"""The same of a pipeline, which predicts no more of them."""
+def predicted_values(predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a plan predicts of each member of `PREDICTED`, None of those that it does not
+    predict."""
+    return {
+        name: next((predicted[member] for member in members if member in predicted), None)
+        for name, members in PREDICTED.items()
+    }
 
 
 def measurement_document(
@@ -53,7 +59,8 @@ def measurement_document(
     are others on each rank, are left out. `not_compiled` says why a plan for compiled kernels ran
     eagerly, if it did.
     """
-    predicted = OF_A_PIPELINE if plan.piped else PREDICTED
+    predicted = to_builtins(plan.predicted)
+    expected = predicted_values(predicted)
     typical = median(iterations_s)
     measured = {
         "iteration": typical,
@@ -77,13 +84,8 @@ def measurement_document(
         "communication_s": communication_s,
         "exposed_communication_s": exposed_s,
         "peak_bytes": {"max": max(peak_bytes), "per_rank": list(peak_bytes)},
-        "predicted": to_builtins(plan.predicted),
-        "errors": {
-            name: relative(measured[name], getattr(plan.predicted, predicted[name]))
-            if name in predicted
-            else None
-            for name in PREDICTED
-        },
+        "predicted": predicted,
+        "errors": {name: relative(measured[name], expected[name]) for name in PREDICTED},
         "backend": backend,
         "device_kind": device_kind,
         "versions": dict(versions),
