@@ -123,10 +123,16 @@ def _fastest_plan(
     near = neighbours_of(answer.best, answer.known, answer.chosen.search.limit_bytes)
     return replace(
         plan_document(answer.searches, answer.chosen, objective, near, faster=answer.faster),
-        trainer=replace(
-            planned_trainer(trainer, graph, answer.best, fastest(searches)),
-            implied=changed_in_words(asked, options, space.implies) or UNSET,
-            gradients=options.step.gradients,
+        trainer=with_program(
+            planned_trainer(
+                trainer,
+                graph,
+                answer.best.practice.parallelism,
+                answer.best.step.time_s,
+                fastest(searches),
+            ),
+            asked,
+            options,
         ),
     )
 
@@ -244,17 +250,29 @@ def neighbours_of(
     ]
 
 
+def with_program(planned: PlannedTrainer, asked: Options, options: Options) -> PlannedTrainer:
+    """Returns a plan's trainer with what it implies of the step, beyond the options asked for."""
+    return replace(
+        planned,
+        implied=changed_in_words(asked, options, space_of(planned.name).implies) or UNSET,
+        gradients=options.step.gradients,
+    )
+
+
 def planned_trainer(
-    trainer: str, graph: Graph, practised: Practised, any_kind: Chosen | None
+    trainer: str,
+    graph: Graph,
+    parallelism: Parallelism,
+    time_s: float,
+    any_kind: Chosen | None = None,
 ) -> PlannedTrainer:
-    """Returns a plan's trainer. Where the unrestricted search ended early with a slower answer, the
-    trainer's own is the fastest of any kind."""
-    time_s = practised.step.time_s
+    """Returns a plan's trainer, with what its space costs where the fastest of any kind is known.
+    Where the unrestricted search ended early with a slower answer, the trainer's own is that."""
     any_time_s = None if any_kind is None else min(any_kind.ranking_s, time_s)
     step = step_of(graph)
     return PlannedTrainer(
         name=trainer,
-        parallelism=practised.practice.parallelism,
+        parallelism=parallelism,
         sequence_length=step.seq,
         any_time_s=any_time_s,
         slower=None if any_time_s is None else time_s / any_time_s - 1.0,

@@ -24,6 +24,7 @@ def test_stages_share_the_groups_and_the_devices(name: str) -> None:
     assert sorted(group for stage in plan.stages for group in stage.groups) == list(
         range(len(plan.groups))
     )
+    assert len({stage.first_device for stage in plan.stages}) == plan.ranks
     own = plan.stages[: plan.ranks]
     assert sum(stage.devices for stage in own) == plan.gpus
     assert max(stage.peak_bytes for stage in plan.stages) == plan.predicted.peak_bytes
