@@ -181,7 +181,7 @@ def stored(name: str) -> Any:
     if members["schema"] == documents.schema_of(documents.Infeasible):
         return documents.read(members, documents.Infeasible)
     if STORED[name].kind == "plan":
-        return documents.read_plan(members)
+        return documents.read(members, documents.Plan)
     return documents.read(members, documents.DOCUMENTS[STORED[name].kind])
 
 

@@ -19,7 +19,6 @@ import msgspec
 
 from shardwise import answers as advice
 from shardwise import documents
-from shardwise.answers.explain_pipeline import explain_pipeline
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.options import Options, Progress
 from shardwise.documents.quote import step_s
@@ -87,17 +86,21 @@ class Curve(documents.Curve, frozen=True):
 
 
 class Explanation(documents.Explanation, frozen=True):
-    """How each group of a plan is split, and what it costs."""
+    """How each group of a plan is split, what it costs, and what stages do."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document `shardwise.explanation/1`."""
+        """Returns the document, `shardwise.explanation/1` or `shardwise.pipeline-explanation/1`."""
         return _document(self)
 
     def to_pandas(self) -> Any:
-        """Returns a DataFrame with one row per kind of group. Raises `BadInput` without pandas."""
-        return _frame(self.groups)
+        """Returns a DataFrame with one row per kind of group, or per stage where these are several.
+        Raises `BadInput` without pandas."""
+        return _frame(self.stages or self.groups)
 
     def _repr_html_(self) -> str:
+        text = "".join(f"<p>{escape(line)}</p>" for line in self.text)
+        if self.stages:
+            return text + _table(("stage",), [(stage.text,) for stage in self.stages])
         rows = [
             (
                 group.name,
@@ -110,61 +113,48 @@ class Explanation(documents.Explanation, frozen=True):
             for group in self.groups
         ]
         head = ("group", "×", "split", "GiB", "compute (ms)", "communication (ms)")
-        return "".join(f"<p>{escape(line)}</p>" for line in self.text) + _table(head, rows)
+        return text + _table(head, rows)
 
 
-class PipelineExplanation(documents.PipelineExplanation, frozen=True):
-    """What each stage of a pipeline does, keeps and waits."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the document `shardwise.pipeline-explanation/1`."""
-        return _document(self)
-
-    def to_pandas(self) -> Any:
-        """Returns a DataFrame with one row per stage. Raises `BadInput` without pandas."""
-        return _frame(self.stages)
-
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{escape(line)}</p>" for line in self.text) + _table(
-            ("stage",), [(stage.text,) for stage in self.stages]
-        )
+class WholeExplanation(Explanation, documents.WholeExplanation, frozen=True):
+    """The explanation of a plan of one stage."""
 
 
-class _Strategy(msgspec.Struct, frozen=True):
-    """What plans and pipelines have in common."""
+class PipelineExplanation(Explanation, documents.PipelineExplanation, frozen=True):
+    """The explanation of a plan of several stages."""
+
+
+class Plan(documents.Plan, frozen=True):
+    """One strategy, spelled out far enough for `shardwise.parallelize` to run it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the document `shardwise.plan/1` or `shardwise.pipeline/1`, which `parallelize`
         takes."""
         return _document(self)
 
-    def plot(self: Any, path: str | Path) -> None:
+    def plot(self, path: str | Path) -> None:
         """Writes the step over time to a file that ends in .html, .svg or .png."""
         step_picture(self).write(str(path))
 
-    def to_pandas(self: Any) -> Any:
+    def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per operator. Raises `BadInput` without pandas."""
         return _frame([op for group in self.groups for op in group.operators])
 
-    def _repr_html_(self: Any) -> str:
-        shown: str = self.explain()._repr_html_()
-        return shown
-
-
-class Plan(_Strategy, documents.Plan, frozen=True):
-    """One strategy, spelled out far enough for `shardwise.parallelize` to run it."""
-
     def explain(self) -> Explanation:
-        """Returns how each group is split and what it costs."""
-        return _with_views(advice.explain(self), Explanation)
+        """Returns how each group is split, what it costs, and what stages do."""
+        kind = PipelineExplanation if self.piped else WholeExplanation
+        return _with_views(advice.explain(self), kind)
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
 
 
-class Pipeline(_Strategy, documents.Pipeline, frozen=True):
-    """A model cut into stages, spelled out far enough for `shardwise.parallelize` to run it."""
+class WholePlan(Plan, documents.WholePlan, frozen=True):
+    """A plan of one stage."""
 
-    def explain(self) -> PipelineExplanation:
-        """Returns what each stage does and what it costs."""
-        return _with_views(explain_pipeline(self), PipelineExplanation)
+
+class Pipeline(Plan, documents.Pipeline, frozen=True):
+    """A plan of several stages."""
 
 
 class Quote(documents.Quote, frozen=True):
@@ -316,7 +306,7 @@ def plan(
     schedules: Sequence[str] | None = None,
     progress: Progress | None = None,
     **choices: Any,
-) -> Plan | Pipeline:
+) -> Plan:
     """Returns the strategy that `objective` picks, or the frontier's point with an id.
 
     `order` is the order of execution: `program`, `rank` or `auto` (docs/replay.md). If `space`
@@ -422,20 +412,15 @@ def compare(
     return _with_views(answer, Comparison)
 
 
-def explain(
-    plan: documents.Plan | documents.Pipeline | Mapping[str, Any],
-) -> Explanation | PipelineExplanation:
-    """Returns how each group of a plan is split and what it costs, or what the stages of a pipeline
-    do."""
+def explain(plan: documents.Plan | Mapping[str, Any]) -> Explanation:
+    """Returns how each group of a plan is split, what it costs, and what its stages do."""
     if isinstance(plan, Mapping):
-        plan = documents.read_plan(plan)
+        plan = documents.read(plan, documents.Plan)
     return _shown(plan).explain()
 
 
-def _shown(plan: documents.Plan | documents.Pipeline) -> Plan | Pipeline:
-    if isinstance(plan, documents.Pipeline):
-        return _with_views(plan, Pipeline)
-    return _with_views(plan, Plan)
+def _shown(plan: documents.Plan) -> Plan:
+    return _with_views(plan, Pipeline if plan.piped else WholePlan)
 
 
 def _graph(graph: Graph | str | Path, batch: int | None, seq: int | None) -> Graph:

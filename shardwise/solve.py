@@ -34,7 +34,7 @@ def solve(
     options: Options | None = None,
     given: Collection[str] = (),
     progress: Progress | None = None,
-) -> Plan | Pipeline:
+) -> Plan:
     """Returns the strategy that a question asks for, as `Question` has its members.
 
     `given` are the options that were given by name, which a trainer's `space` leaves as they are.
@@ -109,7 +109,7 @@ def solve(
     return _faster(partial(pipelines, stages=stages and sorted(set(stages) - {1})), without)
 
 
-def _faster(pipelines: Callable[[], Pipeline], without: Callable[[], Plan]) -> Pipeline | Plan:
+def _faster(pipelines: Callable[[], Pipeline], without: Callable[[], Plan]) -> Plan:
     """Returns the faster of a trainer's answers with stages and without. Raises `Infeasible` where
     neither fits, as the one without does."""
     try:

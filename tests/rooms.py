@@ -77,7 +77,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/schedulers/test_schedulers_docs.py", "unit/agent/test_agent_documentation.py",
         "unit/service/test_reference_pages.py", "unit/test_reference_python.py",
     ),
-    "documents": ("unit/test_documents.py", "unit/test_folded_plans.py"),
+    "documents": (
+        "unit/test_documents.py",
+        "unit/test_folded_plans.py",
+        "unit/test_plan_forms.py",
+    ),
     "execute": (
         "integration/execute/*", "unit/test_accumulate.py", "unit/test_agreement.py",
         "unit/test_context.py",

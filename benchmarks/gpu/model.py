@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.answers import plan
-from shardwise.documents.plan import Prediction
+from shardwise.documents.prediction import Prediction
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.measure.real_module import RealModule, SizedSource, real_module

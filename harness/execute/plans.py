@@ -8,9 +8,9 @@ from typing import Any
 from shardwise.answers.frontier import mesh_description
 from shardwise.answers.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
-from shardwise.documents import Plan
+from shardwise.documents import WholePlan
 from shardwise.documents.common import Certificate, Provenance, SearchReport
-from shardwise.documents.plan import Prediction
+from shardwise.documents.prediction import Prediction
 from shardwise.hardware import Hardware, Mesh
 from shardwise.search.search import Subject
 
@@ -23,11 +23,11 @@ def unsearched_plan(
     choices: Sequence[int],
     edge_choices: Sequence[int],
     name: str,
-) -> Plan:
+) -> WholePlan:
     """Returns a plan that can be run; it predicts and certifies nothing."""
     context = problem.context
     strategy = Strategy(problem, choices, edge_choices)
-    return Plan(
+    return WholePlan(
         id=name,
         **unsearched(subject, hardware, mesh, problem),
         mesh=mesh_description(context.mesh),

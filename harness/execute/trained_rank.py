@@ -31,7 +31,7 @@ class TrainedRank:
         model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu", slowed=slowed)
         self._train(model, plan, captured)
 
-    def _train(self, model: ParallelModule, plan: Plan | Pipeline, captured: Captured) -> None:
+    def _train(self, model: ParallelModule, plan: Plan, captured: Captured) -> None:
         self._model = model
         self._optimizer = optimizer_of(model.parameters(), plan.optimizer)
         self._inputs, _ = model.share(*captured.model.args)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.cluster.kinds import Host
-from shardwise.documents import LAUNCH_SCHEMA, PLAN_SCHEMAS, LaunchRequest, Pipeline, schema_of
+from shardwise.documents import LAUNCH_SCHEMA, PLAN_SCHEMAS, LaunchRequest
 from shardwise.errors import BadInput
 
 BUILT_IN = ("shardwise.run", "shardwise.measure")
@@ -97,8 +97,12 @@ def check_plan(plan: dict[str, Any]) -> None:
     gpus = plan.get("gpus")
     good = isinstance(gpus, int) and not isinstance(gpus, bool) and 1 <= gpus <= 10**6
     _demand(good, "plan.gpus", f"{gpus!r}"[:40], "a whole number from 1")
-    several = schema == schema_of(Pipeline) and "bundle" in plan
-    _demand(not several, "plan.bundle", "stages on several kinds of devices", "devices of one kind")
+    _demand(
+        "bundle" not in plan,
+        "plan.bundle",
+        "stages on several kinds of devices",
+        "devices of one kind",
+    )
     good = isinstance(plan.get("predicted"), dict)
     _demand(good, "plan.predicted", "missing or not an object", "an object")
 

@@ -13,10 +13,9 @@ from math import isfinite
 from typing import Any
 
 from service.cluster.measurements import MAX_NAME, Errors, Measured
-from shardwise.documents import Pipeline, schema_of
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware
-from shardwise.measure.measurement import OF_A_PIPELINE, PREDICTED, relative
+from shardwise.measure.measurement import PREDICTED, predicted_values, relative
 
 CLOCK = 0.9
 """Share of the roofline's time that a step takes at the least: clocks may exceed a data sheet's."""
@@ -54,11 +53,8 @@ def tied(
         raise BadInput("the launch runs no plan", field="document", expected="a launch of a plan")
     _check_same(measured, document, plan)
     predicted = plan["predicted"]
-    members = OF_A_PIPELINE if plan["schema"] == schema_of(Pipeline) else PREDICTED
-    values = _values(measured, document)
-    errors = Errors(
-        **{name: relative(values[name], _number(predicted.get(of))) for name, of in members.items()}
-    )
+    values, expected = _values(measured, document), predicted_values(predicted)
+    errors = Errors(**{name: relative(values[name], _number(expected[name])) for name in PREDICTED})
     told = {name: getattr(errors, name) for name in PREDICTED}
     name = str(plan.get("graph_name", ""))[:MAX_NAME]
     shown = {**document, "graph_name": name, "predicted": predicted, "errors": told}

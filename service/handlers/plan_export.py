@@ -11,7 +11,7 @@ from service.base.problems import Problem
 from service.edge.context import Result
 from service.edge.curve_forms import MOST_GPU_TYPE
 from service.questions.question import INFEASIBLE_SCHEMA
-from shardwise.documents import Pipeline, Plan, read_plan
+from shardwise.documents import Plan, read
 from shardwise.errors import BadInput
 from shardwise.schedulers.exported import exported
 from shardwise.schedulers.formats import PLAN_FORMS
@@ -51,7 +51,7 @@ def wanted(query: QueryParams) -> Wanted:
     return Wanted(form, trainer, gpu_type)
 
 
-def plan_of(result: Result) -> Pipeline | Plan:
+def plan_of(result: Result) -> Plan:
     """Returns the plan or the pipeline of a job's result. Raises `Problem` for a job that has
     neither."""
     job = result.document
@@ -60,4 +60,4 @@ def plan_of(result: Result) -> Pipeline | Plan:
     answer = msgspec.json.decode(job["result"])
     if answer["schema"] == INFEASIBLE_SCHEMA:
         raise Problem("not-found", answer["reason"])
-    return read_plan(answer)
+    return read(answer, Plan)

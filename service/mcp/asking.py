@@ -141,7 +141,7 @@ def _replace_by_answer(result: Result) -> None:
         raise Infeasible(answer["reason"])
     kind = result.document["kind"]
     if kind == "plan":
-        result.document = documents.read_plan(answer)
+        result.document = documents.read(answer, documents.Plan)
     else:
         result.document = documents.read(answer, documents.DOCUMENTS[kind])
 

@@ -25,8 +25,8 @@ from service.handlers.plan_export import Wanted, plan_of
 from service.mcp.asking import Answer, Asking, Question
 from shardwise import validation
 from shardwise.answers.curve import require_some_fit
-from shardwise.answers.explain_pipeline import explain_either
-from shardwise.documents import Curve, Explanation, Export, PipelineExplanation
+from shardwise.answers.explain import explain
+from shardwise.documents import Curve, Explanation, Export
 from shardwise.documents.questions import QUESTIONS
 from shardwise.documents.stored import GraphSummary, HardwarePage
 from shardwise.mcp.arguments import CONFIGURATION, FILE, Arguments, ExportArguments, PlanId
@@ -81,14 +81,14 @@ class PageArguments(Arguments, frozen=True):
     ] = None
 
 
-async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation | PipelineExplanation:
+async def explain_plan(asking: Asking, ask: StoredPlan) -> Explanation:
     """Returns how a stored plan is split and what it costs, or what the stages of a pipeline do."""
 
-    def explain(result: Result) -> None:
-        result.document = explain_either(plan_of(result))
+    def explained(result: Result) -> None:
+        result.document = explain(plan_of(result))
 
-    explanation: Explanation | PipelineExplanation
-    explanation = await asking.read(_stored(ask.plan), finish=explain)
+    explanation: Explanation
+    explanation = await asking.read(_stored(ask.plan), finish=explained)
     return explanation
 
 

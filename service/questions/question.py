@@ -75,7 +75,6 @@ INFEASIBLE_SCHEMA = documents.schema_of(documents.Infeasible)
 Answer = (
     documents.Frontier
     | documents.Curve
-    | documents.Pipeline
     | documents.Plan
     | documents.Pricing
     | documents.Quote
@@ -311,9 +310,7 @@ def _curve(
     return compute_curve(curve_question_of(q, graph, options), progress)
 
 
-def _plan(
-    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
-) -> documents.Pipeline | documents.Plan:
+def _plan(q: dict[str, Any], graph: Graph, options: Options, progress: Progress) -> documents.Plan:
     return solve(
         graph,
         _hardware(q),

@@ -14,7 +14,7 @@ from math import log
 
 from shardwise.answers.plan import plan
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.documents import Plan
+from shardwise.documents import WholePlan
 from shardwise.errors import BadInput, InternalError
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
@@ -62,7 +62,7 @@ def calibrate(
     if not 0.0 < step_s < float("inf"):
         raise BadInput(f"got {step_s}", field="step", expected="seconds above 0")
 
-    def planned(profile: Hardware) -> Plan:
+    def planned(profile: Hardware) -> WholePlan:
         return plan(graph, profile, gpus, options=options, progress=progress or quiet)
 
     first = planned(hardware)
@@ -87,7 +87,7 @@ def calibrate(
     return Calibration(fitted, figure, before, after, before_s, after_s)
 
 
-def _figure(planned: Plan, hardware: Hardware) -> str:
+def _figure(planned: WholePlan, hardware: Hardware) -> str:
     """Returns what a step depends on most."""
     predicted = planned.predicted
     if hardware.host is not None and predicted.bound_by == "host":

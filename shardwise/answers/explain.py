@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Protocol
+from typing import Protocol, overload
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from shardwise.answers.expected import expected_sentence
+from shardwise.answers.explain_stages import explained_stages
 from shardwise.answers.summary import HOST
 from shardwise.cost.shares import shares_text
 from shardwise.documents.common import Step, not_searched_text
@@ -26,22 +27,25 @@ from shardwise.documents.explanation import (
     ExplainedNextBest,
     ExplainedOperator,
     Explanation,
+    PipelineExplanation,
     Totals,
+    WholeExplanation,
 )
+from shardwise.documents.forms import by_form
 from shardwise.documents.parallelism import trainer_text
-from shardwise.documents.pipeline import PipelinePrediction
+from shardwise.documents.pipeline import Pipeline
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
     MORE_ROOM,
     Choice,
-    Mixture,
     Neighbour,
     NextBest,
     Plan,
     PlannedEdge,
     PlannedGroup,
-    Prediction,
 )
+from shardwise.documents.prediction import Mixture, Predicted, Prediction
+from shardwise.documents.whole_plan import WholePlan
 from shardwise.texts import counted, seconds, utilisation
 
 MOST_PARTS = 4
@@ -59,12 +63,34 @@ class Axis(Protocol):
     def level(self) -> str: ...
 
 
+@overload
+def explain(plan: WholePlan) -> WholeExplanation: ...
+@overload
+def explain(plan: Pipeline) -> PipelineExplanation: ...
+@overload
+def explain(plan: Plan) -> Explanation: ...
 def explain(plan: Plan) -> Explanation:
-    """Returns how each group of a plan is split, and what it costs."""
-    groups = folded_groups(plan.groups, plan.mesh.axes, partial(_next_best, plan=plan))
+    """Returns how each group of a plan is split and what it costs, and what its stages do where
+    they are several."""
+    axes, next_best = plan.stage_mesh.axes, partial(_next_best, plan=plan)
+    stages = [
+        folded_groups((plan.groups[group] for group in stage.groups), axes, next_best)
+        for stage in plan.stages
+    ]
     edges = folded_edges(plan.edges)
+    return by_form(
+        plan,
+        lambda whole: _explained(whole, stages[0], edges),
+        lambda pipeline: explained_stages(pipeline, stages, edges),
+    )
+
+
+def _explained(
+    plan: WholePlan, groups: list[ExplainedGroup], edges: list[ExplainedEdge]
+) -> WholeExplanation:
+    """Returns what the step of one stage is made of."""
     totals = _totals(plan)
-    return Explanation(
+    return WholeExplanation(
         plan=plan.id,
         graph_name=plan.graph_name,
         hardware=plan.hardware,
@@ -126,7 +152,7 @@ def _next_best(other: NextBest | None, plan: Plan) -> ExplainedNextBest | None:
     if other is None:
         return None
     return ExplainedNextBest(
-        split=choice_text(other, plan.mesh.axes),
+        split=choice_text(other, plan.stage_mesh.axes),
         zero=other.zero,
         zero_axes=other.zero_axes,
         recompute=other.recompute,
@@ -211,7 +237,7 @@ def _step_text(step: Step) -> str:
     return f"{step.operation}({'+'.join(step.axes)})"
 
 
-def _totals(plan: Plan) -> Totals:
+def _totals(plan: WholePlan) -> Totals:
     """Returns the sums of all rows; they equal the plan's prediction."""
     groups, edges, fixed = plan.groups, plan.edges, plan.predicted
     return Totals(
@@ -232,7 +258,10 @@ def _totals(plan: Plan) -> Totals:
 
 
 def _text(
-    plan: Plan, groups: Sequence[ExplainedGroup], edges: Sequence[ExplainedEdge], totals: Totals
+    plan: WholePlan,
+    groups: Sequence[ExplainedGroup],
+    edges: Sequence[ExplainedEdge],
+    totals: Totals,
 ) -> list[str]:
     predicted = plan.predicted
     searched = not_searched_text(plan.not_searched)
@@ -246,12 +275,12 @@ def _text(
     if plan.trainer is not UNSET:
         lines.append(f"{trainer_text(plan.trainer)}.")
     if groups:
-        longest = max(groups, key=_time_s)
+        longest = max(groups, key=lambda row: row.all_s)
         more = longest.repeats - 1
         others = f" and {counted(more, 'group')} like it" if more else ""
         lines.append(
             f"Most time goes to {longest.slowest or longest.name}{others} "
-            f"({_time_s(longest) / max(totals.time_s, 1e-30):.0%}), split {longest.split}."
+            f"({longest.all_s / max(totals.time_s, 1e-30):.0%}), split {longest.split}."
         )
     if edges:
         worst = edges[0]
@@ -262,7 +291,7 @@ def _text(
     return lines
 
 
-def _of_rounding(plan: Plan, totals: Totals) -> list[str]:
+def _of_rounding(plan: WholePlan, totals: Totals) -> list[str]:
     """Returns what rounding to 8 or 4 bits takes, where there is any."""
     operators = [op for group in plan.groups for op in group.operators]
     passes = [op.rounding_s for op in operators if op.rounding_s is not UNSET]
@@ -275,7 +304,7 @@ def _of_rounding(plan: Plan, totals: Totals) -> list[str]:
     ]
 
 
-def _of_replayed(plan: Plan, totals: Totals) -> list[str]:
+def _of_replayed(plan: WholePlan, totals: Totals) -> list[str]:
     """Returns the step of a plan of which the replayed time was searched."""
     predicted = plan.predicted
     lines = [
@@ -302,7 +331,7 @@ def _of_replayed(plan: Plan, totals: Totals) -> list[str]:
     return lines
 
 
-def _of_order(plan: Plan) -> list[str]:
+def _of_order(plan: WholePlan) -> list[str]:
     """Returns what an order of execution other than the program's brings."""
     schedule, predicted = plan.schedule, plan.predicted
     if schedule is UNSET:
@@ -315,7 +344,7 @@ def _of_order(plan: Plan) -> list[str]:
     ]
 
 
-def _of_sums(plan: Plan, totals: Totals) -> list[str]:
+def _of_sums(plan: WholePlan, totals: Totals) -> list[str]:
     """Returns the step of a plan of which the sum was searched."""
     predicted = plan.predicted
     return [
@@ -334,7 +363,7 @@ def _parts(totals: Totals) -> str:
     )
 
 
-def _neighbours(plan: Plan) -> list[ExplainedNeighbour] | UnsetType:
+def _neighbours(plan: WholePlan) -> list[ExplainedNeighbour] | UnsetType:
     """Returns why the plan is none of its neighbours."""
     if plan.neighbours is UNSET:
         return UNSET
@@ -391,7 +420,7 @@ def _first_words(predicted: Prediction) -> list[str]:
     return words
 
 
-def utilisation_text(predicted: Prediction | PipelinePrediction, name: str = "MFU") -> str:
+def utilisation_text(predicted: Predicted, name: str = "MFU") -> str:
     """Returns how much of the GPUs' peak a step uses, in both conventions (`utilisation.py`)."""
     share, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
     return utilisation(share or 0.0, None if causal is UNSET else causal, name)
@@ -410,7 +439,7 @@ def _mixture_text(part: Mixture) -> str:
     return f"{part.label} {part.parameters:.0%} of parameters, {part.compute:.0%} of compute"
 
 
-def rate_texts(predicted: Prediction) -> list[str]:
+def rate_texts(predicted: Predicted) -> list[str]:
     """Returns tokens a second, samples where they are none of tokens; plans of earlier versions
     have neither."""
     if predicted.tokens_per_s:
@@ -431,7 +460,3 @@ _OF_BOUND = {
     "links between nodes": "the links between nodes",
     "memory limit": "the memory limit",
 }
-
-
-def _time_s(group: ExplainedGroup) -> float:
-    return (group.compute_s + group.communication_s) * group.repeats

@@ -25,7 +25,7 @@ from shardwise.answers.roles import GroupRoles, Kind, Role, group_roles, tokens
 from shardwise.answers.uniform import PLAIN, Degrees, Sharding, Uniform
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.part import Masks
-from shardwise.documents.plan import Mixture
+from shardwise.documents.prediction import Mixture
 from shardwise.replay.replay import StrategyReplayer
 
 AGREES = 0.02

@@ -30,7 +30,6 @@ from shardwise.answers.utilisation import ideal_s, model_flops
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.cost.space import SearchMesh
-from shardwise.documents import Plan
 from shardwise.documents.common import Certificate
 from shardwise.documents.pipeline import PipelinePrediction, PlannedStage, WithoutPipeline
 from shardwise.errors import BadInput, InternalError, NotFound
@@ -60,7 +59,7 @@ def pipeline_or_plan(
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
     options: Options | None = None,
     progress: Progress | None = None,
-) -> documents.Pipeline | Plan:
+) -> documents.Plan:
     """Returns the fastest pipeline of one of these numbers of stages that fits, or what another
     `objective` picks of the frontier with pipelines, or its `point` with an id.
 
@@ -103,7 +102,7 @@ def _fastest(
     options: Options,
     devices: Devices,
     progress: Progress,
-) -> documents.Pipeline | Plan:
+) -> documents.Plan:
     """Returns the pipeline or plan as `pipeline_or_plan`; where nothing fits, what would is not
     tried."""
     search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
@@ -177,7 +176,7 @@ def _none_fits(search: PipelineSearch, asked: Sequence[int]) -> Infeasible:
 
 def _of_frontier(
     graph: Graph, hardware: Hardware, question: Question, progress: Progress
-) -> documents.Pipeline | Plan:
+) -> documents.Plan:
     """Returns the point that a question names or its objective picks, of the frontier with
     pipelines (`frontier`); raises as `pipeline_or_plan`."""
     if question.devices is None:

@@ -32,18 +32,16 @@ from shardwise.collector import uncollected
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
 from shardwise.cost.step_settings import StepSettings
-from shardwise.documents import Plan
+from shardwise.documents import Plan, WholePlan
 from shardwise.documents.plan import (
     Choice,
     Execution,
-    Faster,
-    Mixture,
     Neighbour,
     NextBest,
     PlaceCost,
     PlannedCluster,
-    Prediction,
 )
+from shardwise.documents.prediction import Faster, Mixture, Prediction
 from shardwise.errors import NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
@@ -83,7 +81,7 @@ def plan(
     order: str | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
-) -> Plan:
+) -> WholePlan:
     """Returns the strategy that `objective` picks among those whose replayed step fits in memory.
 
     `mini-time`: the shortest iteration time, or with the option `simplest` the simplest strategy
@@ -119,7 +117,7 @@ def plan_only(
     point: str | None = None,
     order: str | None = None,
     neighbours: bool = True,
-) -> Plan:
+) -> WholePlan:
     """Returns the plan as `plan` does; where nothing fits, what would is not tried.
 
     Without `neighbours` it is the answer before they were looked at.
@@ -154,7 +152,7 @@ def _of_several_kinds(
     options: Options,
     progress: Progress,
     propose: Propose | None,
-) -> Plan:
+) -> WholePlan:
     """Returns the fastest plan of a bundle, or that of one of its groups where that is faster.
 
     Raises as `search_bundle` does, and `Infeasible` where nothing fits.
@@ -204,7 +202,7 @@ def plan_document(
     *,
     order: str = PROGRAM,
     faster: Chosen | None = None,
-) -> Plan:
+) -> WholePlan:
     """Returns the plan of one point of the searches of a question, in the order that is asked for;
     raises as `ordered`. `faster` is another one that is faster, if the plan should name it."""
     other = ordered(chosen, order)
@@ -227,7 +225,7 @@ def _document(
     objective: str,
     neighbours: list[Neighbour] | UnsetType,
     faster: Chosen | None,
-) -> Plan:
+) -> WholePlan:
     search, point = chosen.search, chosen.point
     places: Callable[[int, int], list[PlaceCost]] | None = None
     cluster: PlannedCluster | UnsetType = UNSET
@@ -242,7 +240,7 @@ def _document(
     graph, published = search.subject.graph, ""
     if not isinstance(search, MixedSearch) and comparable(search.options):
         published = published_text(graph, search.hardware, search.mesh.gpus, chosen.ranking_s)
-    return Plan(
+    return WholePlan(
         id=search.plan_id(point),
         **asdict(heading(search)),
         micro_batches=search.micro_batches,
@@ -334,10 +332,10 @@ def _members(choice: Choice) -> dict[str, Any]:
     return {name: value for name, value in asdict(choice).items() if value is not UNSET}
 
 
-def read_plan(path: str | Path) -> Plan | documents.Pipeline:
+def read_plan(path: str | Path) -> Plan:
     """Reads a file with a plan or a pipeline and checks it. Raises `BadInput` with file and
     field."""
     expected = " or ".join(documents.PLAN_SCHEMAS)
     data = read_bounded(path, f"a {expected} file")
     document = validation.decode_any(data, file=str(path), expected=expected)
-    return documents.read_plan(document, file=str(path))
+    return documents.read(document, documents.Plan, file=str(path))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from shardwise.cost.options import AUTO, MOMENTS, NEVER, ZERO_STAGES, Options, Progress
 from shardwise.cost.step_settings import CAPTURED, CUDA, EIGHT_BITS, FLOAT32, SHARDS
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, TooFewDevices
@@ -27,7 +27,7 @@ FITS = "; it fits "
 BY_OPTIONS = f"{FITS}with "
 """What an error says of options that are enough."""
 
-Answer = TypeVar("Answer", bound=Plan | Pipeline)
+Answer = TypeVar("Answer", bound=Plan)
 Ask = Callable[[Options, Devices, Progress], Answer]
 """Answers a question with these options on these devices; raises `Infeasible`."""
 
@@ -64,7 +64,7 @@ def answered(
     devices: Devices,
     progress: Progress,
     *,
-    again: Ask[Plan | Pipeline] | None = None,
+    again: Ask[Plan] | None = None,
     own_program: bool = True,
 ) -> Answer:
     """Returns what `ask` answers; where nothing fits, the error also says what would.

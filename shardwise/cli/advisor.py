@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import click
 
-from shardwise.documents import Curve, Frontier, Pipeline, Plan, Quote
+from shardwise.documents import Curve, Frontier, Plan, Quote
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 
@@ -29,7 +29,7 @@ class Advisor(Protocol):
     @property
     def curve(self) -> Callable[..., Curve]: ...
     @property
-    def solve(self) -> Callable[..., Pipeline | Plan]: ...
+    def solve(self) -> Callable[..., Plan]: ...
     @property
     def quote(self) -> Callable[..., Quote]: ...
 
@@ -87,13 +87,13 @@ def service(server: str, key_file: str | None, priority: int = 0) -> Iterator[An
             raise _of_flag(error) from None
 
 
-def given_plan(plan: str, server: str | None, key_file: str | None) -> Pipeline | Plan:
+def given_plan(plan: str, server: str | None, key_file: str | None) -> Plan:
     """Returns the plan or the pipeline of a file, or of an id with a server."""
     from shardwise.answers import read_plan
 
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:
-            planned: Pipeline | Plan = client.plan_of(plan)
+            planned: Plan = client.plan_of(plan)
             return planned
     return read_plan(plan)
 

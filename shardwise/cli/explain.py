@@ -14,9 +14,8 @@ from shardwise.cli.arguments import (
     size_options,
 )
 from shardwise.cli.output import emit, say, table
-from shardwise.cli.pipeline_page import explained_pipeline_page
 from shardwise.cost.shares import shares_text
-from shardwise.documents import Explanation, PipelineExplanation
+from shardwise.documents import Explanation
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
 from shardwise.pictures.figure import check_suffix
@@ -63,7 +62,7 @@ def explain(
 
     PLAN: a file with a plan or a pipeline, or with --server an id; with --like a graph, or nothing.
     """
-    from shardwise.answers.explain_pipeline import explain_either
+    from shardwise.answers.explain import explain as explained
 
     sizes = StepSizes(batch, seq)
     if like is not None:
@@ -89,32 +88,36 @@ def explain(
         check_suffix(plot)
         check_output(plot, "plot")
     document = given_plan(plan, server, key_file)
-    described = explain_either(document)
+    described = explained(document)
     if plot is not None:
         step_picture(document).write(plot)
     if as_json:
         emit(described)
-    elif isinstance(described, PipelineExplanation):
-        explained_pipeline_page(described)
     else:
         explanation_page(described)
 
 
 def explanation_page(document: Explanation) -> None:
-    """Prints a plan's text, its groups by time, next best splits and re-scheduling."""
+    """Prints a plan's text, what its stages do, its groups by time, next best splits and
+    re-scheduling."""
     for line in document.text:
         say(line)
+    if document.stages:
+        say("")
+    for stage in document.stages:
+        say(stage.text)
     if document.neighbours:
         say("\nWhy not (the fastest that was found of each, replayed):")
         for neighbour in document.neighbours:
             say(f"  {neighbour.text}")
     say("")
-    groups = sorted(document.groups, key=lambda g: -(g.compute_s + g.communication_s) * g.repeats)
+    rows, staged = document.rows, bool(document.stages)
     table(
-        f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
-        ("group", "×", "split", "GiB", "compute", "from", "comm."),
+        f"groups by time, {min(len(rows), MOST_ROWS)} of {len(rows)}",
+        (*(["stage"] if staged else []), "group", "×", "split", "GiB", "compute", "from", "comm."),
         [
             (
+                *([number] if staged else []),
                 g.slowest or g.name,
                 g.repeats,
                 g.split,
@@ -123,10 +126,10 @@ def explanation_page(document: Explanation) -> None:
                 "-" if g.compute_shares is None else shares_text(g.compute_shares),
                 seconds(g.communication_s),
             )
-            for g in groups[:MOST_ROWS]
+            for number, g in rows[:MOST_ROWS]
         ],
     )
-    others = [(g, g.next_best) for g in groups if g.next_best is not None]
+    others = [(g, g.next_best) for _, g in rows if g.next_best is not None]
     if others:
         say("")
         table(

@@ -10,7 +10,7 @@ import click
 from shardwise.cli.advisor import given_plan, server_options
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.files import write_whole
 from shardwise.outfiles import check_output
@@ -59,7 +59,7 @@ def export(
 
 
 def _to_scheduler(
-    plan: Pipeline | Plan, form: str, gpu_type: str | None, output: str | None, as_json: bool
+    plan: Plan, form: str, gpu_type: str | None, output: str | None, as_json: bool
 ) -> None:
     text = export_plan(plan, form, gpu_type=gpu_type)
     if output is not None:
@@ -70,7 +70,7 @@ def _to_scheduler(
         sys.stdout.write(text)
 
 
-def _to_trainer(plan: Plan | Pipeline, trainer: str, output: str | None, as_json: bool) -> None:
+def _to_trainer(plan: Plan, trainer: str, output: str | None, as_json: bool) -> None:
     """Writes or prints a trainer's configuration, and notes what it cannot say."""
     written = write_for(plan, trainer)
     if output is not None:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from shardwise.cost.options import Options
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph
 from shardwise.graph.step import Step, step_of
 from shardwise.step_sizes import split_sizes
 from shardwise.texts import gib
 
-Ask = Callable[[Graph, Options], Plan | Pipeline]
+Ask = Callable[[Graph, Options], Plan]
 """Answers the question about another graph, with other options; raises `NotFound`."""
 
 PARTS = (2, 4)

@@ -20,11 +20,10 @@ from shardwise.cli.arguments import (
 )
 from shardwise.cli.fewer_tokens import fewer_tokens
 from shardwise.cli.output import emit, keep, note, progress, stop_if_cancelled, warn
-from shardwise.cli.pipeline_page import pipeline_page
 from shardwise.cli.plan_page import Asked, how_to_fit, plan_page
 from shardwise.cli.spaces import space_option
 from shardwise.cli.stages import SCHEDULES, Stages, schedules_option, stages_option
-from shardwise.documents import Pipeline, folded
+from shardwise.documents import folded
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
 from shardwise.pictures.figure import check_suffix
@@ -149,8 +148,5 @@ def plan(
         emit(document)
     else:
         warn(document.warnings)
-        if isinstance(document, Pipeline):
-            pipeline_page(document)
-        else:
-            plan_page(document, why(document), asked)
+        plan_page(document, why(document), asked)
     stop_if_cancelled(document.certificate)

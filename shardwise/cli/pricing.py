@@ -12,7 +12,7 @@ from msgspec import UNSET
 from shardwise.cli.advisor import service
 from shardwise.cli.arguments import graph_of_question, load_graph, options_from
 from shardwise.cli.output import emit, note, progress, say, say_searched, table, warn
-from shardwise.cli.pipeline_page import stages_table
+from shardwise.cli.stages_table import stages_table
 from shardwise.documents.parallelism import text_of
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
 from shardwise.documents.pricing import Alternative, Pricing

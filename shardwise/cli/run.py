@@ -20,9 +20,10 @@ from shardwise.answers.plan import read_plan
 from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.kinds import Kinds, kind_options
 from shardwise.cli.output import emit, note, say, table
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.measure.labels import Label, own_label
+from shardwise.measure.measurement import predicted_values
 from shardwise.measure.reported import log_measurement
 from shardwise.measure.trackers import open_tracker, parse_tracker
 from shardwise.measure.world import JOIN_S, World, find_world
@@ -133,27 +134,19 @@ def run(
 
 def show(document: Mapping[str, Any]) -> None:
     """Prints predicted against measured, as a table."""
-    if "stages" in document:
-        _show_pipeline(document)
-    else:
-        _show_plan(document)
-    spread = document["iteration_s"]
-    say(f"80 % of the steps took {milliseconds(spread['p10'])} to {milliseconds(spread['p90'])}.")
-    for name, reason in document["fallbacks"].items():
-        note(f"{name} ran whole, which the plan does not price: {reason}")
-    if document["compiled_operators"]:
-        note(f"torch.compile had {document['compiled_operators']} operators")
-    if document["not_compiled"]:
-        note(f"nothing was compiled, which the plan prices: {document['not_compiled']}")
-
-
-def _show_pipeline(document: Mapping[str, Any]) -> None:
-    predicted, errors = document["predicted"], document["errors"]
+    expected, errors = predicted_values(document["predicted"]), document["errors"]
+    stages = document.get("stages", ())
     rows = [
-        ("iteration time", milliseconds(predicted["step_s"]),
-         milliseconds(document["iteration_s"]["median"]), _percent(errors["iteration"])),
-    ]  # fmt: skip
-    for stage in document["stages"]:
+        (name, text(expected[key]), text(measured), _percent(errors[key]))
+        for name, key, measured, text in (
+            ("iteration time", "iteration", document["iteration_s"]["median"], milliseconds),
+            ("compute", "compute", document["compute_s"], milliseconds),
+            ("communication", "communication", document["communication_s"], milliseconds),
+            ("peak memory", "peak", document["peak_bytes"]["max"], _mib),
+        )
+        if expected[key] is not None and not (stages and key == "peak")
+    ]
+    for stage in stages:
         of = f"of stage {stage['stage']}"
         idle = "-" if stage["idle"] is None else _share(stage["idle"])
         rows.append((f"idle {of}", _share(stage["predicted_idle"]), idle, "-"))
@@ -162,6 +155,14 @@ def _show_pipeline(document: Mapping[str, Any]) -> None:
              _percent(stage["peak_error"]))
         )  # fmt: skip
     table(_title(document), ("", "predicted", "measured", "off by"), rows)
+    spread = document["iteration_s"]
+    say(f"80 % of the steps took {milliseconds(spread['p10'])} to {milliseconds(spread['p90'])}.")
+    for name, reason in document["fallbacks"].items():
+        note(f"{name} ran whole, which the plan does not price: {reason}")
+    if document["compiled_operators"]:
+        note(f"torch.compile had {document['compiled_operators']} operators")
+    if document["not_compiled"]:
+        note(f"nothing was compiled, which the plan prices: {document['not_compiled']}")
 
 
 def _title(document: Mapping[str, Any]) -> str:
@@ -173,24 +174,6 @@ def _title(document: Mapping[str, Any]) -> str:
 
 def _share(part: float) -> str:
     return f"{part * 100:.1f} %"
-
-
-def _show_plan(document: Mapping[str, Any]) -> None:
-    predicted, errors = document["predicted"], document["errors"]
-    rows = [
-        ("iteration time", "iteration", milliseconds(predicted["replayed_time_s"]),
-         milliseconds(document["iteration_s"]["median"])),
-        ("compute", "compute", milliseconds(predicted["compute_s"]),
-         milliseconds(document["compute_s"])),
-        ("communication", "communication", milliseconds(predicted["communication_s"]),
-         milliseconds(document["communication_s"])),
-        ("peak memory", "peak", _mib(predicted["peak_bytes"]), _mib(document["peak_bytes"]["max"])),
-    ]  # fmt: skip
-    table(
-        _title(document),
-        ("", "predicted", "measured", "off by"),
-        [(name, a, b, _percent(errors[key])) for name, key, a, b in rows],
-    )
 
 
 def _mib(size: float) -> str:
@@ -208,7 +191,7 @@ def _in_run_dir(name: str, field: str) -> str:
     return str(Path(folder) / name)
 
 
-def _require_executable(plan: Plan | Pipeline, path: str) -> None:
+def _require_executable(plan: Plan, path: str) -> None:
     if not any(group.operators for group in plan.groups):
         raise BadInput(
             "does not say how its operators' inputs are moved",
@@ -218,7 +201,7 @@ def _require_executable(plan: Plan | Pipeline, path: str) -> None:
         )
 
 
-def _known_graph(plan: Plan | Pipeline) -> str:
+def _known_graph(plan: Plan) -> str:
     """Returns the graph if none is named: the launch's, or a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
@@ -254,14 +237,12 @@ def _options(
     return RunOptions(trained, batch, seq, dtype, steps, warm_up, compile, label)
 
 
-def _log(plan: Plan | Pipeline, document: Mapping[str, Any], log: str | None) -> None:
+def _log(plan: Plan, document: Mapping[str, Any], log: str | None) -> None:
     if log is not None:
         log_measurement(open_tracker(log, plan.graph_name), plan, document)
 
 
-def _as_rank(
-    plan: Plan | Pipeline, world: World, options: Any, output: str | None, log: str | None
-) -> None:
+def _as_rank(plan: Plan, world: World, options: Any, output: str | None, log: str | None) -> None:
     from shardwise.execute.training import train, write_report
 
     document = train(plan, world, options)
@@ -277,9 +258,7 @@ def _as_rank(
         show(document)
 
 
-def _launched(
-    plan: Plan | Pipeline, launcher: list[str], arguments: list[str]
-) -> dict[str, Any] | None:
+def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str, Any] | None:
     """Returns what rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         report = Path(folder) / "measurement.json"
@@ -299,7 +278,7 @@ def _launched(
         return document
 
 
-def launcher_arguments(plan: Plan | Pipeline, launcher: list[str]) -> list[str]:
+def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
     """Returns the user's arguments, completed from the plan.
 
     Raises `BadInput` where nodes have unequal numbers of ranks and the user does not say how many

@@ -44,7 +44,6 @@ from shardwise.documents import (
     Curve,
     Export,
     Frontier,
-    Pipeline,
     Plan,
     Pricing,
     Quote,
@@ -169,10 +168,10 @@ class Calls:
         stages: Sequence[int] | None,
         schedules: Sequence[str] | None,
         **question: Any,
-    ) -> Flow[Pipeline | Plan]:
+    ) -> Flow[Plan]:
         """Returns the strategy of a question, under some stages (None: all that are possible) and
         schedules (None: those that are usual)."""
-        answer: Pipeline | Plan = yield from self.answer(
+        answer: Plan = yield from self.answer(
             Plan, graph, hardware, progress, timeout_s, **question, **staged(stages, schedules)
         )
         return answer
@@ -223,11 +222,9 @@ class Calls:
                 self._curves.popitem(last=False)
         return reply, once
 
-    def plan_of(self, plan_id: str) -> Flow[Pipeline | Plan]:
+    def plan_of(self, plan_id: str) -> Flow[Plan]:
         """Returns a plan or a pipeline by its own id, or by its job's."""
-        answer: Pipeline | Plan = job_from(
-            (yield from self.get(path_of("plans", plan_id)))
-        ).answer()
+        answer: Plan = job_from((yield from self.get(path_of("plans", plan_id)))).answer()
         return answer
 
     def export(

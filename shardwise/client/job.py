@@ -86,7 +86,7 @@ def read_answer(document: dict[str, Any], kind: str) -> Any:
     Raises `Infeasible` with the reason if nothing fits, `BadInput` for anything else.
     """
     if kind == "plan" and document.get("schema") in documents.PLAN_SCHEMAS:
-        return documents.read_plan(document)
+        return documents.read(document, documents.Plan)
     require_kind(document, kind)
     return documents.read(document, documents.DOCUMENTS[kind])
 

@@ -8,9 +8,14 @@ Members that a later release adds are allowed when a document is read.
 from shardwise.documents.common import schema_of
 from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve, CurvePoint
-from shardwise.documents.explanation import Explanation, PipelineExplanation
+from shardwise.documents.explanation import (
+    Explanation,
+    PipelineExplanation,
+    WholeExplanation,
+)
 from shardwise.documents.export import Export
 from shardwise.documents.folded import FOLDED_SCHEMA, PLAN_SCHEMAS, folded, unfolded
+from shardwise.documents.forms import by_form
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.documents.infeasible import Infeasible
 from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
@@ -32,7 +37,8 @@ from shardwise.documents.questions import (
     request_body,
 )
 from shardwise.documents.quote import Quote
-from shardwise.documents.schemas import DOCUMENTS, json_schema, read, read_plan
+from shardwise.documents.schemas import DOCUMENTS, json_schema, read
+from shardwise.documents.whole_plan import WholePlan
 
 __all__ = [
     "DOCUMENTS",
@@ -64,10 +70,12 @@ __all__ = [
     "PricingRequest",
     "Quote",
     "QuoteRequest",
+    "WholeExplanation",
+    "WholePlan",
+    "by_form",
     "folded",
     "json_schema",
     "read",
-    "read_plan",
     "request_body",
     "schema_of",
     "unfolded",

@@ -1,13 +1,21 @@
-"""`shardwise.explanation/1`: how each group of a plan is split, and what it costs."""
+"""`Explanation`: how each group of a plan is split, and what it costs.
+
+It has the two written forms of plans: `shardwise.explanation/1` is of a plan of one stage,
+`shardwise.pipeline-explanation/1` of one with several.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares, MeshDescription
 from shardwise.documents.pipeline import PipelinePrediction
-from shardwise.documents.plan import Neighbour, Prediction
+from shardwise.documents.plan import Neighbour
+from shardwise.documents.prediction import Prediction
 
 
 class ExplainedOperator(msgspec.Struct, frozen=True):
@@ -52,6 +60,11 @@ class ExplainedGroup(msgspec.Struct, frozen=True):
     next_best: ExplainedNextBest | None
     slowest: str | UnsetType = UNSET
 
+    @property
+    def all_s(self) -> float:
+        """The seconds of all repeats."""
+        return (self.compute_s + self.communication_s) * self.repeats
+
 
 class ExplainedEdge(msgspec.Struct, frozen=True):
     """Crossings that re-schedule alike; `repeats` is how many."""
@@ -87,7 +100,49 @@ class ExplainedNeighbour(Neighbour, frozen=True):
     text: str
 
 
-class Explanation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.explanation/1"):
+class ExplainedStage(msgspec.Struct, frozen=True):
+    """A stage of a pipeline in a sentence, and its groups: those that are split and cost alike are
+    one. `busy_s` is how long its devices compute and communicate in a step."""
+
+    text: str
+    busy_s: float
+    groups: list[ExplainedGroup]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a plan is what it is; what a form does not write is empty or unset."""
+
+    if TYPE_CHECKING:
+        graph_name: str
+        hardware: str
+        gpus: int
+        mesh: MeshDescription
+        edges: list[ExplainedEdge]
+        text: list[str]
+
+    @property
+    def stages(self) -> Sequence[ExplainedStage]:
+        """What each of several stages does."""
+        return ()
+
+    @property
+    def groups(self) -> Sequence[ExplainedGroup]:
+        """The groups of all stages."""
+        return [group for stage in self.stages for group in stage.groups]
+
+    @property
+    def neighbours(self) -> list[ExplainedNeighbour] | UnsetType:
+        """Why not another strategy."""
+        return UNSET
+
+    @property
+    def rows(self) -> Sequence[tuple[int, ExplainedGroup]]:
+        """The groups, those that take most of the step first, each with its stage."""
+        rows = [(number, row) for number, stage in enumerate(self.stages) for row in stage.groups]
+        return sorted(rows, key=lambda row: -row[1].all_s)
+
+
+class WholeExplanation(Explanation, frozen=True, tag_field="schema", tag="shardwise.explanation/1"):
     """Why a plan is what it is; `neighbours` say why not another, as far as the plan has them."""
 
     plan: str
@@ -102,18 +157,17 @@ class Explanation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwis
     text: list[str]
     neighbours: list[ExplainedNeighbour] | UnsetType = UNSET
 
+    @property
+    def rows(self) -> Sequence[tuple[int, ExplainedGroup]]:
+        """The groups, those that take most of the step first, each with its stage."""
+        return [(0, row) for row in sorted(self.groups, key=lambda row: -row.all_s)]
 
-class ExplainedStage(msgspec.Struct, frozen=True):
-    """A stage of a pipeline in a sentence, and its groups: those that are split and cost alike are
-    one. `busy_s` is how long its devices compute and communicate in a step."""
 
-    text: str
-    busy_s: float
-    groups: list[ExplainedGroup]
+WholeExplanation.__name__ = "Explanation"  # as published schemas call it
 
 
 class PipelineExplanation(
-    msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pipeline-explanation/1"
+    Explanation, frozen=True, tag_field="schema", tag="shardwise.pipeline-explanation/1"
 ):
     """Why a pipeline's step is what it is; `slowest_stage` counts from 0.
 

@@ -15,11 +15,12 @@ import msgspec
 from shardwise.documents.common import schema_of
 from shardwise.documents.pipeline import Pipeline
 from shardwise.documents.plan import Plan
+from shardwise.documents.whole_plan import WholePlan
 from shardwise.errors import BadInput
 from shardwise.folding import MOST_BYTES, Room, share_rows, unshare_rows
 
 FOLDED_SCHEMA = "shardwise.plan/2"
-PLAN_SCHEMAS = (schema_of(Plan), schema_of(Pipeline), FOLDED_SCHEMA)
+PLAN_SCHEMAS = (schema_of(WholePlan), schema_of(Pipeline), FOLDED_SCHEMA)
 """All that a plan may be written as."""
 LISTS = (
     "groups",
@@ -41,7 +42,7 @@ def is_folded(document: object) -> bool:
     return isinstance(document, Mapping) and document.get("schema") == FOLDED_SCHEMA
 
 
-def folded(document: Plan | Pipeline) -> dict[str, Any]:
+def folded(document: Plan) -> dict[str, Any]:
     """Returns a document as JSON values of version 2."""
 
     def share(rows: Any, name: str) -> Any:
@@ -66,9 +67,9 @@ def unfolded(document: Any, file: str | None = None, most_bytes: int = MOST_BYTE
             return shared
         return unshare_rows(shared, MOST_ROWS, name, room)
 
-    kind = Pipeline if "stages" in document else Plan
+    form: type[Plan] = Pipeline if "stages" in document else WholePlan
     try:
-        return {**_replaced(document, unshare), "schema": schema_of(kind)}
+        return {**_replaced(document, unshare), "schema": schema_of(form)}
     except BadInput as error:
         raise error.in_file(file) if file else error from None
     except RecursionError:

@@ -17,12 +17,13 @@ from shardwise.documents.common import (
     SearchReport,
 )
 from shardwise.documents.parallelism import PlannedTrainer
-from shardwise.documents.plan import Execution, PlannedCluster, PlannedEdge, PlannedGroup
+from shardwise.documents.plan import Plan, PlannedEdge, PlannedGroup, Stage
+from shardwise.documents.prediction import Predicted
 from shardwise.documents.timeline import PipelineTimeline
 from shardwise.errors import BadInput
 
 
-class PipelinePrediction(msgspec.Struct, frozen=True):
+class PipelinePrediction(Predicted, frozen=True):
     """What a pipeline is predicted to take.
 
     `idle` is the share of the step in which a device has nothing to do, in the mean: the bubble,
@@ -42,7 +43,7 @@ class PipelinePrediction(msgspec.Struct, frozen=True):
     expected: Expected | UnsetType = UNSET
 
 
-class PlannedStage(msgspec.Struct, frozen=True):
+class PlannedStage(Stage, frozen=True):
     """A stage: devices `first_device` to `first_device` + `devices` - 1 have the units of the model
     from `first_unit` to `last_unit`.
 
@@ -89,7 +90,7 @@ class WithoutPipeline(msgspec.Struct, frozen=True):
     peak_bytes: int
 
 
-class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pipeline/1"):
+class Pipeline(Plan, frozen=True, tag_field="schema", tag="shardwise.pipeline/1"):
     """The fastest pipeline found for a graph on a number of GPUs.
 
     `mesh` is that of all devices, `stage_mesh` that of one stage, which the splits of `groups` and
@@ -143,29 +144,19 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
     tune: str | UnsetType = UNSET
 
     @property
+    def piped(self) -> bool:
+        """Whether micro-batches go from stage to stage."""
+        return True
+
+    @property
+    def pipeline_schedule(self) -> str:
+        """In which order stages run their micro-batches."""
+        return self.schedule
+
+    @property
     def replayed_s(self) -> float:
         """The seconds of a step as it was replayed."""
         return self.predicted.step_s
-
-    @property
-    def step_s(self) -> float:
-        """The seconds of a step by which strategies were ranked."""
-        return self.predicted.step_s
-
-    @property
-    def execution(self) -> Execution | UnsetType:
-        """What else of running a step memory depends on; pipelines do not say."""
-        return UNSET
-
-    @property
-    def cluster(self) -> PlannedCluster | UnsetType:
-        """The blocks of devices of several kinds; stages say their devices themselves."""
-        return UNSET
-
-    @property
-    def ranks(self) -> int:
-        """The number of groups of devices, which have one stage or several each."""
-        return len(self.stages) // (self.stages_per_rank or 1)
 
     @property
     def peak_limit_bytes(self) -> float:
@@ -179,27 +170,27 @@ class Pipeline(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.p
         return [s.kind for s in first if s.kind is not UNSET for _ in range(s.devices)]
 
 
-def check_pipeline(pipeline: Pipeline, file: str | None = None) -> None:
-    """Raises `BadInput` for a pipeline without stages, for stages that ranks cannot share evenly,
+def check_stages(plan: Plan, file: str | None = None) -> None:
+    """Raises `BadInput` for a plan without stages, for stages that ranks cannot share evenly,
     and for stages of groups that it lacks."""
-    if not pipeline.stages:
+    if not plan.stages:
         raise BadInput("no stages", file=file, field="stages", expected="at least one")
-    each = pipeline.stages_per_rank
-    if each is not UNSET and (each < 1 or len(pipeline.stages) % each):
+    each = plan.stages_per_rank
+    if each is not UNSET and (each < 1 or len(plan.stages) % each):
         raise BadInput(
-            f"{len(pipeline.stages)} stages, {each} on each rank",
+            f"{len(plan.stages)} stages, {each} on each rank",
             file=file,
             field="stages_per_rank",
             expected="a divisor of the number of stages",
         )
-    for number, stage in enumerate(pipeline.stages):
+    for number, stage in enumerate(plan.stages):
         for place, group in enumerate(stage.groups):
-            if not 0 <= group < len(pipeline.groups):
+            if not 0 <= group < len(plan.groups):
                 raise BadInput(
                     f"there is no group {group}",
                     file=file,
                     field=f"stages[{number}].groups[{place}]",
-                    expected=f"0 to {len(pipeline.groups) - 1}",
+                    expected=f"0 to {len(plan.groups) - 1}",
                 )
 
 

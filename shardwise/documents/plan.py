@@ -1,8 +1,13 @@
-"""`shardwise.plan/1`: one strategy, spelled out far enough to be executed."""
+"""`Plan`: one strategy for a graph, in one stage or in several, and what all plans consist of.
+
+It has two written forms: `shardwise.plan/1` (`whole_plan.py`) and `shardwise.pipeline/1`
+(`pipeline.py`). Readers take a `Plan` and ask it, not its form.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -10,7 +15,6 @@ from msgspec import UNSET, UnsetType
 from shardwise.documents.common import (
     Certificate,
     ComputeShares,
-    Expected,
     Layout,
     MeshDescription,
     OperatorName,
@@ -19,68 +23,8 @@ from shardwise.documents.common import (
     Step,
 )
 from shardwise.documents.parallelism import PlannedTrainer
-from shardwise.documents.timeline import Timeline
+from shardwise.documents.prediction import Predicted
 from shardwise.errors import BadInput
-
-
-class Mixture(msgspec.Struct, frozen=True):
-    """A part of a strategy: what its groups do, with their share of all parameters and of the
-    compute time."""
-
-    label: str
-    parameters: float
-    compute: float
-
-
-class Faster(msgspec.Struct, frozen=True):
-    """The fastest strategy that was found, where a plan is a simpler one: its label, what it saves
-    of the plan's step, relative, and its own step and peak."""
-
-    label: str
-    saves: float
-    replayed_time_s: float
-    peak_bytes: int
-
-
-class Prediction(msgspec.Struct, frozen=True):
-    """What a plan is predicted to take: sums of the search, and the step as it was replayed.
-
-    `gap` is how much longer than the shortest possible the time may be, relative, null without a
-    proof. `label` is the strategy in the words of parallel training (docs/strategies.md), and
-    `mixtures` what it consists of, the largest part first. `faster` is there where a faster
-    strategy was found, within the tolerance of the search, that makes more different choices.
-    `expected` says how far published steps on such GPUs were from their predictions, where enough
-    were compared.
-    `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
-    time that ranks; recomputation does not count. Causal attention counts whole in it, and as its
-    kernels compute it in `causal_flops_utilisation`. `tokens_per_s` is null where samples are not
-    sequences of tokens. `host_s` is how long the host launches the step's work, for which GPUs may
-    wait. `bound_by` is `compute`, `links inside a node`, `links between nodes`, `memory limit` or
-    `host`, and `to_go_faster` says in a sentence what would shorten the step.
-    """
-
-    memory_bytes: int
-    peak_bytes: int
-    fixed_memory_bytes: float
-    time_s: float
-    replayed_time_s: float
-    exposed_communication_s: float
-    compute_s: float
-    compute_shares: ComputeShares | None
-    communication_s: float
-    fixed_time_s: float
-    samples_per_s: float | None
-    gap: float | None
-    label: str | UnsetType = UNSET
-    model_flops_utilisation: float | UnsetType = UNSET
-    causal_flops_utilisation: float | UnsetType = UNSET
-    tokens_per_s: float | UnsetType | None = UNSET
-    bound_by: str | UnsetType = UNSET
-    to_go_faster: str | UnsetType = UNSET
-    host_s: float | UnsetType = UNSET
-    mixtures: list[Mixture] | UnsetType = UNSET
-    faster: Faster | UnsetType = UNSET
-    expected: Expected | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -351,77 +295,170 @@ class Execution(msgspec.Struct, frozen=True):
     weights: str | UnsetType = UNSET
 
 
-class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):
-    """One strategy for a graph on a number of GPUs.
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a plan: devices `first_device` to `first_device` + `devices` - 1 run `groups`, by
+    position among those of the plan. `label` is its strategy in the words of parallel training."""
 
-    `neighbours` are there where the replayed time was searched near the memory limit. `framework`
-    launches the work, `kernels` says how light operators run (`--framework`, `--kernels`; `assumed`
-    where neither was asked for and they are compiled, as usual on GPUs), `execution` what else of
-    running a step memory depends on. `trainer` is there for a plan that a trainer can run as it is
-    (`--space`). `cluster` is there for devices of several kinds; memory is then scaled to the
-    devices with the least (docs/mixed.md). `order` are the graph's operators as forward runs them;
-    `schedule` is there if that is not the graph's own order, or backward not the reverse. `program`
-    says in words what runs the step. `timeline` is the replayed step over time (docs/replay.md).
-    `not_searched` is as in a frontier. `published` is what others measured of such a model on such
-    GPUs, where that is known.
+    if TYPE_CHECKING:
+        first_device: int
+        devices: int
+        label: str
+        peak_bytes: int
+        groups: Sequence[int]
+
+    @property
+    def idle(self) -> float | UnsetType:
+        """The share of the step in which its devices wait for other stages."""
+        return UNSET
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One strategy for a graph on a number of GPUs: a list of stages, most often a single one.
+
+    Both written forms have the members that are named here; each lists them itself, in the order
+    in which it has written them since version 1. A member that a form does not write is unset.
     """
 
-    id: str
-    graph: str
-    graph_name: str
-    batch_size: int | None
-    hardware: str
-    hardware_id: str
-    gpus: int
-    nodes: int
-    mesh: MeshDescription
-    optimizer: str
-    precision: str
-    overlap: bool
-    device_memory_bytes: float
-    memory_limit_bytes: float
-    provenance: Provenance
-    undescribed_operators: list[OperatorName]
-    replicated_operators: list[OperatorName]
-    warnings: list[str]
-    micro_batches: int
-    objective: str
-    predicted: Prediction
-    groups: list[PlannedGroup]
-    edges: list[PlannedEdge]
-    order: list[str]
-    certificate: Certificate
-    search: SearchReport
-    neighbours: list[Neighbour] | UnsetType = UNSET
-    framework: str | UnsetType = UNSET
-    kernels: str | UnsetType = UNSET
-    execution: Execution | UnsetType = UNSET
-    trainer: PlannedTrainer | UnsetType = UNSET
-    cluster: PlannedCluster | UnsetType = UNSET
-    schedule: PlannedSchedule | UnsetType = UNSET
-    timeline: Timeline | UnsetType = UNSET
-    not_searched: list[str] | UnsetType = UNSET
-    program: str | UnsetType = UNSET
-    tune: str | UnsetType = UNSET
-    assumed: bool | UnsetType = UNSET
-    published: str | UnsetType = UNSET
+    if TYPE_CHECKING:
+        id: str
+        graph: str
+        graph_name: str
+        batch_size: int | None
+        hardware: str
+        hardware_id: str
+        gpus: int
+        nodes: int
+        mesh: MeshDescription
+        optimizer: str
+        precision: str
+        device_memory_bytes: float
+        memory_limit_bytes: float
+        provenance: Provenance
+        undescribed_operators: list[OperatorName]
+        replicated_operators: list[OperatorName]
+        warnings: list[str]
+        micro_batches: int
+        groups: list[PlannedGroup]
+        edges: list[PlannedEdge]
+        certificate: Certificate
+        search: SearchReport
+
+    @property
+    def predicted(self) -> Predicted:
+        """What a step is predicted to take."""
+        raise NotImplementedError
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The stages, in the order in which a micro-batch goes through them."""
+        raise NotImplementedError
+
+    @property
+    def piped(self) -> bool:
+        """Whether micro-batches go from stage to stage."""
+        return False
+
+    @property
+    def stage_mesh(self) -> MeshDescription:
+        """The mesh of one stage, which the splits of `groups` and `edges` are of."""
+        return self.mesh
+
+    @property
+    def stages_per_rank(self) -> int | UnsetType:
+        """How many stages each group of devices has, where these are several."""
+        return UNSET
+
+    @property
+    def ranks(self) -> int:
+        """The number of groups of devices, which have one stage or several each."""
+        return len(self.stages) // (self.stages_per_rank or 1)
+
+    @property
+    def pipeline_schedule(self) -> str:
+        """In which order stages run their micro-batches; empty of a single stage."""
+        return ""
 
     @property
     def replayed_s(self) -> float:
         """The seconds of a step as it was replayed."""
-        return self.predicted.replayed_time_s
+        raise NotImplementedError
 
     @property
     def step_s(self) -> float:
         """The seconds of a step by which strategies were ranked: replayed, or summed."""
-        return self.predicted.replayed_time_s if self.overlap else self.predicted.time_s
+        return self.replayed_s
 
     @property
-    def ranks(self) -> int:
-        """The number of groups of devices with stages of their own: all have the one stage."""
-        return 1
+    def peak_limit_bytes(self) -> float:
+        """What a device that reaches the peak may use."""
+        return self.memory_limit_bytes
+
+    @property
+    def overlap(self) -> bool:
+        """Whether communication overlaps computation in the step by which strategies ranked."""
+        return True
+
+    @property
+    def objective(self) -> str:
+        """What picked it."""
+        return "mini-time"
+
+    @property
+    def order(self) -> Sequence[str]:
+        """The graph's operators as forward runs them; empty where the plan does not list them."""
+        return ()
+
+    @property
+    def reordered(self) -> PlannedSchedule | UnsetType:
+        """An order of execution other than the program's."""
+        return UNSET
 
     @property
     def kinds(self) -> list[str]:
         """The kind of device of every rank, in their order; nothing where all are alike."""
         return [] if self.cluster is UNSET else self.cluster.kinds
+
+    @property
+    def cluster(self) -> PlannedCluster | UnsetType:
+        """The blocks of devices of several kinds that share one stage."""
+        return UNSET
+
+    @property
+    def bundle(self) -> str | UnsetType:
+        """How many devices of which group, where stages are on several kinds."""
+        return UNSET
+
+    @property
+    def execution(self) -> Execution | UnsetType:
+        """What else of running a step memory depends on."""
+        return UNSET
+
+    @property
+    def trainer(self) -> PlannedTrainer | UnsetType:
+        """The trainer that can run it as it is."""
+        return UNSET
+
+    @property
+    def kernels(self) -> str | UnsetType:
+        """How light operators run."""
+        return UNSET
+
+    @property
+    def assumed(self) -> bool | UnsetType:
+        """Whether nobody asked for these kernels."""
+        return UNSET
+
+    @property
+    def not_searched(self) -> list[str] | UnsetType:
+        """As in a frontier."""
+        return UNSET
+
+    @property
+    def program(self) -> str | UnsetType:
+        """What runs the step, in words."""
+        return UNSET
+
+    @property
+    def tune(self) -> str | UnsetType:
+        """What is trained, where that is not all."""
+        return UNSET

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.parallelism import Parallelism
-from shardwise.documents.plan import Plan
+from shardwise.documents.whole_plan import WholePlan
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Pricing(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.pr
     trainer: str
     parallelism: Parallelism
     fits: bool
-    plan: Plan
+    plan: WholePlan
     alternatives: list[Alternative]
     best: Alternative | None
     unread: list[str]

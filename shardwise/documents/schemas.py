@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -12,30 +12,32 @@ from shardwise import validation
 from shardwise.documents.common import schema_of
 from shardwise.documents.comparison import Comparison
 from shardwise.documents.curve import Curve
-from shardwise.documents.explanation import Explanation, PipelineExplanation
+from shardwise.documents.explanation import PipelineExplanation, WholeExplanation
 from shardwise.documents.export import Export
 from shardwise.documents.folded import FOLDED_SCHEMA, unfolded
+from shardwise.documents.forms import written_form
 from shardwise.documents.frontier import Frontier
 from shardwise.documents.infeasible import Infeasible
-from shardwise.documents.pipeline import Pipeline, check_pipeline
+from shardwise.documents.pipeline import Pipeline, check_stages
 from shardwise.documents.pipeline_pricing import PipelinePricing
 from shardwise.documents.plan import Plan
 from shardwise.documents.pricing import Pricing
 from shardwise.documents.quote import Quote
 from shardwise.documents.service import SERVICE_DOCUMENTS
+from shardwise.documents.whole_plan import WholePlan
 from shardwise.errors import BadInput
 
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "compare": Comparison,
     "curve": Curve,
-    "explanation": Explanation,
+    "explanation": WholeExplanation,
     "export": Export,
     "frontier": Frontier,
     "infeasible": Infeasible,
     "pipeline": Pipeline,
     "pipeline-explanation": PipelineExplanation,
     "pipeline-pricing": PipelinePricing,
-    "plan": Plan,
+    "plan": WholePlan,
     "pricing": Pricing,
     "quote": Quote,
 }
@@ -70,28 +72,22 @@ def without_indentation(schema: Any) -> Any:
 
 
 def read(document: Any, kind: type[D], *, file: str | None = None) -> D:
-    """Returns a document (JSON's objects, lists and values) as its type, unfolded.
+    """Returns a document (JSON's objects, lists and values) as its type, unfolded; a `Plan` in the
+    form in which it is written.
 
-    Raises `BadInput` that names file and field if it is not such a document, or a pipeline whose
-    stages do not go together (`check_pipeline`).
+    Raises `BadInput` that names file and field if it is not such a document, or a plan whose stages
+    do not go together (`check_stages`).
     """
-    wanted = schema_of(kind)
-    if not isinstance(document, Mapping):
-        raise BadInput("not an object", file=file, expected=wanted)
     whole = unfolded(document, file)
+    form: type[msgspec.Struct] = written_form(whole) if kind is Plan else kind
+    wanted = schema_of(form)
+    if not isinstance(whole, Mapping):
+        raise BadInput("not an object", file=file, expected=wanted)
     if whole.get("schema") != wanted:
         given = str(whole.get("schema"))[:80]
-        expected = f"{wanted} or {FOLDED_SCHEMA}" if kind in (Plan, Pipeline) else wanted
+        expected = f"{wanted} or {FOLDED_SCHEMA}" if issubclass(form, Plan) else wanted
         raise BadInput(f"unknown schema {given!r}", file=file, field="schema", expected=expected)
-    typed = validation.convert(whole, kind, file=file)
-    if isinstance(typed, Pipeline):
-        check_pipeline(typed, file)
-    return typed
-
-
-def read_plan(document: Any, *, file: str | None = None) -> Plan | Pipeline:
-    """Returns the plan or the pipeline that a document is. Raises `BadInput` as `read` does."""
-    whole = unfolded(document, file)
-    piped = isinstance(whole, Mapping) and whole.get("schema") == schema_of(Pipeline)
-    kind: type[Plan | Pipeline] = Pipeline if piped else Plan
-    return read(whole, kind, file=file)
+    typed = validation.convert(whole, form, file=file)
+    if isinstance(typed, Plan):
+        check_stages(typed, file)
+    return cast(D, typed)

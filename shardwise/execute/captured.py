@@ -16,8 +16,8 @@ from shardwise.capture.convert import convert
 from shardwise.capture.converted import Converted
 from shardwise.capture.export import export
 from shardwise.capture.model import Model, arguments
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, CaptureError
-from shardwise.execute.strategy import Strategy
 from shardwise.graph.document import graph_id
 from shardwise.graph.graph import Graph
 from shardwise.graph.validate import validate_graph
@@ -75,7 +75,7 @@ def capture_module(model: Model, name: str) -> Captured:
 def capture_for(
     module: Any,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
-    plan: Strategy,
+    plan: Plan,
     graph: Graph | None = None,
 ) -> Captured:
     """Returns the capture of `module` that the plan was made for.
@@ -108,7 +108,7 @@ def capture_for(
     )
 
 
-def is_of_plan(graph: Graph, plan: Strategy) -> bool:
+def is_of_plan(graph: Graph, plan: Plan) -> bool:
     """Returns whether a plan was made for a graph: the one that it names, or where it tunes that,
     one with its adapters, whose operators the plan lists."""
     if not plan.tune:
@@ -118,7 +118,7 @@ def is_of_plan(graph: Graph, plan: Strategy) -> bool:
     return names <= own and graph.batch_size == plan.batch_size
 
 
-def _agreeing(graph: Graph, plan: Strategy) -> int:
+def _agreeing(graph: Graph, plan: Plan) -> int:
     """Returns how many operators precede the first whose name differs."""
     if not plan.order:
         kinds = _kinds(plan)
@@ -128,14 +128,14 @@ def _agreeing(graph: Graph, plan: Strategy) -> int:
     return next((n for n, (op, name) in pairs if op.name != name), len(order))
 
 
-def _kinds(plan: Strategy) -> dict[str, str]:
+def _kinds(plan: Plan) -> dict[str, str]:
     """Returns the kind of each operator of a plan that is in a group."""
     return {op.name: op.kind for group in plan.groups for op in group.operators}
 
 
-def _planned_order(graph: Graph, plan: Strategy) -> list[str]:
+def _planned_order(graph: Graph, plan: Plan) -> list[str]:
     """Returns a plan's operators in the order of its graph: of `graph`, if they run in another."""
-    if plan.schedule is UNSET:
+    if plan.reordered is UNSET:
         return list(plan.order)
     place = {op.name: number for number, op in enumerate(graph.operators)}
     return sorted(plan.order, key=lambda name: place.get(name, len(place)))
@@ -187,7 +187,7 @@ def _capture_smaller(captured: Captured, parts: int) -> Captured:
     return recaptured
 
 
-def difference(graph: Graph, plan: Strategy) -> str:
+def difference(graph: Graph, plan: Plan) -> str:
     """Returns what distinguishes a graph from a plan's graph, in one line."""
     kinds = _kinds(plan)
     if not plan.order:
@@ -214,13 +214,13 @@ def _difference_of_kinds(graph: Graph, kinds: Mapping[str, str]) -> str | None:
     return None
 
 
-def _difference_beyond(graph: Graph, plan: Strategy) -> str:
+def _difference_beyond(graph: Graph, plan: Plan) -> str:
     if graph.batch_size != plan.batch_size:
         return f"its batch is {graph.batch_size}, the plan's {plan.batch_size}"
     return "it has the same operators, but other shapes, data types or attributes"
 
 
-def _loaded(plan: Strategy) -> list[str]:
+def _loaded(plan: Plan) -> list[str]:
     """Returns the graph inputs that a plan names, in the order in which they are first read."""
     loads = (load.tensor for group in plan.groups for op in group.operators for load in op.loads)
     return list(dict.fromkeys(loads))

@@ -44,7 +44,6 @@ from shardwise.execute.region import require_compiler
 from shardwise.execute.regions import in_regions, is_compiled, obstacle
 from shardwise.execute.saved import SavedTensors
 from shardwise.execute.stage import Stage
-from shardwise.execute.strategy import Strategy
 from shardwise.execute.summary import Summary, summarise
 from shardwise.graph.graph import Graph
 from shardwise.graph.order import OperatorOrder, require_order, written_ports
@@ -53,9 +52,8 @@ from shardwise.sharding.layout import REPLICATE
 from shardwise.sharding.operator_layouts import Split
 
 
-def mesh_of(plan: Plan, rank: int) -> RankMesh:
-    """Returns a plan's mesh as `rank` sees it; raises `BadInput` for another number of ranks."""
-    axes = plan.mesh.axes
+def require_ranks(plan: Plan) -> None:
+    """Raises `BadInput` unless the plan is for as many devices as there are ranks."""
     world = dist.get_world_size()
     if world != plan.gpus:
         raise BadInput(
@@ -63,6 +61,12 @@ def mesh_of(plan: Plan, rank: int) -> RankMesh:
             field="gpus",
             expected=f"{plan.gpus} ranks",
         )
+
+
+def mesh_of(plan: Plan, rank: int) -> RankMesh:
+    """Returns a plan's mesh as `rank` sees it; raises `BadInput` for another number of ranks."""
+    require_ranks(plan)
+    axes = plan.mesh.axes
     return RankMesh([axis.name for axis in axes], [axis.size for axis in axes], rank)
 
 
@@ -77,7 +81,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         captured: Captured,
-        plan: Strategy,
+        plan: Plan,
         mesh: RankMesh,
         device: torch.device | str | None = None,
         compile: bool | None = None,
@@ -221,7 +225,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         )
 
     def _regions(
-        self, built: Built, plan: Strategy, compile: bool | None
+        self, built: Built, plan: Plan, compile: bool | None
     ) -> tuple[list[Instruction] | None, str | None]:
         """Returns the program with regions if it is compiled, else None and what prevents it."""
         wanted, why_not = is_compiled(plan, self._device.type, compile)
@@ -347,14 +351,14 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             whole.copy_(run(part, path, self._mesh, whole.shape))
 
 
-def _order(graph: Graph, plan: Strategy) -> OperatorOrder | None:
+def _order(graph: Graph, plan: Plan) -> OperatorOrder | None:
     """Returns a plan's order of execution; None for the graph's, backward reversed.
 
     Raises `BadInput` if the graph cannot be run so.
     """
-    if plan.schedule is UNSET:
+    if plan.reordered is UNSET:
         return None
-    order = OperatorOrder(tuple(plan.order), tuple(plan.schedule.backward))
+    order = OperatorOrder(tuple(plan.order), tuple(plan.reordered.backward))
     require_order(order, graph)
     return order
 

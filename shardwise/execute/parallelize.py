@@ -9,18 +9,19 @@ import torch
 import torch.distributed as dist
 
 from shardwise import documents
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.captured import capture_for
-from shardwise.execute.parallel import ParallelModule, mesh_of
-from shardwise.execute.pipeline.module import pipelined
+from shardwise.execute.parallel import ParallelModule, require_ranks
+from shardwise.execute.pipeline.document import strategy_of
+from shardwise.execute.planned import planned_module, require_runnable
 from shardwise.graph.graph import Graph
 
 
 def parallelize(
     module: torch.nn.Module,
     example_inputs: Any,
-    plan: Plan | Pipeline | Mapping[str, Any],
+    plan: Plan | Mapping[str, Any],
     *,
     graph: Graph | None = None,
     device: torch.device | str | None = None,
@@ -48,10 +49,9 @@ def parallelize(
         raise BadInput(
             "torch.distributed is not initialised", expected="torch.distributed.init_process_group"
         )
-    if not isinstance(plan, Plan | Pipeline):
-        plan = documents.read_plan(plan)
-    if isinstance(plan, Pipeline):
-        return pipelined(module, example_inputs, plan, graph, device, compile)
-    mesh = mesh_of(plan, dist.get_rank())
-    captured = capture_for(module, example_inputs, plan, graph)
-    return ParallelModule(captured, plan, mesh, device, compile)
+    if not isinstance(plan, Plan):
+        plan = documents.read(plan, Plan)
+    require_runnable(plan, compile)
+    require_ranks(plan)
+    captured = capture_for(module, example_inputs, strategy_of(plan), graph)
+    return planned_module(captured, plan, device, compile)

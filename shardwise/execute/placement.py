@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import UNSET, UnsetType
 
+from shardwise.documents import Plan
 from shardwise.documents.common import Step
 from shardwise.documents.plan import (
     COLLECTIVE_SUM,
@@ -22,7 +23,6 @@ from shardwise.execute.block_mesh import Proportions, is_alike
 from shardwise.execute.collectives import Change, parse_layout, parse_path
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.rank_mesh import RankMesh
-from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.semantics import OperatorSemantics
 from shardwise.sharding.layout import REPLICATE, describe
@@ -99,7 +99,7 @@ class Placement:
     """
 
     def __init__(
-        self, graph: Graph, plan: Strategy, mesh: RankMesh, only: Collection[str] | None = None
+        self, graph: Graph, plan: Plan, mesh: RankMesh, only: Collection[str] | None = None
     ) -> None:
         """`only` names the operators that run here, those of a stage; by default all do."""
         self.captured = graph

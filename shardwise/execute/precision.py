@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from msgspec import UNSET
 
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.local.calling import HALVES, Run
-from shardwise.execute.strategy import Strategy
 from shardwise.graph.graph import Graph, Operator
 from shardwise.graph.order import written_ports
 from shardwise.sharding.precision import PRECISIONS, Own, narrow_graph, recipes_of
 from shardwise.sharding.recipes import Recipe
 
 
-def planned_graph(graph: Graph, plan: Strategy) -> Graph:
+def planned_graph(graph: Graph, plan: Plan) -> Graph:
     """Returns the graph with the plan's dtypes; raises `BadInput` for an unknown precision."""
     precision = plan.precision
     if precision not in PRECISIONS:
@@ -34,12 +34,12 @@ def planned_graph(graph: Graph, plan: Strategy) -> Graph:
     return narrow_graph(graph, precision, own_precisions(plan))
 
 
-def planned_recipes(graph: Graph, plan: Strategy) -> dict[str, Recipe]:
+def planned_recipes(graph: Graph, plan: Plan) -> dict[str, Recipe]:
     """Returns the recipes of the operators that compute in 8 or 4 bits, by name."""
     return recipes_of(graph, plan.precision, own_precisions(plan))
 
 
-def own_precisions(plan: Strategy) -> Own:
+def own_precisions(plan: Plan) -> Own:
     """Returns which precision the plan gives an operator for itself, if any."""
     own = {
         op.name: op.precision

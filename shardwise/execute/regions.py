@@ -18,16 +18,16 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from shardwise.cost.software import COMPILED
+from shardwise.documents import Plan
 from shardwise.execute.instruction import Instruction, mark_dead
 from shardwise.execute.local import LocalOperator
 from shardwise.execute.region import Region
-from shardwise.execute.strategy import Strategy
 
 FEWEST = 2
 """A region of fewer operators that compute has nothing to fuse, and calling it costs more."""
 
 
-def is_compiled(plan: Strategy, device: str, asked: bool | None) -> tuple[bool, str | None]:
+def is_compiled(plan: Plan, device: str, asked: bool | None) -> tuple[bool, str | None]:
     """Returns whether a plan is to be compiled on a kind of device, `cuda` or `cpu`, and why not
     where its kernels are compiled ones.
 
@@ -43,12 +43,12 @@ def is_compiled(plan: Strategy, device: str, asked: bool | None) -> tuple[bool, 
     return True, None
 
 
-def obstacle(instructions: Sequence[Instruction], plan: Strategy) -> str | None:
+def obstacle(instructions: Sequence[Instruction], plan: Plan) -> str | None:
     """Returns why a plan is not compiled: ranks that run different operators, an order of its own,
     or what needs saved-tensor hooks, which compiled programs do not run."""
     if plan.cluster is not UNSET:
         return "ranks of several kinds run different operators"
-    if plan.schedule is not UNSET:
+    if plan.reordered is not UNSET:
         return "backward runs in an order of its own"
     for group in plan.groups:
         if group.zero == 3:

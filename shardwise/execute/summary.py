@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardwise.documents import Plan
 from shardwise.documents.common import Step
 from shardwise.execute.builder import Built
 from shardwise.execute.instruction import Instruction
 from shardwise.execute.local import LocalOperator
 from shardwise.execute.region import Region
-from shardwise.execute.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Summary:
 
 def summarise(
     builts: Sequence[Built],
-    plan: Strategy,
+    plan: Plan,
     compiled: Sequence[Instruction] | None = None,
     obstacle: str | None = None,
 ) -> Summary:
@@ -68,7 +68,7 @@ def _why_eager(instruction: Instruction) -> str:
     return getattr(instruction.run, "untraced", None) or "there is nothing to fuse it with"
 
 
-def _steps(plan: Strategy) -> list[Step]:
+def _steps(plan: Plan) -> list[Step]:
     steps: list[Step] = []
     for edge in plan.edges:
         for _ in edge.tensors:

@@ -20,16 +20,14 @@ from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
 from shardwise.cost.step_settings import FUSED
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.adapters import adapt, refuse_stored
 from shardwise.execute.agreement import require_kinds
 from shardwise.execute.captured import Captured, capture_module, difference, smaller
 from shardwise.execute.master_weights import optimizer_of
-from shardwise.execute.parallel import ParallelModule, mesh_of
 from shardwise.execute.pipeline.document import strategy_of
-from shardwise.execute.pipeline.module import PipelineModule
-from shardwise.execute.strategy import Strategy
+from shardwise.execute.planned import planned_module, require_runnable
 from shardwise.execute.synthetic import captured_from_graph
 from shardwise.execute.timing import time_steps
 from shardwise.graph import Graph, graph_id
@@ -59,7 +57,7 @@ class RunOptions:
     """Of what kind this rank's device is, and how much slower it is on purpose."""
 
 
-def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str, Any] | None:
+def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | None:
     """Takes part in a run of the plan; returns the `shardwise.measurement/1` document on rank 0.
 
     Raises `BadInput` if the plan is for another number of ranks or another graph, or is to be
@@ -73,13 +71,16 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
     # Before the ranks meet: one that refuses would cut off one still connecting.
-    if isinstance(plan, Pipeline):
-        _require_plain(options)
-    captured = _captured(strategy_of(plan) if isinstance(plan, Pipeline) else plan, options)
+    slowed = options.label.slowed if options.label.slowed.times > 1 else None
+    require_runnable(plan, options.compile, slowed)
+    captured = _captured(strategy_of(plan), options)
     smaller(captured, plan.micro_batches)
     meet(dist, world, backend, device if backend == "nccl" else None)
     try:
-        model = _model(captured, plan, world, device, options)
+        if plan.kinds:
+            field = "stages" if plan.piped else "cluster.blocks"
+            require_kinds(plan.kinds, options.label.kind or _kind(device), field)
+        model = planned_module(captured, plan, device, options.compile, slowed)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
         optimizer = optimizer_of(
             model.parameters(), plan.optimizer, fused=_is_fused(plan, device.type)
@@ -103,7 +104,7 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
             device,
             warm_up=options.warm_up,
             steps=options.steps,
-            one_program=isinstance(plan, Plan) and plan.cluster is UNSET,
+            one_program=not plan.piped and plan.cluster is UNSET,
         )
         waits_s: list[Any] = [None] * world.size
         ordinary = slice(options.warm_up, options.warm_up + options.steps)
@@ -134,36 +135,11 @@ def train(plan: Plan | Pipeline, world: World, options: RunOptions) -> dict[str,
         dist.destroy_process_group()
 
 
-def _is_fused(plan: Plan | Pipeline, device: str) -> bool:
+def _is_fused(plan: Plan, device: str) -> bool:
     """Returns whether a run updates as a plan for GPUs with a fused update prices it."""
     if plan.execution is UNSET:
         return False
     return device == "cuda" and plan.execution.update == FUSED
-
-
-def _require_plain(options: RunOptions) -> None:
-    """Raises `BadInput` for what is done with plans only."""
-    if options.compile:
-        raise BadInput("pipelines are not compiled", field="compile", expected="--no-compile")
-    if options.label.slowed.times > 1:
-        raise BadInput("ranks of pipelines are not slowed", field="slowed", expected="a plan")
-
-
-def _model(
-    captured: Captured,
-    plan: Plan | Pipeline,
-    world: World,
-    device: torch.device,
-    options: RunOptions,
-) -> ParallelModule:
-    if plan.kinds:
-        field = "stages" if isinstance(plan, Pipeline) else "cluster.blocks"
-        require_kinds(plan.kinds, options.label.kind or _kind(device), field)
-    if isinstance(plan, Pipeline):
-        return PipelineModule(captured, plan, device)
-    mesh = mesh_of(plan, world.rank)
-    slowed = options.label.slowed if options.label.slowed.times > 1 else None
-    return ParallelModule(captured, plan, mesh, device, options.compile, slowed)
 
 
 def write_report(document: Mapping[str, Any], folder: Path) -> None:
@@ -172,7 +148,7 @@ def write_report(document: Mapping[str, Any], folder: Path) -> None:
     write_json(document, str(folder / "measurement.json"))
 
 
-def _captured(plan: Strategy, options: RunOptions) -> Captured:
+def _captured(plan: Plan, options: RunOptions) -> Captured:
     tune = plan.tune or FULL
     if isinstance(options.model, Graph):
         _require(options.model, plan)
@@ -189,7 +165,7 @@ def _captured(plan: Strategy, options: RunOptions) -> Captured:
     return captured if tune == FULL else capture_module(adapt(captured, tune), plan.graph_name)
 
 
-def _require(graph: Graph, plan: Strategy) -> None:
+def _require(graph: Graph, plan: Plan) -> None:
     if graph_id(graph) != plan.graph:
         raise BadInput(
             f"the graph is not the one that the plan was made for: {difference(graph, plan)}",

@@ -12,7 +12,7 @@ from shardwise import answers as advice
 from shardwise import documents
 from shardwise.answers import Options
 from shardwise.answers.curve import places_of_curve, require_some_fit
-from shardwise.answers.explain_pipeline import explain_either
+from shardwise.answers.explain import explain
 from shardwise.answers.plan import read_plan
 from shardwise.answers.quote import require_steps
 from shardwise.capture.shipped import load_graph
@@ -24,8 +24,6 @@ from shardwise.documents import (
     Explanation,
     Export,
     Frontier,
-    Pipeline,
-    PipelineExplanation,
     Plan,
     Pricing,
     Quote,
@@ -63,17 +61,17 @@ class Desk:
     """The plans and pipelines that one session made. Threads may share it."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[str, Pipeline | Plan] = OrderedDict()
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._lock = threading.Lock()
 
-    def given(self, plan: str | dict[str, Any]) -> Pipeline | Plan:
+    def given(self, plan: str | dict[str, Any]) -> Plan:
         """Returns a plan or a pipeline of this session, of a file, or the one that is given.
 
         Raises `NotFound` for an id that is not among the last `MOST_PLANS`, and `BadInput`.
         """
         if isinstance(plan, dict):
             try:
-                return documents.read_plan(plan)
+                return documents.read(plan, documents.Plan)
             except BadInput as error:
                 raise error.inside("plan") from None
         if not plan.startswith(PLAN_ID):
@@ -86,7 +84,7 @@ class Desk:
                 )
             return self._plans[plan]
 
-    def keep(self, plan: Pipeline | Plan) -> None:
+    def keep(self, plan: Plan) -> None:
         """Keeps a plan or a pipeline, and forgets the oldest beyond `MOST_PLANS`."""
         with self._lock:
             self._plans[plan.id] = plan
@@ -122,7 +120,7 @@ def make_frontier(desk: Desk, ask: FrontierArguments, progress: Progress) -> Fro
     return advice.frontier(load_graph(ask.graph), hardware, devices, options, progress, **staged)
 
 
-def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Pipeline | Plan:
+def make_plan(desk: Desk, ask: PlanArguments, progress: Progress) -> Plan:
     """Returns a plan, or where stages are asked for a pipeline; the session keeps it."""
     options = options_from_request(ask.options)
     hardware = load_hardware(ask.hardware)
@@ -253,12 +251,10 @@ def compare_systems(desk: Desk, ask: CompareArguments, progress: Progress) -> Co
     )
 
 
-def explain_plan(
-    desk: Desk, ask: ExplainArguments, progress: Progress
-) -> Explanation | PipelineExplanation:
+def explain_plan(desk: Desk, ask: ExplainArguments, progress: Progress) -> Explanation:
     """Returns how a plan or a pipeline is split, one that is given or made here."""
     if ask.plan is not None:
-        return explain_either(desk.given(ask.plan))
+        return explain(desk.given(ask.plan))
     if ask.graph is None or ask.hardware is None or ask.gpus is None:
         missing = "graph" if ask.graph is None else "gpus" if ask.hardware else "hardware"
         raise BadInput("missing", field=missing, expected="plan, or graph, hardware and gpus")
@@ -269,7 +265,7 @@ def explain_plan(
         objective=ask.objective,
         options=ask.options,
     )
-    return explain_either(make_plan(desk, asked, progress))
+    return explain(make_plan(desk, asked, progress))
 
 
 def export_given(desk: Desk, ask: ExportArguments, progress: Progress) -> Export:

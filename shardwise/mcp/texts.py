@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from shardwise.answers import explain
-from shardwise.answers.explain_pipeline import explain_pipeline
 from shardwise.answers.ranges import range_text
 from shardwise.documents import (
     Comparison,
@@ -21,6 +20,8 @@ from shardwise.documents import (
     Plan,
     Pricing,
     Quote,
+    WholeExplanation,
+    WholePlan,
 )
 from shardwise.documents.common import Certificate
 from shardwise.documents.comparison import ranked, strategy_of
@@ -50,11 +51,8 @@ def text_of(document: Any) -> str:
 
 
 def _plan(document: Plan) -> list[str]:
-    return [*explain(document).text, f"Plan {document.id}."]
-
-
-def _pipeline(document: Pipeline) -> list[str]:
-    return [*explain_pipeline(document).text, f"Pipeline {document.id}."]
+    name = "Pipeline" if document.piped else "Plan"
+    return [*explain(document).text, f"{name} {document.id}."]
 
 
 def _explanation(document: Explanation) -> list[str]:
@@ -234,18 +232,18 @@ def _profiles(document: Profiles) -> list[str]:
 _TEXTS: Mapping[type, Callable[[Any], list[str]]] = {
     Comparison: _comparison,
     Curve: _curve,
-    Explanation: _explanation,
     Export: _export,
     Frontier: _frontier,
     Graphs: _graphs,
     GraphsPage: _graphs_page,
     HardwarePage: _hardware_page,
-    Pipeline: _pipeline,
-    PipelineExplanation: lambda document: document.text,
-    Plan: _plan,
+    Pipeline: _plan,
+    PipelineExplanation: _explanation,
     Pricing: _pricing,
     Profiles: _profiles,
     Quote: _quote,
+    WholeExplanation: _explanation,
+    WholePlan: _plan,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwise.documents import Explanation, Pipeline, PipelineExplanation, Plan
+from shardwise.documents import Pipeline, PipelineExplanation, WholeExplanation, WholePlan
 from shardwise.mcp.arguments import (
     CompareArguments,
     CurveArguments,
@@ -45,7 +45,7 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "the fastest that the trainer can run, and what that costs. With `stages` the fastest "
             "pipeline, or the plan without one where that is as fast.",
             PlanArguments,
-            Pipeline | Plan,
+            Pipeline | WholePlan,
             make_plan,
         ),
         Tool(
@@ -92,7 +92,7 @@ TOOLS: Mapping[str, Tool[Answer]] = {
             "neighbouring strategy; of a pipeline what each stage does and keeps. Takes either, or "
             "graph, hardware and gpus to make a plan.",
             ExplainArguments,
-            Explanation | PipelineExplanation,
+            WholeExplanation | PipelineExplanation,
             explain_plan,
         ),
         Tool(

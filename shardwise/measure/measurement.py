@@ -13,25 +13,31 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 
 SCHEMA = "shardwise.measurement/1"
 MOST_STEPS = 1000
 PREDICTED = {
-    "iteration": "replayed_time_s",
-    "compute": "compute_s",
-    "communication": "communication_s",
-    "peak": "peak_bytes",
+    "iteration": ("replayed_time_s", "step_s"),
+    "compute": ("compute_s",),
+    "communication": ("communication_s",),
+    "peak": ("peak_bytes",),
 }
-"""The member of a plan's `predicted` that each error is relative to."""
+"""The member of a plan's `predicted` that each error is relative to, by its names in both forms of
+plans. A pipeline predicts the step and the peak alone."""
 
 
-OF_A_PIPELINE = {"iteration": "step_s", "peak": "peak_bytes"}
-"""The same of a pipeline, which predicts no more of them."""
+def predicted_values(predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a plan predicts of each member of `PREDICTED`, None of those that it does not
+    predict."""
+    return {
+        name: next((predicted[member] for member in members if member in predicted), None)
+        for name, members in PREDICTED.items()
+    }
 
 
 def measurement_document(
-    plan: Plan | Pipeline,
+    plan: Plan,
     *,
     iterations_s: Sequence[float],
     waits_s: Sequence[Sequence[float]] = (),
@@ -53,8 +59,8 @@ def measurement_document(
     are others on each rank, are left out. `not_compiled` says why a plan for compiled kernels ran
     eagerly, if it did.
     """
-    piped = isinstance(plan, Pipeline)
-    predicted = OF_A_PIPELINE if piped else PREDICTED
+    predicted = to_builtins(plan.predicted)
+    expected = predicted_values(predicted)
     typical = median(iterations_s)
     measured = {
         "iteration": typical,
@@ -62,7 +68,7 @@ def measurement_document(
         "communication": communication_s,
         "peak": max(peak_bytes),
     }
-    exposed_s = None if piped or compute_s is None else max(typical - compute_s, 0.0)
+    exposed_s = None if plan.piped or compute_s is None else max(typical - compute_s, 0.0)
     document = {
         "schema": SCHEMA,
         "plan": plan.id,
@@ -78,35 +84,30 @@ def measurement_document(
         "communication_s": communication_s,
         "exposed_communication_s": exposed_s,
         "peak_bytes": {"max": max(peak_bytes), "per_rank": list(peak_bytes)},
-        "predicted": to_builtins(plan.predicted),
-        "errors": {
-            name: relative(measured[name], getattr(plan.predicted, predicted[name]))
-            if name in predicted
-            else None
-            for name in PREDICTED
-        },
+        "predicted": predicted,
+        "errors": {name: relative(measured[name], expected[name]) for name in PREDICTED},
         "backend": backend,
         "device_kind": device_kind,
         "versions": dict(versions),
-        "collectives": {} if piped else dict(calls or {}),
+        "collectives": {} if plan.piped else dict(calls or {}),
         "fallbacks": dict(fallbacks or {}),
         "compiled_operators": compiled_operators,
         "not_compiled": not_compiled,
     }
-    if isinstance(plan, Pipeline):
+    if plan.piped:
         document["stages"] = _stages(plan, typical, waits_s, peak_bytes)
     return document
 
 
 def _stages(
-    pipeline: Pipeline,
+    plan: Plan,
     typical_s: float,
     waits_s: Sequence[Sequence[float]],
     peak_bytes: Sequence[int],
 ) -> list[dict[str, Any]]:
     """Returns each stage's peak and idle share, measured and predicted."""
     stages = []
-    for number, stage in enumerate(pipeline.stages):
+    for number, stage in enumerate(plan.stages):
         ranks = range(stage.first_device, stage.first_device + stage.devices)
         peak = max(peak_bytes[rank] for rank in ranks)
         waits = [median(waits_s[rank]) / typical_s for rank in ranks if waits_s[rank]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.measure.trackers import Tracker
 
 STEP_MEASURED = "shardwise/step_s/measured"
@@ -16,7 +16,7 @@ PLAN = "shardwise/plan"
 
 
 def log_step(
-    tracker: Tracker, plan: Plan | Pipeline, step: int, step_s: float, peak_bytes: float | None
+    tracker: Tracker, plan: Plan, step: int, step_s: float, peak_bytes: float | None
 ) -> None:
     """Logs one step beside what the plan predicts; the peak where it was measured."""
     values = {STEP_MEASURED: step_s, STEP_PREDICTED: float(plan.replayed_s)}
@@ -25,7 +25,7 @@ def log_step(
     tracker.log({**values, PEAK_PREDICTED: float(plan.predicted.peak_bytes)}, step)
 
 
-def log_measurement(tracker: Tracker, plan: Plan | Pipeline, document: Mapping[str, Any]) -> None:
+def log_measurement(tracker: Tracker, plan: Plan, document: Mapping[str, Any]) -> None:
     """Logs what `run` measured: the median step and the highest peak of all ranks."""
     tracker.note({PLAN: plan.id})
     log_step(

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from shardwise.documents import Explanation, Plan, Quote
+from shardwise.answers.explain import explain
+from shardwise.documents import Explanation, Quote, WholePlan
 from shardwise.documents.quote import prices_dated, step_s
 from shardwise.pictures.figure import BLUE, GREEN, ORANGE, Picture
 from shardwise.pictures.gantt import draw_gantt, draw_memory
@@ -15,12 +16,13 @@ MOST_BARS = 12
 LONGEST_NAME = 44
 
 
-def plan_picture(plan: Plan, explanation: Explanation) -> Picture:
+def plan_picture(plan: WholePlan) -> Picture:
     """Returns the replayed step over time (`gantt.py`), and the groups that take most of it.
 
     Of the groups computation is beside communication. Groups that are split and cost alike are one
     bar, of all of them together, in milliseconds. Plans of earlier versions have the groups alone.
     """
+    explanation = explain(plan)
     title = f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}"
     timeline = plan.timeline
     if timeline is UNSET or not timeline.lanes:
@@ -41,11 +43,7 @@ def plan_picture(plan: Plan, explanation: Explanation) -> Picture:
 
 
 def _draw_groups(picture: Picture, axes: Any, explanation: Explanation) -> None:
-    groups = sorted(
-        explanation.groups,
-        key=lambda group: group.repeats * (group.compute_s + group.communication_s),
-        reverse=True,
-    )[:MOST_BARS][::-1]
+    groups = [group for _, group in explanation.rows[:MOST_BARS]][::-1]
     compute, communication = (
         [group.repeats * getattr(group, name) * 1e3 for group in groups]
         for name in ("compute_s", "communication_s")

@@ -9,45 +9,34 @@ that stand for many passes overlap there: each stage has a strip of the row for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
-from typing import NamedTuple
 
 from msgspec import UNSET
 
 from shardwise.documents.pipeline import Pipeline
-from shardwise.documents.timeline import Bar, Lane, PipelineTimeline, StageTimeline
+from shardwise.documents.timeline import PipelineTimeline
 from shardwise.errors import BadInput
-from shardwise.pictures.figure import BLUE, Picture
+from shardwise.pictures.figure import Picture
 from shardwise.pictures.gantt import (
-    BAR,
-    BELOW,
     COLOURS,
-    FAINTEST,
     GIB,
-    LANE,
-    LEFT,
     TOP,
-    WIDTH,
-    bar_mark,
+    Mark,
+    Row,
     bar_text,
-    busy_share,
+    chart,
+    draw_rows,
     grid,
-    label,
+    row_height,
+    row_parts,
     scale,
+    unit_of,
 )
 from shardwise.texts import counted, gib, seconds
 
-HELD = 22.0
-"""Height of the memory of a rank."""
 PALEST = 0.55
 """How opaque the bars of a rank's last stage are, of those of its first."""
 MOST_NAMED = 4
 """Stages of a rank that are named at its row; of more the first two and the last."""
-ROOM = 12.0
-"""Width in which a bar's stage can be read, on the page."""
-ROOM_SHARE = 0.011
-"""The same as a share of the step, in a picture that a command writes."""
 MOST_INCHES = 40.0
 """Height of a picture that a command writes."""
 
@@ -83,126 +72,81 @@ def merged(timeline: PipelineTimeline) -> bool:
     return any(lane.kind == "compute" for stage in timeline.stages for lane in stage.lanes)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A rank of the chart: its number and its stages."""
-
-    rank: int
-    stages: tuple[int, ...]
-
-    @property
-    def several(self) -> bool:
-        """Whether the rank has more than one stage."""
-        return len(self.stages) > 1
-
-    def name(self, pipeline: Pipeline) -> tuple[str, str]:
-        """Returns what the row is, and what the rank's devices wait and hold at most."""
-        of = pipeline.stages[self.stages[0]]
-        waits, peak = f"waits {of.idle:.0%}", f"peak {gib(of.peak_bytes)} GiB"
-        if not self.several:
-            return f"Stage {self.stages[0]}, {waits}", peak
-        named = [str(stage) for stage in self.stages]
-        if len(named) > MOST_NAMED:
-            named = [*named[:2], "…", named[-1]]
-        return f"Rank {self.rank}: stages {', '.join(named)}", f"{waits}, {peak}"
-
-
-class _Mark(NamedTuple):
-    """A bar in its row: from which to which share of the bars' height, how opaque in comparison,
-    and of which stage."""
-
-    lane: Lane
-    bar: Bar
-    top: float
-    height: float
-    opacity: float
-    stage: int
-
-
-def _rows(pipeline: Pipeline) -> list[_Row]:
-    """Returns the ranks, those of the first devices first."""
+def _ranks(pipeline: Pipeline) -> list[list[int]]:
+    """Returns the stages of each rank, those of the first devices first."""
     firsts = sorted({stage.first_device for stage in pipeline.stages})
     return [
-        _Row(
-            rank,
-            tuple(n for n, stage in enumerate(pipeline.stages) if stage.first_device == first),
-        )
-        for rank, first in enumerate(firsts)
+        [n for n, stage in enumerate(pipeline.stages) if stage.first_device == first]
+        for first in firsts
     ]
 
 
-def _marks(row: _Row, timeline: PipelineTimeline) -> Iterator[_Mark]:
+def rows_of(pipeline: Pipeline) -> list[Row]:
+    """Returns a row for each rank, with its passes and what it holds. Raises as `timeline_of`."""
+    timeline = timeline_of(pipeline)
+    return [
+        Row(
+            *_names(pipeline, rank, stages),
+            marks=[*_marks(stages, timeline)],
+            below=_below(pipeline, stages),
+            held_bytes=timeline.stages[stages[0]].held_bytes,
+        )
+        for rank, stages in enumerate(_ranks(pipeline))
+    ]
+
+
+def _names(pipeline: Pipeline, rank: int, stages: list[int]) -> tuple[str, str]:
+    """Returns what a rank's row is called on a page, and in a picture, of several stages in two
+    lines."""
+    waits = f"waits {pipeline.stages[stages[0]].idle:.0%}"
+    if len(stages) == 1:
+        return f"Stage {stages[0]}, {waits}", f"stage {stages[0]}, {waits}"
+    named = [str(stage) for stage in stages]
+    if len(named) > MOST_NAMED:
+        named = [*named[:2], "…", named[-1]]
+    name = f"Rank {rank}: stages {', '.join(named)}"
+    return name, f"{name}\n{waits}"
+
+
+def _below(pipeline: Pipeline, stages: list[int]) -> str:
+    """Returns what a rank's devices hold at most; of several stages also what they wait."""
+    of = pipeline.stages[stages[0]]
+    peak = f"peak {gib(of.peak_bytes)} GiB"
+    return peak if len(stages) == 1 else f"waits {of.idle:.0%}, {peak}"
+
+
+def _marks(stages: list[int], timeline: PipelineTimeline) -> Iterator[Mark]:
     """Yields the bars of a rank. A device runs one pass at a time, so only those that are many
     passes overlap."""
-    each = len(row.stages)
-    for place, stage in enumerate(row.stages):
+    each = len(stages)
+    for place, stage in enumerate(stages):
         opacity = 1.0 - (1.0 - PALEST) * place / max(each - 1, 1)
+        of, number = (f" (stage {stage})", str(stage)) if each > 1 else ("", "")
         for lane in timeline.stages[stage].lanes:
             top, height = (place / each, 1.0 / each) if lane.kind == "compute" else (0.0, 1.0)
             for bar in lane.bars:
-                yield _Mark(lane, bar, top, height, opacity, stage)
-
-
-def _text(mark: _Mark, row: _Row) -> str:
-    """Returns what a bar is, of several stages also of which."""
-    of = f" (stage {mark.stage})" if row.several else ""
-    return bar_text(mark.lane, mark.bar, of)
+                yield Mark(lane, bar, bar_text(lane, bar, of), top, height, opacity, number)
 
 
 def pipeline_summary(pipeline: Pipeline) -> str:
     """Returns the chart in a sentence, for those who do not see it."""
-    rows, stages = _rows(pipeline), counted(len(pipeline.stages), "stage")
-    waits = ", ".join(f"{row.rank} {pipeline.stages[row.stages[0]].idle:.1%}" for row in rows)
-    ranks = f" on {counted(len(rows), 'rank')}" if len(rows) < len(pipeline.stages) else ""
+    ranks, stages = _ranks(pipeline), counted(len(pipeline.stages), "stage")
+    waits = ", ".join(
+        f"{rank} {pipeline.stages[own[0]].idle:.1%}" for rank, own in enumerate(ranks)
+    )
+    of = f" on {counted(len(ranks), 'rank')}" if len(ranks) < len(pipeline.stages) else ""
     return (
-        f"Gantt chart of a step of {seconds(pipeline.predicted.step_s)} in {stages}{ranks}. "
-        f"Share of the step in which each {'rank' if ranks else 'stage'} waits: {waits}."
+        f"Gantt chart of a step of {seconds(pipeline.predicted.step_s)} in {stages}{of}. "
+        f"Share of the step in which each {'rank' if of else 'stage'} waits: {waits}."
     )
 
 
 def pipeline_svg(pipeline: Pipeline) -> str:
     """Returns the chart as an `svg` element without styles. Raises as `timeline_of`."""
-    timeline = timeline_of(pipeline)
-    x_of = scale(timeline.step_s)
-    row, rows = LANE + HELD, _rows(pipeline)
-    floor = TOP + row * len(rows)
-    most = max((size for stage in timeline.stages for size in stage.held_bytes), default=1) or 1
-    parts = [*grid(x_of, timeline.step_s, floor)]
-    for number, of in enumerate(rows):
-        y = TOP + row * number
-        name, below = of.name(pipeline)
-        parts.append(label(LEFT - 8, y + LANE / 2 + 4, name, "end"))
-        for mark in _marks(of, timeline):
-            top = y + (LANE - BAR) / 2 + mark.top * BAR
-            parts.append(
-                bar_mark(
-                    x_of, mark.lane, mark.bar, top, mark.height * BAR, mark.opacity, _text(mark, of)
-                )
-            )
-            wide = x_of(mark.bar.end_s) - x_of(mark.bar.start_s)
-            if of.several and wide >= ROOM and mark.height == 1.0:
-                middle = (x_of(mark.bar.start_s) + x_of(mark.bar.end_s)) / 2
-                parts.append(label(middle, top + BAR / 2 + 4, str(mark.stage), "middle"))
-        parts.append(label(LEFT - 8, y + row - 6, below, "end"))
-        held = timeline.stages[of.stages[0]]
-        parts.append(_held(held, x_of(timeline.step_s), y + row - 2, most))
-    return (
-        f'<svg class="gantt" viewBox="0 0 {WIDTH:.0f} {floor + BELOW:.0f}" role="img" '
-        f'aria-label="{escape(pipeline_summary(pipeline))}">{"".join(parts)}</svg>'
-    )
-
-
-def _held(stage: StageTimeline, right: float, floor: float, most: float) -> str:
-    """Returns what a rank holds over time, as high as its share of `most` bytes."""
-    wide = (right - LEFT) / max(len(stage.held_bytes), 1)
-    steps = " ".join(
-        f"{LEFT + n * wide:.1f},{y:.1f} {LEFT + (n + 1) * wide:.1f},{y:.1f}"
-        for n, y in enumerate(floor - (HELD - 4) * size / most for size in stage.held_bytes)
-    )
-    return (
-        f'<polygon class="memory" points="{LEFT},{floor:.1f} {steps} {right:.1f},{floor:.1f}" '
-        f'fill="{BLUE}" fill-opacity="0.3"/>'
-    )
+    step_s, rows = timeline_of(pipeline).step_s, rows_of(pipeline)
+    x_of, floor = scale(step_s), TOP + row_height(rows) * len(rows)
+    parts = [*grid(x_of, step_s, floor), *row_parts(x_of, rows, step_s)]
+    return chart(parts, floor, pipeline_summary(pipeline))
 
 
 def pipeline_picture(pipeline: Pipeline) -> Picture:
@@ -210,7 +154,7 @@ def pipeline_picture(pipeline: Pipeline) -> Picture:
 
     Raises as `timeline_of`.
     """
-    timeline, rows = timeline_of(pipeline), _rows(pipeline)
+    timeline, rows = timeline_of(pipeline), rows_of(pipeline)
     several = len(rows) < len(pipeline.stages)
     placed = f" on {counted(len(rows), 'rank')}" if several else ""
     title = (
@@ -221,40 +165,16 @@ def pipeline_picture(pipeline: Pipeline) -> Picture:
     picture = Picture(title, (9, height), layout="constrained")
     lanes, memory = picture.figure.subplots(2, 1, height_ratios=(0.8 + 0.45 * len(rows), 2.6))
     lanes.set_title(title, fontsize=10)
-    unit, factor = ("seconds", 1.0) if timeline.step_s >= 1.0 else ("milliseconds", 1e3)
-    seen: set[str] = set()
-    for number, row in enumerate(rows):
-        marks = [*_marks(row, timeline)]
-        for lane, bar, top, share, opacity, stage in marks:
-            lanes.broken_barh(
-                [(bar.start_s * factor, (bar.end_s - bar.start_s) * factor)],
-                (number - 0.36 + 0.72 * top, 0.72 * share), color=COLOURS[lane.kind],
-                alpha=opacity * (FAINTEST + (1.0 - FAINTEST) * busy_share(bar)),
-                edgecolor="white", linewidth=0.3, label=None if lane.kind in seen else lane.name,
-            )  # fmt: skip
-            seen.add(lane.kind)
-            long = bar.end_s - bar.start_s >= ROOM_SHARE * timeline.step_s
-            if row.several and long and share == 1.0:
-                middle = (bar.start_s + bar.end_s) / 2 * factor
-                lanes.text(middle, number, str(stage), ha="center", va="center", fontsize=7)
-        picture.show_texts(
-            lanes,
-            (
-                ((m.bar.start_s + m.bar.end_s) / 2 * factor, float(number), _text(m, row))
-                for m in marks
-            ),
-        )
-        held = timeline.stages[row.stages[0]].held_bytes
-        wide = timeline.step_s * factor / max(len(held), 1)
+    unit, factor = unit_of(timeline.step_s)
+    draw_rows(picture, lanes, rows, timeline.step_s, edge=0.3)
+    for rank, row in enumerate(rows):
+        wide = timeline.step_s * factor / max(len(row.held_bytes), 1)
         memory.stairs(
-            [size / GIB for size in held],
-            [n * wide for n in range(len(held) + 1)],
+            [size / GIB for size in row.held_bytes],
+            [n * wide for n in range(len(row.held_bytes) + 1)],
             baseline=None,
-            label=f"{'rank' if several else 'stage'} {row.rank}",
+            label=f"{'rank' if several else 'stage'} {rank}",
         )
-    names = [_tick(row, pipeline) for row in rows]
-    lanes.set_yticks(range(len(rows)), names, fontsize=8)
-    lanes.set_ylim(len(rows) - 0.5, -0.5)
     note = "; pale bars are many passes" if merged(timeline) else ""
     note += "; numbers are stages" if several else ""
     lanes.set_xlabel(f"{unit} of the step{note}")
@@ -267,16 +187,9 @@ def pipeline_picture(pipeline: Pipeline) -> Picture:
         memory.axhline(limit / GIB, color="grey", linestyle="--", linewidth=1)
     memory.set_ylabel("GiB of one GPU, at most", fontsize=8)
     memory.set_xlabel(unit)
+    memory.set_xlim(0, timeline.step_s * factor)
     memory.set_ylim(bottom=0)
+    memory.grid(alpha=0.3, axis="x")
     if len(rows) <= 16:
         memory.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    for axes in (lanes, memory):
-        axes.set_xlim(0, timeline.step_s * factor)
-        axes.grid(alpha=0.3, axis="x")
     return picture
-
-
-def _tick(row: _Row, pipeline: Pipeline) -> str:
-    """Returns the name of a row, of several stages in two lines."""
-    name, below = row.name(pipeline)
-    return f"{name}\n{below.partition(',')[0]}" if row.several else name.replace("S", "s", 1)

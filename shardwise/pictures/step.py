@@ -1,19 +1,16 @@
-"""The picture of a plan's or a pipeline's step."""
+"""The picture of a plan's step."""
 
 from __future__ import annotations
 
-from shardwise.answers.explain import explain
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan, by_form
 from shardwise.pictures.bars import plan_picture
 from shardwise.pictures.figure import Picture
 from shardwise.pictures.pipeline import pipeline_picture
 
 
-def step_picture(plan: Plan | Pipeline) -> Picture:
-    """Returns what runs when, and what takes longest or, of a pipeline, what ranks hold.
+def step_picture(plan: Plan) -> Picture:
+    """Returns what runs when, and what takes longest or, of several stages, what ranks hold.
 
-    Raises `BadInput` for a pipeline of an earlier version, which has no step over time.
+    Raises `BadInput` for stages of an earlier version, which has no step over time.
     """
-    if isinstance(plan, Pipeline):
-        return pipeline_picture(plan)
-    return plan_picture(plan, explain(plan))
+    return by_form(plan, plan_picture, pipeline_picture)

@@ -3,15 +3,13 @@ that runs it."""
 
 from __future__ import annotations
 
-from shardwise.documents import Export, Pipeline, Plan
+from shardwise.documents import Export, Plan
 from shardwise.errors import BadInput
 from shardwise.schedulers.formats import FORMS, export_plan
 from shardwise.trainers.formats import TRAINERS, write_for
 
 
-def exported(
-    plan: Pipeline | Plan, form: str | None, trainer: str | None, gpu_type: str | None
-) -> Export:
+def exported(plan: Plan, form: str | None, trainer: str | None, gpu_type: str | None) -> Export:
     """Returns a plan or a pipeline in a form of `PLAN_FORMS`, or for a trainer of `TRAINERS`.
 
     Raises `BadInput` that names `format`, `to` or `gpu_type`: for both or neither, unknown ones,

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.documents import Curve, Pipeline, Plan
+from shardwise.documents import Curve, Plan
 from shardwise.errors import BadInput
 from shardwise.schedulers.adaptdl import adaptdl
 from shardwise.schedulers.counts import Counts, curve_document
@@ -90,7 +90,7 @@ def export(
     return _text(writer.curve(Counts.of(document, gpu_type), efficiency))
 
 
-def export_plan(plan: Pipeline | Plan, form: str, *, gpu_type: str | None = None) -> str:
+def export_plan(plan: Plan, form: str, *, gpu_type: str | None = None) -> str:
     """Returns what starts the hosts of a plan or a pipeline, in a form of `PLAN_FORMS`.
 
     `gpu_type` is as in `names_of`. Raises `BadInput` for an unknown form, one that reads curves,

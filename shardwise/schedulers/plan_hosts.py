@@ -12,7 +12,6 @@ from itertools import groupby
 
 from msgspec import UNSET
 
-from shardwise.documents.pipeline import Pipeline
 from shardwise.documents.plan import Plan, PlannedCluster
 from shardwise.errors import BadInput
 from shardwise.schedulers.counts import accelerator
@@ -65,14 +64,14 @@ class Hosts:
         return list(dict.fromkeys(group.kind for group in self.groups))
 
     @classmethod
-    def of(cls, plan: Pipeline | Plan, gpu_type: str | None = None) -> Hosts:
+    def of(cls, plan: Plan, gpu_type: str | None = None) -> Hosts:
         """Returns the hosts of a plan or a pipeline; `gpu_type` is as in `names_of`.
 
         Raises `BadInput`, which names the field, for hosts of one kind with unequal numbers of
         GPUs, whose order the plan does not say, for GPU types that are not of its groups, and for a
         pipeline on several kinds of devices, which does not say how many a node has.
         """
-        if isinstance(plan, Pipeline) and plan.bundle is not UNSET:
+        if plan.bundle is not UNSET:
             raise BadInput(
                 f"stages on several kinds of devices, {plan.bundle}",
                 field="bundle",
@@ -83,7 +82,7 @@ class Hosts:
         return cls(plan.graph_name or "job", plan.hardware, plan.id, plan.step_s, groups)
 
 
-def _of_one_kind(plan: Pipeline | Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:
+def _of_one_kind(plan: Plan, gpu_type: str | None) -> tuple[HostGroup, ...]:
     # `Hardware.of_group` names one group of a profile so; a plan may be that group's alone.
     _, _, group = plan.hardware.partition("/")
     if gpu_type and "=" in gpu_type:

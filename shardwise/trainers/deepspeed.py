@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from shardwise.cost.step_settings import FLOAT32, OFFLOADED_STATES
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
 from shardwise.trainers.configuration import ON_GPU, Configuration, Section, divided, whole_number
@@ -124,7 +124,7 @@ def write(plan: Plan) -> Written:
     return Written(text, [*job.unsaid, *_unsaid(job)])
 
 
-def offloads_states(plan: Plan | Pipeline) -> bool:
+def offloads_states(plan: Plan) -> bool:
     """Returns whether a plan has the optimizer's states on the host."""
     return plan.execution is not UNSET and plan.execution.offload == OFFLOADED_STATES
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.near import did_you_mean, near
 from shardwise.trainers import accelerate, deepspeed, fsdp2, megatron, nanotron, torchtitan
@@ -47,7 +47,7 @@ _BESIDE_ADAPTERS = ("accelerate", "deepspeed")
 """Trainers whose files leave what is trained to the script that they are for."""
 
 
-def write_for(plan: Plan | Pipeline, trainer: str) -> Written:
+def write_for(plan: Plan, trainer: str) -> Written:
     """Returns a plan or a pipeline as the configuration of a trainer, one of `TRAINERS`.
 
     Raises `BadInput` for an unknown trainer, for a plan that was not made for a trainer, and for
@@ -71,7 +71,7 @@ def write_for(plan: Plan | Pipeline, trainer: str) -> Written:
             field="to",
             expected=" or ".join(_BESIDE_ADAPTERS) + ", whose files say only how it is sharded",
         )
-    if isinstance(plan, Pipeline):
+    if plan.piped:
         # Some writers look at a plan's splits before its job.
         job_of(plan, trainer, TRAINERS[trainer].limits)
     return TRAINERS[trainer].write(plan)

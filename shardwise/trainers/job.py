@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from shardwise.cost.step_settings import EIGHT_BITS, FLOAT32
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.documents.model_facts import ModelFacts, facts_text
 from shardwise.documents.parallelism import (
     ContextForm,
@@ -142,15 +142,14 @@ class Job:
         return f"torchrun {hosts} --nproc-per-node={self.gpus_per_node}"
 
 
-def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
+def job_of(plan: Plan, trainer: str, limits: Limits) -> Job:
     """Returns a plan in the terms of trainers.
 
     Raises `BadInput` for a plan without one strategy for every layer, for a pipeline of unequal
     stages, for devices of several kinds, and for what `limits` leaves out.
     """
-    piped = isinstance(plan, Pipeline)
-    if isinstance(plan, Pipeline):
-        _check_pipeline(plan, trainer, limits)
+    if plan.piped:
+        _check_stages(plan, trainer, limits)
     elif plan.cluster is not UNSET:
         raise BadInput(
             f"{trainer} gives every device the same share",
@@ -171,7 +170,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
             f"{parallelism.gpus * stages} devices in a plan for {plan.gpus}",
             field=FIELD,
             expected="replicas × shards × context × tensor devices"
-            + (" × stages" if piped else ""),
+            + (" × stages" if plan.piped else ""),
         )
     check(parallelism, trainer, limits)
     parts = parallelism.data * parallelism.micro_batches
@@ -195,15 +194,15 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
         kernels="eager" if plan.kernels is UNSET else plan.kernels,
         model=MODELS.get(plan.graph_name),
         stages=stages,
-        schedule=plan.schedule if isinstance(plan, Pipeline) else "",
-        stages_per_rank=(plan.stages_per_rank or 1) if isinstance(plan, Pipeline) else 1,
+        schedule=plan.pipeline_schedule,
+        stages_per_rank=plan.stages_per_rank or 1,
         wide_gradients=planned.gradients == FLOAT32,
         state=_execution(plan, "state", FLOAT32),
         update=_execution(plan, "update", "foreach"),
         facts=_facts(planned, plan.graph_name),
         recipe=plan.precision if plan.precision in RECIPES else "",
     )
-    if isinstance(plan, Plan) and plan.schedule is not UNSET:
+    if plan.reordered is not UNSET:
         job.unsaid.append(_ORDER)
     if plan.precision == "captured" and planned.dtype not in _PRECISIONS:
         job.unsaid.append(GUESSED_PRECISION)
@@ -215,7 +214,7 @@ def job_of(plan: Plan | Pipeline, trainer: str, limits: Limits) -> Job:
     return job
 
 
-def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
+def _check_stages(plan: Plan, trainer: str, limits: Limits) -> None:
     """Raises `BadInput` for a pipeline that no trainer's file can say, or not this trainer's."""
     if not limits.schedules:
         raise BadInput(
@@ -231,29 +230,30 @@ def _check_pipeline(plan: Pipeline, trainer: str, limits: Limits) -> None:
             expected=f"a pipeline made with `shardwise plan GRAPH --stages {len(plan.stages)} "
             f"--space {trainer}`",
         )
-    if plan.schedule not in limits.schedules:
+    schedule = plan.pipeline_schedule
+    if schedule not in limits.schedules:
         raise BadInput(
-            f"{trainer}'s configuration cannot say {plan.schedule!r:.40}",
+            f"{trainer}'s configuration cannot say {schedule!r:.40}",
             field="schedule",
             expected=_listed(limits.schedules),
         )
-    several = SCHEDULES[plan.schedule].stages_per_rank != 1
+    several = SCHEDULES[schedule].stages_per_rank != 1
     if several != (plan.ranks < len(plan.stages)):
         raise BadInput(
-            f"{plan.schedule} of {len(plan.stages)} stages on {plan.ranks} ranks",
+            f"{schedule} of {len(plan.stages)} stages on {plan.ranks} ranks",
             field="stages_per_rank",
             expected="above 1" if several else "1",
         )
 
 
-def _precision(plan: Plan | Pipeline) -> str:
+def _precision(plan: Plan) -> str:
     """Returns bf16, fp16 or fp32; bf16 where neither the plan nor its graph says."""
     if plan.precision != "captured" or plan.trainer is UNSET:
         return plan.precision if plan.precision in _DTYPES else "bf16"
     return _PRECISIONS.get(plan.trainer.dtype or "", "bf16")
 
 
-def _execution(plan: Plan | Pipeline, name: str, usual: str) -> str:
+def _execution(plan: Plan, name: str, usual: str) -> str:
     """Returns how a plan's step runs, as far as it says."""
     return usual if plan.execution is UNSET else str(getattr(plan.execution, name))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import UNSET
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.trainers import precisions
 from shardwise.trainers.job import Job, Limits, Written, job_of
@@ -31,7 +31,7 @@ ALL_BUT_PRODUCTS = ("core_attn", "layernorm")
 """The modules of a dense layer that Megatron recomputes without products by weights."""
 
 
-def write(plan: Plan | Pipeline) -> Written:
+def write(plan: Plan) -> Written:
     """Returns a shell script that starts a plan. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
     parts = {

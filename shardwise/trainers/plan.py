@@ -29,7 +29,7 @@ from shardwise.answers.remedies import answered
 from shardwise.answers.simplest import tolerated_s
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.program import assumed
-from shardwise.documents import Plan
+from shardwise.documents import WholePlan
 from shardwise.documents.parallelism import Parallelism, PlannedTrainer, text_of
 from shardwise.documents.plan import Neighbour
 from shardwise.graph import Graph
@@ -82,7 +82,7 @@ def plan_for(
     options: Options | None = None,
     given: Collection[str] = (),
     progress: Progress | None = None,
-) -> Plan:
+) -> WholePlan:
     """Returns the fastest plan that fits among the strategies of a trainer, one of `SPACES`, or
     with the option `simplest` the simplest within epsilon of it.
 
@@ -112,7 +112,7 @@ def _fastest_plan(
     options: Options,
     devices: Devices,
     progress: Progress,
-) -> Plan:
+) -> WholePlan:
     """Returns the plan as `plan_for`, of options of which `asked` are those without the trainer's
     program; where nothing fits, what would is not tried."""
     space = space_of(trainer)
@@ -123,9 +123,17 @@ def _fastest_plan(
     near = neighbours_of(answer.best, answer.known, answer.chosen.search.limit_bytes)
     return replace(
         plan_document(answer.searches, answer.chosen, objective, near, faster=answer.faster),
-        trainer=replace(
-            planned_trainer(trainer, graph, answer.best, fastest(searches), options),
-            implied=changed_in_words(asked, options, space.implies) or UNSET,
+        trainer=with_program(
+            planned_trainer(
+                trainer,
+                graph,
+                options,
+                answer.best.practice.parallelism,
+                answer.best.step.time_s,
+                fastest(searches),
+            ),
+            asked,
+            options,
         ),
     )
 
@@ -243,17 +251,29 @@ def neighbours_of(
     ]
 
 
+def with_program(planned: PlannedTrainer, asked: Options, options: Options) -> PlannedTrainer:
+    """Returns a plan's trainer with what it implies of the step, beyond the options asked for."""
+    return replace(
+        planned,
+        implied=changed_in_words(asked, options, space_of(planned.name).implies) or UNSET,
+    )
+
+
 def planned_trainer(
-    trainer: str, graph: Graph, practised: Practised, any_kind: Chosen | None, options: Options
+    trainer: str,
+    graph: Graph,
+    options: Options,
+    parallelism: Parallelism,
+    time_s: float,
+    any_kind: Chosen | None = None,
 ) -> PlannedTrainer:
-    """Returns a plan's trainer. Where the unrestricted search ended early with a slower answer, the
-    trainer's own is the fastest of any kind."""
-    time_s = practised.step.time_s
+    """Returns a plan's trainer, with what its space costs where the fastest of any kind is known.
+    Where the unrestricted search ended early with a slower answer, the trainer's own is that."""
     any_time_s = None if any_kind is None else min(any_kind.ranking_s, time_s)
     step = step_of(graph)
     return PlannedTrainer(
         name=trainer,
-        parallelism=practised.practice.parallelism,
+        parallelism=parallelism,
         sequence_length=step.seq,
         any_time_s=any_time_s,
         slower=None if any_time_s is None else time_s / any_time_s - 1.0,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.answers.pipeline_points import pipeline_point
@@ -15,11 +14,10 @@ from shardwise.answers.pipelines import pipeline_document
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents import Pipeline
-from shardwise.documents.parallelism import Parallelism, PlannedTrainer
+from shardwise.documents.parallelism import Parallelism
 from shardwise.documents.pipeline_point import PipelinePoint
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
-from shardwise.graph.step import step_of
 from shardwise.graph.tuning import tuned
 from shardwise.hardware import Devices, Hardware, devices_of
 from shardwise.peers.methods import STAGE
@@ -32,11 +30,11 @@ from shardwise.replay.stages import FEWEST
 from shardwise.search.pipelines.searched import LOOPED, Searched
 from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.search.search import Infeasible
-from shardwise.trainers.facts import facts_of
 from shardwise.trainers.partial import Tried, fewest, parts_of, with_parts
 from shardwise.trainers.pipelines import SCHEDULES, trainer_stages
+from shardwise.trainers.plan import planned_trainer, with_program
 from shardwise.trainers.spaces import space_of
-from shardwise.trainers.stated import changed_in_words, with_stated
+from shardwise.trainers.stated import with_stated
 
 
 def pipeline_for(
@@ -78,20 +76,12 @@ def pipeline_for(
     )  # fmt: skip
     if best is None or not best.pipeline.fits:
         raise Infeasible(_reason(trainer, asked, devices, best))
-    step = step_of(graph)
+    planned = planned_trainer(
+        trainer, graph, options, best.practice.parallelism, best.pipeline.step_s
+    )
     return replace(
         pipeline_document(best.pipeline, monotonic() - started, 0.0),
-        trainer=PlannedTrainer(
-            trainer,
-            best.practice.parallelism,
-            step.seq,
-            None,
-            None,
-            step.dtype,
-            changed_in_words(asked_options, options, space.implies) or UNSET,
-            options.step.gradients,
-            facts_of(graph) or UNSET,
-        ),
+        trainer=with_program(planned, asked_options, options),
     )
 
 

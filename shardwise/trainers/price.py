@@ -92,7 +92,9 @@ def price(
         fits=chosen.fits,
         plan=replace(
             plan_document(searches, chosen, GIVEN),
-            trainer=planned_trainer(trainer, graph, own, None, options),
+            trainer=planned_trainer(
+                trainer, graph, options, own.practice.parallelism, own.step.time_s
+            ),
         ),
         alternatives=sorted((one for one in alternatives if len(one.changes) == 1), key=_rank),
         best=None

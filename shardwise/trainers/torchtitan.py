@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shardwise.documents import Pipeline, Plan
+from shardwise.documents import Plan
 from shardwise.documents.model_facts import differences
 from shardwise.documents.parallelism import ContextForm, Parallelism
 from shardwise.errors import BadInput
@@ -54,7 +54,7 @@ STAGES_PER_RANK = 2
 """Stages of each device under schedules with several, unless the layers of a stage are given."""
 
 
-def write(plan: Plan | Pipeline) -> Written:
+def write(plan: Plan) -> Written:
     """Returns the TOML of a plan, with the command that reads it. Raises as `job_of` does."""
     job = job_of(plan, NAME, LIMITS)
     unsaid = [*job.unsaid, *_unsaid(job)]

@@ -25,7 +25,7 @@ from mcp_types import CallToolResult, Tool
 import shardwise
 from harness.assistant import document_of, text_of
 from shardwise.answers import Options, pipeline_or_plan
-from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.explain import explain
 from shardwise.capture.shipped import load_graph
 from shardwise.documents import Pipeline, Plan, json_schema, read
 from shardwise.hardware import load_hardware
@@ -198,7 +198,7 @@ def test_stages_are_asked_of_the_tools(tools: dict[str, Tool], assistant: Assist
     graph, l4 = load_graph(SMALL), load_hardware("l4")
     here = pipeline_or_plan(graph, l4, 4, stages=[2], options=Options(micro_batches=(8,)))
     assert pipeline.id == here.id and pipeline.id in text_of(made)
-    assert by_id == by_document == msgspec.to_builtins(explain_pipeline(pipeline))
+    assert by_id == by_document == msgspec.to_builtins(explain(pipeline))
     jsonschema.validate(by_id, tools["explain"].output_schema)
     assert none.is_error and "stages" in text_of(none)
     assert "--nodes=1" in sbatch["text"] and pipeline.id in sbatch["text"]

@@ -34,7 +34,7 @@ def test_answers_are_the_librarys_documents() -> None:
     plan = shardwise.plan(VGG, V100, 4, zero=(0,), micro_batches=(1,))
     options = Options(zero=(0,), micro_batches=(1,))
     planned = advice.plan(graph, hardware, 4, options=options)
-    assert isinstance(plan, documents.Plan)
+    assert isinstance(plan, documents.WholePlan)
     assert _without_search(plan.to_dict()) == _without_search(answers.document(planned))
     assert plan.explain().to_dict() == answers.explain(plan.to_dict())
     assert shardwise.explain(planned).totals == plan.explain().totals
@@ -63,9 +63,9 @@ def test_a_pipeline_is_shown_as_a_plan_is(tmp_path: Path) -> None:
     graph = layers(8, 64, 128)
     pipeline = shardwise.plan(graph, "l4", 2, stages=[2], micro_batches=(4,))
     assert isinstance(pipeline, documents.Pipeline)
-    assert msgspec.json.encode(documents.read_plan(pipeline.to_dict())) == msgspec.json.encode(
-        pipeline
-    )
+    assert msgspec.json.encode(
+        documents.read(pipeline.to_dict(), documents.Plan)
+    ) == msgspec.json.encode(pipeline)
     explained = shardwise.explain(pipeline.to_dict())
     assert explained == pipeline.explain() and len(explained.to_pandas()) == 2
     assert pipeline._repr_html_() == explained._repr_html_()

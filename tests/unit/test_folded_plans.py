@@ -22,7 +22,7 @@ from shardwise.cli.main import cli
 from shardwise.client.exchange import Policy
 from shardwise.client.job import read_answer
 from shardwise.client.launching import LaunchCalls
-from shardwise.documents import LaunchRequest, Plan, folded, unfolded
+from shardwise.documents import LaunchRequest, Plan, WholePlan, folded, unfolded
 from shardwise.documents.plan import PlannedGroup
 from shardwise.errors import BadInput
 from shardwise.folding import Room, share_rows, unshare_rows
@@ -44,7 +44,9 @@ def test_a_stored_answer_unfolds_to_itself_byte_for_byte(name: str) -> None:
     again = through_a_file(document)
     assert again["schema"] == "shardwise.plan/2" and again["id"] == document.id
     assert msgspec.json.encode(unfolded(again)) == msgspec.json.encode(document)
-    assert documents.read_plan(again) == documents.read(again, type(document)) == document
+    assert (
+        documents.read(again, documents.Plan) == documents.read(again, type(document)) == document
+    )
     assert read_answer(again, "plan") == document, "what a client does of an answer"
 
 
@@ -186,9 +188,9 @@ def test_what_does_not_unfold_to_a_plan_is_refused(
     groups: object, field: str, problem: str
 ) -> None:
     document = {**through_a_file(stored("plan")), "groups": groups}
-    for read in (documents.read_plan, lambda d, file: documents.read(d, Plan, file=file)):
+    for kind in (Plan, WholePlan):
         with pytest.raises(BadInput) as refused:
-            read(document, file="p.json")
+            documents.read(document, kind, file="p.json")
         assert (refused.value.file, refused.value.field) == ("p.json", field)
         assert problem in refused.value.problem and len(str(refused.value)) < 200
 
@@ -213,9 +215,9 @@ def test_the_limit_is_of_all_lists_together() -> None:
 def test_a_version_that_is_not_known_is_refused_and_the_kinds_are_kept_apart() -> None:
     plan, pipeline = through_a_file(stored("plan")), through_a_file(stored("pipeline"))
     with pytest.raises(BadInput, match=r"'shardwise.plan/3'.*shardwise.plan/1 or shardwise.plan/2"):
-        documents.read_plan({**plan, "schema": "shardwise.plan/3"})
+        documents.read({**plan, "schema": "shardwise.plan/3"}, documents.Plan)
     with pytest.raises(BadInput, match=r"unknown schema 'shardwise\.pipeline/1'"):
-        documents.read(pipeline, Plan)
+        documents.read(pipeline, WholePlan)
     with pytest.raises(BadInput, match=r"unknown schema 'shardwise\.plan/1'"):
         documents.read(plan, documents.Pipeline)
     assert unfolded(stored("plan")) is stored("plan")

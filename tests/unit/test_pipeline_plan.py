@@ -80,9 +80,9 @@ def test_where_no_pipeline_pays_the_answer_is_the_plan(asked: Ask) -> None:
     assert with_one["id"] == alone["id"]
 
 
-def test_a_plan_does_not_read_a_pipeline(answer: documents.Pipeline) -> None:
+def test_a_plan_of_one_stage_does_not_read_a_pipeline(answer: documents.Pipeline) -> None:
     with pytest.raises(BadInput, match=r"unknown schema 'shardwise\.pipeline/1'"):
-        documents.read({"schema": "shardwise.pipeline/1"}, documents.Plan)
+        documents.read({"schema": "shardwise.pipeline/1"}, documents.WholePlan)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from shardwise.answers.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.documents import Pipeline
 from shardwise.hardware import Devices, load_hardware
-from shardwise.pictures.gantt import BAR, LANE, LEFT, TOP
-from shardwise.pictures.pipeline import HELD, pipeline_picture, pipeline_summary, pipeline_svg
+from shardwise.pictures.gantt import BAR, HELD, LANE, LEFT, TOP
+from shardwise.pictures.pipeline import pipeline_picture, pipeline_summary, pipeline_svg
 from shardwise.search.pipelines.search import PipelineSearch
 
 L4 = load_hardware("l4")

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from harness.models.shortened import shortened
 from shardwise import documents
 from shardwise.answers import pipeline_or_plan, pipeline_timeline, read_plan
-from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.explain import explain
 from shardwise.answers.pipelines import pipeline_document
 from shardwise.cli.explain import explain as explain_command
 from shardwise.cli.plan import plan as plan_command
@@ -134,7 +134,7 @@ def test_the_pages_chart_has_a_bar_for_each_pass(answer: documents.Pipeline) -> 
 def test_explain_says_what_each_stage_keeps_and_waits(
     answer: documents.Pipeline, file: Path
 ) -> None:
-    told = explain_pipeline(answer)
+    told = explain(answer)
     result = explained(str(file))
     assert result.exit_code == 0, result.output
     assert "Stage 0 (wte.embedding to h." in result.stdout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
+
+from shardwise.measure.measurement import predicted_values
 
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 NAMES = {
@@ -13,14 +15,6 @@ NAMES = {
     "communication": "Communication",
     "peak": "Peak memory of a GPU",
 }
-PREDICTED = {
-    "iteration": ("replayed_time_s", "step_s"),
-    "compute": ("compute_s",),
-    "communication": ("communication_s",),
-    "peak": ("peak_bytes",),
-}
-"""The members of `predicted` that each error refers to: a plan's (docs/replay.md), and a pipeline's
-where it is called otherwise."""
 
 
 def compared(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +24,7 @@ def compared(run: Mapping[str, Any]) -> dict[str, Any]:
     the members in `service/cluster/measurements.py`.
     """
     measurement = run["measurement"]
-    predicted = measurement["predicted"]
+    predicted = predicted_values(measurement["predicted"])
     iteration, peak = measurement["iteration_s"], measurement.get("peak_bytes")
     measured = {
         "iteration": iteration["median"],
@@ -48,18 +42,13 @@ def compared(run: Mapping[str, Any]) -> dict[str, Any]:
             {
                 "name": NAMES[quantity],
                 "unit": "size" if quantity == "peak" else "seconds",
-                "predicted": _number(_first(predicted, PREDICTED[quantity])),
+                "predicted": _number(predicted[quantity]),
                 "measured": measured[quantity],
                 "error": run["errors"][quantity],
             }
             for quantity in QUANTITIES
         ],
     }
-
-
-def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Returns the first of these members that is there."""
-    return next((values[name] for name in names if name in values), None)
 
 
 def _number(value: Any) -> float | None:

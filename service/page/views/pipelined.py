@@ -8,7 +8,7 @@ from markupsafe import Markup
 from msgspec import UNSET
 
 from shardwise import documents
-from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.explain import explain
 from shardwise.documents.pipeline import shared_scope, units_text
 from shardwise.pictures.pipeline import merged, pipeline_svg
 
@@ -19,7 +19,7 @@ MOST_ROWS = 60
 def pipeline_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the rows of stages and groups, the chart, and the text."""
     pipeline = documents.read(result, documents.Pipeline)
-    explained = explain_pipeline(pipeline)
+    explained = explain(pipeline)
     outer = shared_scope(pipeline.stages)
     groups = [
         (number, one) for number, stage in enumerate(explained.stages) for one in stage.groups

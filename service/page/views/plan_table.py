@@ -27,7 +27,7 @@ COLOURS = 8
 
 def plan_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the rows, the picture, and the parts of memory and time."""
-    plan = documents.read(result, documents.Plan)
+    plan = documents.read(result, documents.WholePlan)
     axes, groups = plan.mesh.axes, plan.groups
     colours = _colours(groups)
     explained = explain(plan)
@@ -65,7 +65,7 @@ def plan_context(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gantt(plan: documents.Plan) -> Markup | None:
+def _gantt(plan: documents.WholePlan) -> Markup | None:
     """Returns the chart of the step; None for plans of earlier versions, which have no timeline."""
     if plan.timeline is UNSET or not plan.timeline.lanes:
         return None

@@ -43,7 +43,7 @@ from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
 from shardwise.client.work import off_loop
 from shardwise.cost.options import Progress
-from shardwise.documents import Comparison, Curve, Export, Frontier, Pipeline, Plan, Pricing, Quote
+from shardwise.documents import Comparison, Curve, Export, Frontier, Plan, Pricing, Quote
 from shardwise.documents.jobs import Allocation
 from shardwise.errors import InternalError
 from shardwise.files import private_file
@@ -253,7 +253,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         batch: int | None = None,
         seq: int | None = None,
         timeout_s: float | None = None,
-    ) -> Pipeline | Plan:
+    ) -> Plan:
         """Returns the strategy that a question asks for; raises `Infeasible` with the reason.
 
         As `shardwise.solve.solve`: `point` is the `plan_id` of a point of the frontier, taken
@@ -307,7 +307,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         batch: int | None = None,
         seq: int | None = None,
         timeout_s: float | None = None,
-    ) -> Pipeline | Plan:
+    ) -> Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan,
         as `solve`."""
         return await self.solve(
@@ -315,7 +315,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
             progress=progress, batch=batch, seq=seq, timeout_s=timeout_s,
         )  # fmt: skip
 
-    async def plan_of(self, plan_id: str) -> Pipeline | Plan:
+    async def plan_of(self, plan_id: str) -> Plan:
         """Returns a plan or a pipeline that was computed, by its `id`."""
         return await self._run(self._calls.plan_of(plan_id))
 

@@ -44,7 +44,7 @@ from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
 from shardwise.client.work import at_once
 from shardwise.cost.options import Progress
-from shardwise.documents import Comparison, Curve, Export, Frontier, Pipeline, Plan, Pricing, Quote
+from shardwise.documents import Comparison, Curve, Export, Frontier, Plan, Pricing, Quote
 from shardwise.documents.jobs import Allocation
 from shardwise.errors import InternalError
 from shardwise.files import private_file
@@ -254,7 +254,7 @@ class Client(LaunchMethods, AdministrationMethods):
         batch: int | None = None,
         seq: int | None = None,
         timeout_s: float | None = None,
-    ) -> Pipeline | Plan:
+    ) -> Plan:
         """Returns the strategy that a question asks for; raises `Infeasible` with the reason.
 
         As `shardwise.solve.solve`: `point` is the `plan_id` of a point of the frontier, taken
@@ -308,7 +308,7 @@ class Client(LaunchMethods, AdministrationMethods):
         batch: int | None = None,
         seq: int | None = None,
         timeout_s: float | None = None,
-    ) -> Pipeline | Plan:
+    ) -> Plan:
         """Returns the fastest pipeline of one of these numbers of stages, or without one the plan,
         as `solve`."""
         return self.solve(
@@ -316,7 +316,7 @@ class Client(LaunchMethods, AdministrationMethods):
             progress=progress, batch=batch, seq=seq, timeout_s=timeout_s,
         )  # fmt: skip
 
-    def plan_of(self, plan_id: str) -> Pipeline | Plan:
+    def plan_of(self, plan_id: str) -> Plan:
         """Returns a plan or a pipeline that was computed, by its `id`."""
         return self._run(self._calls.plan_of(plan_id))
 

@@ -1,4 +1,4 @@
-"""A pipeline document as the executor reads it: one strategy, and which operators are in a stage.
+"""The stages of a plan as the executor reads them: which operators and tensors are in each.
 
 The strategy of all stages is one of the whole model on the devices of one stage, so that it is read
 like a plan. A tensor goes from stage to stage in the layout in which it is made; what its reader
@@ -8,22 +8,15 @@ needs is the reader's edge, as without stages.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from shardwise.documents import Pipeline
-from shardwise.documents.pipeline import check_pipeline
-from shardwise.documents.plan import (
-    PlannedCluster,
-    PlannedEdge,
-    PlannedGroup,
-    PlannedOperator,
-    PlannedSchedule,
-)
+from shardwise.documents import Plan
+from shardwise.documents.pipeline import check_stages
+from shardwise.documents.plan import PlannedOperator
 from shardwise.errors import BadInput
 from shardwise.execute.stage import Stage
 from shardwise.graph.graph import Graph
@@ -34,37 +27,10 @@ _COPY = re.compile(r"(.+) \(copy \d+\)", re.DOTALL)
 """How documents name the further copies of a parameter that is read at several ends of a model."""
 
 
-@dataclass(frozen=True)
-class StagedStrategy:
-    """The strategy of all stages (`execute.strategy.Strategy`)."""
-
-    graph: str
-    graph_name: str
-    batch_size: int | None
-    precision: str
-    micro_batches: int
-    groups: Sequence[PlannedGroup]
-    edges: Sequence[PlannedEdge]
-    order: Sequence[str] = ()
-    cluster: PlannedCluster | UnsetType = field(default=UNSET)
-    schedule: PlannedSchedule | UnsetType = field(default=UNSET)
-    kernels: str | UnsetType = field(default=UNSET)
-    assumed: bool | UnsetType = field(default=UNSET)
-    tune: str | UnsetType = field(default=UNSET)
-
-
-def strategy_of(document: Pipeline) -> StagedStrategy:
-    """Returns the strategy of a document's stages, in which each parameter has one name."""
-    return StagedStrategy(
-        document.graph,
-        document.graph_name,
-        document.batch_size,
-        document.precision,
-        document.micro_batches,
-        [replace(g, operators=[_original(op) for op in g.operators]) for g in document.groups],
-        document.edges,
-        tune=document.tune,
-    )
+def strategy_of(plan: Plan) -> Plan:
+    """Returns a plan in which each parameter has one name."""
+    groups = [replace(g, operators=[_original(op) for op in g.operators]) for g in plan.groups]
+    return replace(plan, groups=groups)
 
 
 def _original(op: PlannedOperator) -> PlannedOperator:
@@ -75,9 +41,9 @@ def _original(op: PlannedOperator) -> PlannedOperator:
     return replace(op, inputs=inputs)
 
 
-def require_sound(document: Pipeline) -> None:
+def require_sound(document: Plan) -> None:
     """Raises `BadInput` for a document whose stages cannot be run as it says."""
-    check_pipeline(document)
+    check_stages(document)
     placement = schedule_of(document).placement
     devices = prod(axis.size for axis in document.stage_mesh.axes)
     for number, stage in enumerate(document.stages):
@@ -101,20 +67,20 @@ def require_sound(document: Pipeline) -> None:
         )
 
 
-def schedule_of(document: Pipeline) -> Schedule:
+def schedule_of(document: Plan) -> Schedule:
     """Returns the schedule of a document, with the ranks as its groups of devices.
 
     Raises `BadInput` for numbers of stages and micro-batches that it does not allow.
     """
     return schedule(
-        document.schedule,
+        document.pipeline_schedule,
         ranks=document.ranks,
         micro_batches=document.micro_batches,
         stages_per_rank=document.stages_per_rank or 1,
     )
 
 
-def stages_of(document: Pipeline, graph: Graph) -> Stages:
+def stages_of(document: Plan, graph: Graph) -> Stages:
     """Returns the stages of a document on its graph.
 
     Raises `BadInput` where a tensor would go back, or where the loss is not made by the last stage.

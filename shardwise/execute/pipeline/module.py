@@ -12,18 +12,17 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from shardwise.documents import Pipeline
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.execute.absent import differentiated_by
 from shardwise.execute.accumulate import with_backward
-from shardwise.execute.captured import Captured, capture_for, smaller
+from shardwise.execute.captured import Captured, smaller
 from shardwise.execute.loading import Argument
 from shardwise.execute.local.waiting import Deferral, Waiting, run_waiting
-from shardwise.execute.parallel import ParallelModule
+from shardwise.execute.parallel import ParallelModule, require_ranks
 from shardwise.execute.passes import first_pass
 from shardwise.execute.pipeline.boundary import Boundary, boundaries, check_edges
 from shardwise.execute.pipeline.document import (
-    StagedStrategy,
     Stages,
     require_sound,
     schedule_of,
@@ -44,7 +43,6 @@ from shardwise.execute.placement import Placement
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.program import Watch
 from shardwise.execute.stage import Stage
-from shardwise.graph.graph import Graph
 from shardwise.pipeline.actions import Kind, Schedule
 from shardwise.pipeline.lists import forward_only, lists_of, require_end
 
@@ -52,34 +50,18 @@ NO_PARAMETERS = "no_parameters"
 """The name of the empty parameter of a stage that has none. It is in no checkpoint."""
 
 
-def pipelined(
-    module: torch.nn.Module,
-    example_inputs: Any,
-    document: Pipeline,
-    graph: Graph | None,
-    device: torch.device | str | None,
-    compile: bool | None,
-) -> PipelineModule:
-    """Returns `module` as a pipeline runs it (`shardwise.parallelize`)."""
-    if compile:
-        raise BadInput("pipelines are not compiled", field="compile", expected="False")
-    require_sound(document)
-    captured = capture_for(module, example_inputs, strategy_of(document), graph)
-    return PipelineModule(captured, document, device)
-
-
 class PipelineModule(ParallelModule):
     """A module that computes the loss of the whole batch on the stages of a pipeline together.
 
     Its parameters and buffers are this rank's parts of those of its stages, under their own names.
     One call runs the schedule over all micro-batches, backward included, and returns the loss of
-    the whole batch on every rank; `loss.backward()` hands out the gradients. `plan` is the
-    `shardwise.pipeline/1` document, `stages` the numbers of this rank's stages, `waited_s` the
+    the whole batch on every rank; `loss.backward()` hands out the gradients. `plan` is a plan with
+    a schedule of its stages, `stages` the numbers of this rank's stages, `waited_s` the
     seconds for which it has waited for other ranks' stages.
     """
 
     def __init__(
-        self, captured: Captured, document: Pipeline, device: torch.device | str | None = None
+        self, captured: Captured, document: Plan, device: torch.device | str | None = None
     ) -> None:
         """Every rank gets the same document.
 
@@ -101,8 +83,8 @@ class PipelineModule(ParallelModule):
     def _prepare(
         self,
         captured: Captured,
-        document: Pipeline,
-        strategy: StagedStrategy,
+        document: Plan,
+        strategy: Plan,
         mesh: StageMesh,
         device: torch.device | str | None,
     ) -> None:
@@ -116,7 +98,9 @@ class PipelineModule(ParallelModule):
         own = [stages.stages[number] for number in self.stages]
         split = any(a.kind is Kind.WEIGHTS for actions in made.ranks for a in actions)
         deferral = Deferral() if split else None
-        super().__init__(captured, strategy, mesh, device, stages=own, deferral=deferral)
+        super().__init__(
+            captured, strategy, mesh, device, compile=False, stages=own, deferral=deferral
+        )
         self._register_nothing()
         self.plan = document
         self._stage_mesh = mesh
@@ -249,17 +233,11 @@ class PipelineModule(ParallelModule):
         return total
 
 
-def stage_mesh_of(document: Pipeline) -> StageMesh:
+def stage_mesh_of(document: Plan) -> StageMesh:
     """Returns the mesh of this rank's stage; raises `BadInput` for another number of ranks, and
     like `require_sound`."""
     require_sound(document)
-    world = dist.get_world_size()
-    if world != document.gpus:
-        raise BadInput(
-            f"the pipeline is for {document.gpus} devices, there are {world} ranks",
-            field="gpus",
-            expected=f"{document.gpus} ranks",
-        )
+    require_ranks(document)
     axes = document.stage_mesh.axes
     devices = document.stages[0].devices
     number, rank = divmod(dist.get_rank(), devices)
@@ -271,7 +249,7 @@ def stage_mesh_of(document: Pipeline) -> StageMesh:
 def _cuts(
     captured: Captured,
     small: Captured,
-    strategy: StagedStrategy,
+    strategy: Plan,
     stages: Stages,
     mesh: StageMesh,
 ) -> list[tuple[Boundary, ...]]:
@@ -292,7 +270,7 @@ def _lists(made: Schedule, cuts: Sequence[Sequence[Boundary]]) -> tuple[Any, Any
     return lists_of(made, carries, returns), forwards
 
 
-def _loss_of(small: Captured, strategy: StagedStrategy) -> Boundary:
+def _loss_of(small: Captured, strategy: Plan) -> Boundary:
     """Returns what the module returns; raises `BadInput` unless that is one number."""
     tensors = planned_graph(small.graph, strategy).tensors
     names = [name for name in small.converted.outputs if name is not None]
@@ -313,7 +291,7 @@ def _described(boundary: Boundary) -> str:
     return f"{boundary.name} {dtype} {[*boundary.shape]}{back}"
 
 
-def _require_one_document(document: Pipeline) -> None:
+def _require_one_document(document: Plan) -> None:
     """Raises `BadInput` on all ranks where they have read different documents; collective."""
     mine = hashlib.sha256(msgspec.json.encode(document)).hexdigest()
     of_all: list[Any] = [None] * dist.get_world_size()

@@ -17,7 +17,7 @@ from harness.tiers import examples
 from shardwise import answers as advice
 from shardwise import documents
 from shardwise.answers import Options
-from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.explain import explain
 from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.documents.pipeline_point import pipeline_text
@@ -282,7 +282,7 @@ def test_a_document_says_which_rank_has_which_stages(gpt2: Graph) -> None:
     assert isinstance(answer, documents.Pipeline)
     assert (answer.schedule, answer.stages_per_rank, answer.ranks) == ("interleaved", 2, 2)
     assert [stage.first_device for stage in answer.stages] == [0, 2, 0, 2]
-    text = "\n".join(explain_pipeline(answer).text)
+    text = "\n".join(explain(answer).text)
     assert "in 4 stages on 2 ranks, interleaved" in text
     assert "Rank 1 (GPUs 2 to 3) holds stages 1 and 3," in text
 

@@ -13,7 +13,7 @@ from harness.answers import document
 from harness.graph_builder import layers
 from shardwise import documents
 from shardwise.answers import Options
-from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.explain import explain
 from shardwise.answers.pipelines import pipeline_document, pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
@@ -223,10 +223,10 @@ def test_groups_are_those_of_their_stages_kind(planned: documents.Pipeline, foun
 
 
 def test_an_explanation_names_kinds(planned: documents.Pipeline) -> None:
-    text = explain_pipeline(planned).text
+    text = explain(planned).text
     assert text[0].startswith("gpt2-4 on h100=8,a100=8 of h100-8+a100-8 in 4 stages")
     assert any(
-        f", on {stage.group})" in explain_pipeline(planned).stages[n].text
+        f", on {stage.group})" in explain(planned).stages[n].text
         for n, stage in enumerate(planned.stages)
     )
 

@@ -15,7 +15,7 @@ from harness.graph_builder import layers
 from harness.tiers import examples
 from shardwise import documents
 from shardwise.answers import Options
-from shardwise.answers.explain_pipeline import explain_pipeline
+from shardwise.answers.explain import explain
 from shardwise.answers.pipelines import pipeline_or_plan
 from shardwise.cost.options import quiet
 from shardwise.errors import BadInput
@@ -293,6 +293,6 @@ def test_a_document_has_the_parts_of_backward(gpt2: Graph) -> None:
         assert {"forward", "inputs", "weights"} <= {lane.kind for lane in lanes.lanes}
         assert max(lanes.held_bytes) == stage.peak_bytes
     assert 'class="weights"' in pipeline_svg(answer)
-    text = "\n".join(explain_pipeline(answer).text)
+    text = "\n".join(explain(answer).text)
     assert "Rank 0 (GPUs 0 to 1) holds stages 0 and 3," in text
-    assert "weights of 1 wait" in explain_pipeline(answer).stages[0].text
+    assert "weights of 1 wait" in explain(answer).stages[0].text

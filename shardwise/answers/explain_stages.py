@@ -1,43 +1,38 @@
-"""Why a pipeline's step is what it is: what each stage keeps and waits, which is the slowest, what
-the hops cost. Reads a pipeline and needs neither graph nor solver.
+"""Why the step of several stages is what it is: what each keeps and waits, which is the slowest,
+what the hops cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 
-from shardwise.answers.explain import explain, folded_edges, folded_groups
 from shardwise.documents.common import not_searched_text
-from shardwise.documents.explanation import ExplainedStage, Explanation, PipelineExplanation
+from shardwise.documents.explanation import (
+    ExplainedEdge,
+    ExplainedGroup,
+    ExplainedStage,
+    PipelineExplanation,
+)
 from shardwise.documents.pipeline import Pipeline, PlannedStage, shared_scope, units_text
-from shardwise.documents.plan import Plan
 from shardwise.texts import counted, gib, seconds
 
 
-def explain_either(document: Pipeline | Plan) -> Explanation | PipelineExplanation:
-    """Returns how a plan is split, or what each stage of a checked pipeline does."""
-    return explain(document) if isinstance(document, Plan) else explain_pipeline(document)
+def explained_stages(
+    pipeline: Pipeline, groups: Sequence[list[ExplainedGroup]], edges: list[ExplainedEdge]
+) -> PipelineExplanation:
+    """Returns what each stage does, and what the step is made of, from the rows of the groups of
+    each stage and of all edges.
 
-
-def explain_pipeline(pipeline: Pipeline) -> PipelineExplanation:
-    """Returns what each stage does, and what the step is made of.
-
-    The pipeline has stages, of groups that it has (`check_pipeline`).
+    The pipeline has stages, of groups that it has (`check_stages`).
     """
     outer = shared_scope(pipeline.stages)
     busy = [_busy_s(pipeline, stage) for stage in pipeline.stages]
     slowest = max(range(len(busy)), key=busy.__getitem__)
     hops_s = 2 * sum(stage.hop_s or 0.0 for stage in pipeline.stages)
     stages = [
-        ExplainedStage(
-            text=_stage_text(number, stage, outer),
-            busy_s=busy[number],
-            groups=folded_groups(
-                (pipeline.groups[group] for group in stage.groups),
-                pipeline.stage_mesh.axes,
-                lambda _: None,
-            ),
-        )
+        ExplainedStage(_stage_text(number, stage, outer), busy[number], groups[number])
         for number, stage in enumerate(pipeline.stages)
     ]
     return PipelineExplanation(
@@ -51,7 +46,7 @@ def explain_pipeline(pipeline: Pipeline) -> PipelineExplanation:
         slowest_stage=slowest,
         hops_s=hops_s,
         stages=stages,
-        edges=folded_edges(pipeline.edges),
+        edges=edges,
         text=_text(pipeline, busy, slowest, hops_s, outer),
     )
 
