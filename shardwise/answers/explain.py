@@ -1,7 +1,7 @@
 """Why a plan is what it is: how each group is split, what it costs, what came close.
 
-Reads a plan and needs neither graph nor solver. Groups that are split alike and cost alike
-(repeated layers) are one row.
+Reads a plan; needs neither graph nor solver. Groups with the same split and costs (repeated layers)
+are one row.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from shardwise.documents.plan import (
 from shardwise.texts import counted, seconds, utilisation
 
 MOST_PARTS = 4
-"""Parts of a mixed strategy that are named."""
+"""Maximum parts of a mixed strategy that are named."""
 
 
 class Axis(Protocol):
-    """An axis of a mesh: its name, its size, and the level of links that it lies in."""
+    """An axis of a mesh: its name, its size, and its level of links."""
 
     @property
     def name(self) -> str: ...
@@ -84,7 +84,7 @@ def folded_groups(
     axes: Sequence[Axis],
     next_best: Callable[[NextBest | None], ExplainedNextBest | None],
 ) -> list[ExplainedGroup]:
-    """Returns groups by what they split, one row for those that are split and cost alike."""
+    """Returns groups by their splits; those with the same split and costs are one row."""
     rows: dict[tuple[object, ...], ExplainedGroup] = {}
     for group in groups:
         by_time = sorted(group.operators, key=lambda op: -op.compute_s)
@@ -150,7 +150,7 @@ def _why_not(other: NextBest, plan: Plan) -> str:
 
 
 def choice_text(choice: Choice | NextBest | PlannedGroup, axes: Sequence[Axis]) -> str:
-    """Returns the split, and what else a group chooses: ZeRO and recomputation."""
+    """Returns a group's split, ZeRO stage and recomputation."""
     words = [split_text(choice.split, axes)]
     if choice.zero:
         sharing = prod(axis.size for axis in axes if axis.name in choice.zero_axes)
@@ -185,7 +185,7 @@ def _short(kinds: Sequence[str]) -> str:
 
 
 def folded_edges(edges: Sequence[PlannedEdge]) -> list[ExplainedEdge]:
-    """Returns what is re-scheduled, one row for edges that are alike, the longest first."""
+    """Returns the re-scheduled tensors, equal edges in one row, the longest first."""
     rows: dict[tuple[object, ...], ExplainedEdge] = {}
     for edge in edges:
         if edge.time_s == 0 and edge.kept == "one":
@@ -263,7 +263,7 @@ def _text(
 
 
 def _of_rounding(plan: Plan, totals: Totals) -> list[str]:
-    """Returns what rounding to 8 or 4 bits takes, where there is any."""
+    """Returns the time of rounding to 8 or 4 bits, if any."""
     operators = [op for group in plan.groups for op in group.operators]
     passes = [op.rounding_s for op in operators if op.rounding_s is not UNSET]
     if not passes:
@@ -276,7 +276,7 @@ def _of_rounding(plan: Plan, totals: Totals) -> list[str]:
 
 
 def _of_replayed(plan: Plan, totals: Totals) -> list[str]:
-    """Returns the step of a plan of which the replayed time was searched."""
+    """Returns the step of a plan found by replayed time."""
     predicted = plan.predicted
     lines = [
         f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: "
@@ -303,7 +303,7 @@ def _of_replayed(plan: Plan, totals: Totals) -> list[str]:
 
 
 def _of_order(plan: Plan) -> list[str]:
-    """Returns what an order of execution other than the program's brings."""
+    """Returns the gain of an order of execution other than the program's."""
     schedule, predicted = plan.schedule, plan.predicted
     if schedule is UNSET:
         return []
@@ -316,7 +316,7 @@ def _of_order(plan: Plan) -> list[str]:
 
 
 def _of_sums(plan: Plan, totals: Totals) -> list[str]:
-    """Returns the step of a plan of which the sum was searched."""
+    """Returns the step of a plan found by summed time."""
     predicted = plan.predicted
     return [
         f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: {_parts(totals)}.",
@@ -335,7 +335,7 @@ def _parts(totals: Totals) -> str:
 
 
 def _neighbours(plan: Plan) -> list[ExplainedNeighbour] | UnsetType:
-    """Returns why the plan is none of its neighbours."""
+    """Returns why the plan's neighbours were not taken."""
     if plan.neighbours is UNSET:
         return UNSET
     step_s = plan.predicted.replayed_time_s
@@ -371,7 +371,7 @@ def _neighbour_text(
 
 
 def _first_words(predicted: Prediction) -> list[str]:
-    """Returns the lines with which an answer begins; plans of earlier versions have none."""
+    """Returns the first lines of an answer; empty for plans of earlier versions."""
     words = [strategy_text(predicted)] if predicted.label else []
     parts = predicted.mixtures or []
     if len(parts) > 1:
@@ -392,13 +392,13 @@ def _first_words(predicted: Prediction) -> list[str]:
 
 
 def utilisation_text(predicted: Prediction | PipelinePrediction, name: str = "MFU") -> str:
-    """Returns how much of the GPUs' peak a step uses, in both conventions (`utilisation.py`)."""
+    """Returns the utilisation of the GPUs' peak, in both conventions (`utilisation.py`)."""
     share, causal = predicted.model_flops_utilisation, predicted.causal_flops_utilisation
     return utilisation(share or 0.0, None if causal is UNSET else causal, name)
 
 
 def strategy_text(predicted: Prediction) -> str:
-    """Returns the label, and what the fastest strategy saves where that is another."""
+    """Returns the label, and how much faster the fastest strategy is if that is another."""
     label, faster = predicted.label or "", predicted.faster
     if faster is UNSET:
         return label
@@ -411,8 +411,8 @@ def _mixture_text(part: Mixture) -> str:
 
 
 def rate_texts(predicted: Prediction) -> list[str]:
-    """Returns tokens a second, samples where they are none of tokens; plans of earlier versions
-    have neither."""
+    """Returns tokens per second, or samples if they have no tokens; empty for plans of earlier
+    versions."""
     if predicted.tokens_per_s:
         return [f"{predicted.tokens_per_s:,.0f} tokens/s"]
     if predicted.samples_per_s:
@@ -421,7 +421,7 @@ def rate_texts(predicted: Prediction) -> list[str]:
 
 
 def bound_text(predicted: Prediction) -> str:
-    """Returns what bounds a step, empty where a plan of an earlier version does not say."""
+    """Returns what bounds a step; empty for plans of earlier versions."""
     bound = predicted.bound_by or ""
     return _OF_BOUND.get(bound, bound)
 

@@ -69,7 +69,7 @@ from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
 POINT = "point"
-"""The `objective` of a plan that was asked for by its id."""
+"""The `objective` of a plan requested by id."""
 
 
 @uncollected()
@@ -120,9 +120,9 @@ def plan_only(
     order: str | None = None,
     neighbours: bool = True,
 ) -> Plan:
-    """Returns the plan as `plan` does; where nothing fits, what would is not tried.
+    """Returns the plan as `plan` does, without remedies.
 
-    Without `neighbours` it is the answer before they were looked at.
+    Without `neighbours` it is the answer before they are examined.
     """
     order = asked_order(order, devices)
     near_limit = objective in FASTEST and point is None
@@ -155,9 +155,9 @@ def _of_several_kinds(
     progress: Progress,
     propose: Propose | None,
 ) -> Plan:
-    """Returns the fastest plan of a bundle, or that of one of its groups where that is faster.
+    """Returns the fastest plan of a bundle, or of one of its groups if that is faster.
 
-    Raises as `search_bundle` does, and `Infeasible` where nothing fits.
+    Raises as `search_bundle` does, and `Infeasible` if nothing fits.
     """
     searches, alone = search_bundle(Subject.of(graph), hardware, bundle, options, progress, propose)
     if alone is None:
@@ -205,8 +205,8 @@ def plan_document(
     order: str = PROGRAM,
     faster: Chosen | None = None,
 ) -> Plan:
-    """Returns the plan of one point of the searches of a question, in the order that is asked for;
-    raises as `ordered`. `faster` is another one that is faster, if the plan should name it."""
+    """Returns the plan of one point of a query's searches, in the requested order; raises as
+    `ordered`. `faster` is a faster point that the plan should name."""
     other = ordered(chosen, order)
     if other is None:
         return _document(searches, chosen, objective, neighbours, faster)
@@ -216,7 +216,7 @@ def plan_document(
         id=other.id_of(document.id),
         order=other.forward,
         schedule=other.document,
-        # The bound is one of the program's order.
+        # The bound is for the program's order.
         predicted=replace(document.predicted, gap=gap(searches, chosen)),
     )
 
@@ -265,7 +265,7 @@ def _document(
 
 
 def _execution(step: StepSettings) -> Execution:
-    """Returns how a step runs; what is not offloaded is not mentioned."""
+    """Returns how a step runs; offloading only if there is any."""
     members = dataclasses.asdict(step)
     if not step.offloads_states:
         del members["offload"]
@@ -310,8 +310,8 @@ def _faster(summaries: Summaries, chosen: Chosen, faster: Chosen) -> Faster:
 
 
 def _next_best(search: Search, point: int) -> list[NextBest | None]:
-    """Returns per group the next best choice, with everything else unchanged; none on devices of
-    several kinds, where times do not add up."""
+    """Returns each group's next best choice, everything else unchanged; none on several kinds of
+    devices, where times do not add up."""
     if isinstance(search, MixedSearch):
         return [None] * len(search.problem.costs)
     return [

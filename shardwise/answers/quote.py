@@ -135,7 +135,7 @@ def quote(
 
 
 def _program(offers: Sequence[Offer], options: Options, graph: Graph) -> str | UnsetType:
-    """Returns what runs the steps on offers, unset where it is not the same on all of them."""
+    """Returns the program of the steps on offers; unset if it differs between them."""
     profiles = {offer.hardware: offer.profile() for offer in offers if offer.hardware is not None}
     texts = {program_text(assumed(options, profile), graph) for profile in profiles.values()}
     return texts.pop() if len(texts) == 1 else UNSET
@@ -150,7 +150,7 @@ def require_steps(steps: int | None, deadline_s: float | None, budget_usd: float
 
 
 MOST_KINDS = 3
-"""Kinds of instances that one offer may combine."""
+"""Maximum kinds of instances in one offer."""
 
 
 def check_kinds(
@@ -213,8 +213,7 @@ def _instances(
 
 
 def _refused(offer: Offer, options: Options) -> str | None:
-    """Returns why an offer's GPUs do not have the options' power limit or units for their
-    precision, None where they do."""
+    """Returns why an offer's GPUs do not support the options' power limit or precision, or None."""
     if offer.hardware is None:
         return None
     try:

@@ -148,7 +148,7 @@ def _go_on_with_the_best(counts: Sequence[Count], watch: Watch, best: _Best) -> 
         return
     first.watch = first.watch.again(1.0, watch)
     first.status = "within_epsilon"
-    best.time_s = inf  # its own answer is no reason to end
+    best.time_s = inf  # its own result must not cut it off
     best.improve(first)
 
 

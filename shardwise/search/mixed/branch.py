@@ -156,7 +156,7 @@ class Branches:
                 ]
             except (Cancelled, SolverError) as error:
                 self.cancelled = isinstance(error, Cancelled)
-                children = []  # it stays as it was
+                children = []  # it keeps its bound
             if not children:
                 closed.append(part)
                 break
