@@ -1,10 +1,10 @@
-"""What torch allocates around one operator: what backward keeps, temporaries, shared gradients.
+"""Torch's allocations around one operator: saved tensors, temporaries, shared gradients.
 
-The descriptions (`graph/semantics.py`) say which arguments and results backward needs; their sizes
-are what the search adds up. Replay also needs to know which of these tensors really exist:
-dropout keeps a mask and not its result, a cross entropy the logarithms of the probabilities and
-not its argument, and so on. Everything here is how PyTorch's eager operators and their derivatives
-(tools/autograd/derivatives.yaml) allocate, known from tracking real steps (docs/replay.md).
+The descriptions (`graph/semantics.py`) say which arguments and results backward needs, and the
+search adds up their sizes. Replay also needs to know which of these tensors really exist: dropout
+keeps a mask and not its result, a cross entropy the logarithms of the probabilities and not its
+argument. All this is how PyTorch's eager operators and their derivatives
+(tools/autograd/derivatives.yaml) allocate, checked by tracking real steps (docs/replay.md).
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Subject:
-    """The member that a rule is for, in its graph, on a kind of device; `loss` is one of `LOSS`."""
+    """The member to which a rule applies, in its graph, on a kind of device; `loss` is one of
+    `LOSS`."""
 
     member: Member
     graph: Graph
@@ -100,7 +101,8 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     """Returns the footprint of a member on a kind of device (`cuda` or `cpu`)."""
     graph, op, sem = patterns.graph, member.operator, member.semantics
     view = sem.category == "view"
-    # The gradient of a part (a slice, a piece of a split) is written into a whole of its own.
+    # The gradient of a part (a slice, a piece of a split) is written into a whole tensor of its
+    # own.
     elements = [graph.tensors[name].elements for name in (*op.inputs[:1], *op.outputs[:1])]
     whole = view and len(set(elements)) == 1
     shares = tuple(whole and i == 0 for i in range(len(op.inputs)))
@@ -125,7 +127,7 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
 
 
 def _with_stored(alone: Footprint, subject: Subject, patterns: Patterns) -> Footprint:
-    """Adds the operands that are made of what is stored in another form while it runs."""
+    """Adds operands that are stored in another form and expanded while the operator runs."""
     graph, op = subject.graph, subject.operator
     forward, backward = alone.forward, alone.backward
     for port, name in enumerate(op.inputs):
@@ -137,10 +139,10 @@ def _with_stored(alone: Footprint, subject: Subject, patterns: Patterns) -> Foot
 
 
 def _in_a_pass(plain: Footprint, alone: Footprint, member: Member, patterns: Patterns) -> Footprint:
-    """One of several operators that run as one pass: nothing lives while it runs.
+    """One of several operators fused into one pass, which has no temporaries.
 
-    What it keeps of its own size is made again from what the pass keeps; rows and channels, a few
-    numbers each, are kept.
+    Saved tensors of its own size are recomputed from what the pass saves; rows and channels, a few
+    numbers each, are saved.
     """
     elements = patterns.graph.tensors[member.operator.inputs[0]].elements
     few = tuple(size for size in alone.kept if _elements(size, member, patterns) < elements)
@@ -165,7 +167,7 @@ def _elements(size: Size, member: Member, patterns: Patterns) -> int:
 
 
 def _addition(subject: Subject, plain: Footprint) -> Footprint:
-    """Both gradients are the result's, where nothing is broadcast, scaled or converted."""
+    """Both gradients are the result's, if nothing is broadcast, scaled or converted."""
     op, graph = subject.operator, subject.graph
     out = graph.tensors[op.outputs[0]]
     negated = op.kind == "aten.sub.Tensor"
@@ -228,7 +230,7 @@ def _batch_norm(subject: Subject, plain: Footprint) -> Footprint:
 
 
 def _max_pool(subject: Subject, plain: Footprint) -> Footprint:
-    """The places of the maxima are kept as 64-bit numbers, besides the argument."""
+    """The positions of the maxima are kept as 64-bit numbers, besides the argument."""
     places = Size(8, (Dims(True, 0),))
     return replace(plain, saves_outputs=(False,) * len(plain.saves_outputs), kept=(places,))
 
