@@ -1,7 +1,7 @@
 """Crossings: what it costs when a tensor goes from one group to another, in any two layouts.
 
-Edge costs (TensorOpt Eq. 2 and §4.2, Tensor reuse). A tensor x crosses from group i to group j
-in layouts s and d:
+Edge costs (TensorOpt Eq. 2 and §4.2, Tensor reuse). A tensor x crosses from group i to group j in
+layouts s and d:
 
     t = A (path(s → d) forward + path(of the gradient, d → s) backward)
 
@@ -13,8 +13,8 @@ for A micro-batches, and the copies that backward needs choose between alternati
     both keep it      both: |x_s| + |x_d|   before: |x_s|, path(s → d)   after: |x_d|, path(d → s)
     s = d             one copy, whichever side needs it
 
-Recomputation changes who needs x: a group that runs forward again keeps nothing that it makes,
-and needs all that it reads. Where i and j both run again in one segment, x is rebuilt on the way:
+Recomputation changes who needs x: a group that recomputes keeps none of its results and needs all
+of its inputs. If i and j both recompute in one segment, x is rebuilt on the way:
 
     rebuilt           0 and path(s → d) once more
 """
@@ -48,7 +48,7 @@ ONE, AFTER, BEFORE, BOTH, REBUILT = range(len(ALTERNATIVES))
 class EdgeTable:
     """One edge's choices: alternatives (R, C, A) between rows (source) and columns (target).
 
-    `host_s` is the host's time of the collectives of a step; one 0 where launching takes none.
+    `host_s` is the host's time of a step's collectives; a single 0 if launching is free.
     """
 
     memory_bytes: Floats
@@ -68,8 +68,8 @@ class EdgeTable:
 class End:
     """One side of a crossing: layouts of its configurations, and what each needs.
 
-    `again` says that forward, run again, makes the tensor once more (at its source) or reads it (at
-    its target); `keeps` that backward needs the tensor on this side, forward run again or not.
+    `again`: recomputation makes the tensor again (at its source) or reads it again (at its target);
+    `keeps`: backward needs the tensor on this side, with or without recomputation.
     """
 
     port: Port
@@ -122,9 +122,9 @@ class End:
 class CrossingKind:
     """A crossing up to names.
 
-    `deferred` says that the source's copy is counted here, on the edge, and not in the source;
-    `same_segment` that both groups run again together; `allowed` which copies the pins allow.
-    `launch_s` is what the host takes for one collective.
+    `deferred`: the source's copy is counted here, on the edge, and not in the source;
+    `same_segment`: both groups recompute together; `allowed` are the copies that the pins allow.
+    `launch_s` is the host's time for one collective.
     """
 
     paths: Rescheduling
@@ -203,7 +203,7 @@ class CrossingKind:
         """Fills in the alternatives of each pair of layouts."""
         everywhere = np.ones(same.shape, dtype=bool)
         source_keeps = source_keeps & everywhere
-        # What the source counts itself costs nothing more here.
+        # A copy counted by the source costs nothing more here.
         counted = source_keeps if not self.deferred else ~everywhere
         owed = source_keeps & ~counted
         cells.put(rebuilt, REBUILT, 0.0, cells.time + cells.forward)
@@ -303,7 +303,7 @@ def crossing_kind(
     patterns: list[GroupPattern],
     costs: list[GroupCosts],
 ) -> CrossingKind:
-    """Returns what determines the costs of a crossing."""
+    """Returns the key that determines a crossing's costs."""
     source, target = patterns[crossing.source], patterns[crossing.target]
     tensor = context.graph.tensors[crossing.tensor]
     item = DTYPE_BYTES[tensor.dtype]
