@@ -159,7 +159,7 @@ def _frontier_table(document: Frontier, *, every: bool) -> None:
 
 
 def _pipelines_table(document: Frontier) -> None:
-    """Prints the pipelines that nothing beats, where they were asked for."""
+    """Prints the non-dominated pipelines, if requested."""
     pipelines = document.pipelines
     if pipelines is UNSET:
         return
@@ -192,7 +192,7 @@ def _pipelines_table(document: Frontier) -> None:
 
 
 def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint], str]]:
-    """Returns what each column says of a point; the axes of the frontier come first."""
+    """Returns each column's text of a point; the frontier's axes come first."""
     columns: dict[str, Callable[[FrontierPoint], str]]
     if document.overlap:
         columns = {
@@ -360,7 +360,7 @@ def curve(
 
 
 def _known(point: Curve) -> None:
-    """Says on standard error what a count came to, as soon as it is known."""
+    """Prints a count's result on standard error as soon as it is known."""
     line = point_line(point)
     if line:
         note(f"… {line}")

@@ -198,7 +198,7 @@ def launch(
 
 
 def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[str, Any]:
-    """Returns the launch that the options describe."""
+    """Returns the launch described by the options."""
     from shardwise.answers import read_plan
 
     environment = {}

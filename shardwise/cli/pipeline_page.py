@@ -16,7 +16,7 @@ MOST_ROWS = 24
 
 
 def pipeline_page(pipeline: Pipeline) -> None:
-    """Prints a pipeline's figures, its stages, and how it compares to none."""
+    """Prints a pipeline's figures and stages, and its comparison with no pipeline."""
     predicted = pipeline.predicted
     batch = (
         "" if pipeline.batch_size is None else f", {counted(pipeline.batch_size, 'sample')} a step"
@@ -60,7 +60,7 @@ def _stages(pipeline: Pipeline) -> str:
 
 
 def stages_table(pipeline: Pipeline) -> None:
-    """Prints what each stage is, and what it takes."""
+    """Prints each stage with its figures."""
     outer, kinds = shared_scope(pipeline.stages), pipeline.bundle is not UNSET
     table(
         "stages",
@@ -82,7 +82,7 @@ def stages_table(pipeline: Pipeline) -> None:
 
 
 def explained_pipeline_page(document: PipelineExplanation) -> None:
-    """Prints what a pipeline's step is made of, stage by stage, and the groups that take most."""
+    """Prints the parts of a pipeline's step, stage by stage, and the groups that take most."""
     for line in document.text:
         say(line)
     say("")
@@ -110,7 +110,7 @@ def explained_pipeline_page(document: PipelineExplanation) -> None:
 
 
 def _proof(pipeline: Pipeline) -> str:
-    """Returns what is proven of the step."""
+    """Returns the proof about the step."""
     gap = pipeline.certificate.epsilon
     if gap is None:
         return "nothing: a faster strategy may exist"
@@ -118,7 +118,7 @@ def _proof(pipeline: Pipeline) -> str:
 
 
 def _compared(pipeline: Pipeline) -> str:
-    """Returns how the step compares to the best without a pipeline."""
+    """Returns the comparison with the best step without a pipeline."""
     single = pipeline.without_pipeline
     if single is UNSET:
         return (

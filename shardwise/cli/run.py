@@ -34,7 +34,7 @@ GRACE_S = 30.0
 
 
 class RunFailed(ShardwiseError):
-    """A rank ended with an error; its own output is above this."""
+    """A rank ended with an error; its own output is above."""
 
     def __init__(self, code: int) -> None:
         how = f"was ended by signal {code - 128}" if code > 128 else f"ended with {code}"
@@ -219,7 +219,7 @@ def _require_executable(plan: Plan | Pipeline, path: str) -> None:
 
 
 def _known_graph(plan: Plan | Pipeline) -> str:
-    """Returns the graph if none is named: the launch's, or a shipped one of the plan's name."""
+    """Returns the default graph: the launch's, or a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
     folder = os.environ.get(RUN_DIR_VARIABLE)
@@ -280,10 +280,10 @@ def _as_rank(
 def _launched(
     plan: Plan | Pipeline, launcher: list[str], arguments: list[str]
 ) -> dict[str, Any] | None:
-    """Returns what rank 0 measured under torchrun; None when it was not on this host."""
+    """Returns rank 0's measurement under torchrun; None if it was on another host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         report = Path(folder) / "measurement.json"
-        # torchrun would leave an empty folder for logs among the temporary ones.
+        # torchrun would leave an empty log folder among temporary files.
         launched = [f"--log-dir={folder}/logs", *launcher_arguments(plan, launcher)]
         command = [
             sys.executable, "-m", "shardwise.execute.torchrun", *launched,
@@ -302,8 +302,8 @@ def _launched(
 def launcher_arguments(plan: Plan | Pipeline, launcher: list[str]) -> list[str]:
     """Returns the user's arguments, completed from the plan.
 
-    Raises `BadInput` where nodes have unequal numbers of ranks and the user does not say how many
-    this host has.
+    Raises `BadInput` if nodes have unequal numbers of ranks and the user does not give this host's
+    number.
     """
     words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
     added = []
