@@ -41,7 +41,7 @@ def bounded(
     _require_scopes(grant.scopes)
     rate = grant.rate_per_s
     if rate is not None and not 0 <= rate < float("inf"):
-        raise BadInput(f"{rate}", field="rate_per_s", expected="requests a second, 0 for any")
+        raise BadInput(f"got {rate}", field="rate_per_s", expected="requests a second, 0 for any")
     require_key(giver)
     if not giver.may("operator"):
         if giver.tenant != tenant:
@@ -73,7 +73,7 @@ def _require_scopes(scopes: tuple[str, ...]) -> None:
                 expected=", ".join(GRANTABLE),
             )
     if not scopes:
-        raise BadInput("none", field="scopes", expected=", ".join(GRANTABLE))
+        raise BadInput("empty", field="scopes", expected=", ".join(GRANTABLE))
 
 
 def require_own_scopes(giver: Principal, scopes: tuple[str, ...]) -> None:

@@ -163,7 +163,7 @@ def set_if(body: dict[str, Any], values: Mapping[str, str], name: str, reads: An
 def whole(text: str, field: str) -> int:
     """Returns a whole number from 0. Raises `BadInput`, naming the field."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise BadInput(f"{text[:40]!r}", field=field, expected="a whole number")
+        raise BadInput(f"got {text[:40]!r}", field=field, expected="a whole number")
     return int(text)
 
 
@@ -174,7 +174,7 @@ def number(text: str, field: str) -> float:
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise BadInput(f"{text[:40]!r}", field=field, expected="a number")
+        raise BadInput(f"got {text[:40]!r}", field=field, expected="a number")
     return value
 
 

@@ -27,7 +27,9 @@ def prices_of(values: Mapping[str, str], number: Callable[[str, str], float]) ->
             continue
         if not group or not given or group in texts:
             raise BadInput(
-                f"{part.strip()[:40]!r}", field=TEXT, expected="GROUP=USD per hour, each group once"
+                f"got {part.strip()[:40]!r}",
+                field=TEXT,
+                expected="GROUP=USD per hour, each group once",
             )
         texts[group] = usd
     return {group: number(usd, f"{FIELD}{group[:40]}") for group, usd in texts.items()}

@@ -91,7 +91,7 @@ def asked(request: UserRequest, read: Read) -> Asked | None:
     for name in ALTERNATIVES:
         if name in resources:
             raise BadInput(
-                "alternatives", field=f"task.resources.{name}",
+                "got alternatives", field=f"task.resources.{name}",
                 expected=f"none with {MARK}GRAPH, which chooses the resources",
             )  # fmt: skip
     return Asked(
@@ -169,5 +169,5 @@ def _number(given: dict[str, str], name: str, kind: type) -> Any:
         value = None
     if value is None or not 0 < value < float("inf"):
         what = "a whole number from 1" if kind is int else "a number above 0"
-        raise BadInput(f"{text[:40]!r}", field=name, expected=what)
+        raise BadInput(f"got {text[:40]!r}", field=name, expected=what)
     return value

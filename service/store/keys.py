@@ -106,7 +106,9 @@ def make_tenant(session: Session, tenant: str) -> None:
     """
     if not _NAME.fullmatch(tenant):
         raise BadInput(
-            f"{tenant[:80]!r}", field="tenant", expected="lower-case letters, digits, '.', '_', '-'"
+            f"got {tenant[:80]!r}",
+            field="tenant",
+            expected="lower-case letters, digits, '.', '_', '-'",
         )
     if not insert_new(session, Tenant, id=tenant, created_at=now(), limits={}):
         require_tenant(session, tenant)
@@ -206,10 +208,10 @@ def set_limit(session: Session, tenant: str, name: str, value: float | None) -> 
     if name not in LIMITS:
         raise BadInput(f"unknown limit {name[:80]!r}", field="limit", expected=", ".join(LIMITS))
     if value is not None and not 0 <= value <= MAX_LIMIT_VALUE:
-        raise BadInput(f"{value:g}", field=name, expected="a number from 0 to 2^53")
+        raise BadInput(f"got {value:g}", field=name, expected="a number from 0 to 2^53")
     least, most = WEIGHTS
     if name == "weight" and value is not None and not least <= value <= most:
-        raise BadInput(f"{value:g}", field="weight", expected=f"{least:g} to {most:g}")
+        raise BadInput(f"got {value:g}", field="weight", expected=f"{least:g} to {most:g}")
     make_tenant(session, tenant)
     row = session.get_one(Tenant, tenant, with_for_update=True)
     limits = {key: old for key, old in row.limits.items() if key != name}

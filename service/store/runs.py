@@ -92,7 +92,9 @@ def judge_run(session: Session, launch: Launch, run_id: str, *, accepted: bool) 
     if run is None or run.launch_id != launch.id:
         raise not_found("run", run_id[:80])
     if run.held is None:
-        raise BadInput("it is not held", field="run", expected="a run that waits for a verdict")
+        raise BadInput(
+            "the run is not held", field="run", expected="a run that waits for a verdict"
+        )
     first = run.judged is None
     run.judged = ACCEPTED if accepted else REJECTED
     session.flush()

@@ -302,10 +302,12 @@ def _check(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> None:
         raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number from 1")
     for i, job in enumerate(jobs):
         if not 0 < job.weight <= 1e9:
-            raise BadInput(f"{job.weight}", field=f"jobs[{i}].weight", expected="above 0, to 1e9")
+            raise BadInput(
+                f"got {job.weight}", field=f"jobs[{i}].weight", expected="above 0, to 1e9"
+            )
         if (job.deadline_s is None) != (job.steps is None) and objective == "deadlines":
             raise BadInput(
-                "a deadline is for a number of steps",
+                "a deadline needs a number of steps",
                 field=f"jobs[{i}].steps",
                 expected="both deadline_s and steps, or neither",
             )

@@ -294,7 +294,7 @@ def places_of_curve(
         if max_gpus is not None or counts:
             most = max_gpus if max_gpus is not None else max(counts)
             raise BadInput(
-                f"{most} devices, of which group is not said",
+                f"{most} devices of an unspecified group",
                 field="counts" if max_gpus is None else "max_gpus",
                 expected=f"bundles, such as {usual_bundles(hardware)[-1]}, or {USUAL} for each "
                 "group alone, the fastest together and everything; groups: "

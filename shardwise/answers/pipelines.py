@@ -144,9 +144,9 @@ def _asked(search: PipelineSearch, stages: Sequence[int] | None) -> tuple[list[i
     ruled = bool(divided(search.options.pins)[0])
     if ruled and not asked:
         raise BadInput(
-            "no number of stages from 2 on allows the rules on stages",
+            "no number of stages from 2 satisfies the stage pins",
             field="pin",
-            expected="rules that leave every unit a stage",
+            expected="pins that leave every unit a stage",
         )
     return asked, ruled or (stages is not None and 1 not in stages)
 
@@ -156,7 +156,7 @@ def _none_fits(search: PipelineSearch, asked: Sequence[int]) -> Infeasible:
     ruled = bool(divided(search.options.pins)[0])
     return Infeasible(
         f"no pipeline of {' or '.join(map(str, asked))} stages fits on {devices}"
-        + (" and follows the rules on stages" if ruled else "")
+        + (" and satisfies the stage pins" if ruled else "")
     )
 
 

@@ -145,7 +145,9 @@ def require_steps(steps: int | None, deadline_s: float | None, budget_usd: float
     """Raises `BadInput` for a deadline or a budget without the steps of the whole job."""
     if steps is None and (deadline_s is not None or budget_usd is not None):
         raise BadInput(
-            "a deadline or a budget is for a whole job", field="steps", expected="a number of steps"
+            "a deadline or a budget needs the steps of the whole job",
+            field="steps",
+            expected="a number of steps",
         )
 
 
@@ -158,9 +160,11 @@ def check_kinds(
 ) -> None:
     """Raises `BadInput` that names the field for what does not say devices of several kinds."""
     if not 1 <= combine <= MOST_KINDS:
-        raise BadInput(f"{combine}", field="combine", expected=f"1 to {MOST_KINDS} kinds")
+        raise BadInput(f"got {combine}", field="combine", expected=f"1 to {MOST_KINDS} kinds")
     if hardware is None and prices:
-        raise BadInput("prices are of the groups of a profile", field="prices", expected="hardware")
+        raise BadInput(
+            "prices by group need a profile with groups", field="prices", expected="hardware"
+        )
     if hardware is not None and not hardware.groups:
         raise BadInput(
             f"{hardware.name} has no groups of devices",
@@ -169,7 +173,7 @@ def check_kinds(
         )
     if hardware is not None and combine > 1:
         raise BadInput(
-            "the parts of a profile are quoted, not offers", field="combine", expected="1"
+            "offers are not combined when a profile is quoted", field="combine", expected="1"
         )
 
 

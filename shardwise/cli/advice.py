@@ -284,7 +284,7 @@ def curve(
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
-        raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
+        raise BadInput("not a scheduler's format", field="format", expected=", ".join(FORMS))
     check_output(output)
     if plot:
         check_suffix(plot)
@@ -294,7 +294,7 @@ def curve(
     graphs = [graph]
     if batches is not None:
         if plot or form not in (None, "json"):
-            raise BadInput("is of one curve", field="--plot, --format", expected="--batch")
+            raise BadInput("show one curve", field="--plot, --format", expected="--batch")
         graphs = [sized(graph, StepSizes(n)) for n in batches_from(batches, "--batches")]
     listed = [] if counts is None else counts_from(counts, "--counts")
     named = bool(given_options(("schedules",))) or space == ANY
@@ -457,7 +457,7 @@ def _prices(texts: tuple[str, ...]) -> dict[str, float]:
             price = 0.0
         if name in prices or not 0 < price < inf:
             raise BadInput(
-                f"{text[:40]!r}", field="price", expected="GROUP=USD per hour, each group once"
+                f"got {text[:40]!r}", field="price", expected="GROUP=USD per hour, each group once"
             )
         prices[name] = price
     return prices

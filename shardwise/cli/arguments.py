@@ -373,5 +373,5 @@ def _numbers(text: str | None, field: str) -> tuple[int, ...]:
         return ()
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
-        raise BadInput(f"{text!r}", field=field, expected="whole numbers, such as 1,2,4")
+        raise BadInput(f"got {text!r}", field=field, expected="whole numbers, such as 1,2,4")
     return tuple(sorted({int(word) for word in words}))

@@ -60,7 +60,7 @@ class Stages:
         named = [name.strip() for name in schedules.split(",")]
         asked = cls(stages_from(stages, "--stages"), named)
         if not asked.piped and tuple(named) != DEFAULT_SCHEDULES:
-            raise BadInput("of no pipeline", field="--schedules", expected="them beside --stages")
+            raise BadInput("apply only to pipelines", field="--schedules", expected="--stages")
         return asked
 
     @property

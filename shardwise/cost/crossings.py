@@ -222,9 +222,9 @@ class CrossingKind:
         cells.put(two & self._may(BEFORE), BEFORE, np.where(counted, 0.0, cells.at_source), before)
         if (cells.count == 0).any():
             raise BadInput(
-                "the rules leave no copy of a re-scheduled tensor to keep",
+                "the pins allow no copy of a re-scheduled tensor",
                 field="pin",
-                expected="reuse=before or after where only one side needs the tensor",
+                expected="reuse=before or after if only one side needs the tensor",
             )
 
     def _may(self, alternative: int) -> bool:

@@ -15,7 +15,7 @@ def host_memory_of(hardware: Hardware) -> HostMemory:
     """Returns the host memory. Raises `BadInput` if a profile does not state it."""
     if hardware.host_memory is None:
         raise BadInput(
-            f"{hardware.name} does not say what memory its hosts have",
+            f"{hardware.name} does not state its hosts' memory",
             field="offload",
             expected="a profile with host_memory (docs/offloading.md)",
         )

@@ -192,15 +192,15 @@ class Options:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
         if self.step.offloads_states and (self.method == TOFU or set(self.zero) == {0}):
             raise BadInput(
-                "states on the host are shared out among its devices, as ZeRO does",
+                "states on the host must be sharded by ZeRO",
                 field="offload",
                 expected="ZeRO stages from 1 on, and another method than tofu",
             )
         if self.pins and self.method == TOFU:
             raise BadInput(
-                "Tofu's recursion takes no rules",
+                "Tofu's recursion does not support pins",
                 field="pin",
-                expected="another method, or no rules",
+                expected="another method, or no pins",
             )
         if self.micro_batches and min(self.micro_batches) < 1:
             raise BadInput(

@@ -135,7 +135,7 @@ class Pins:
         for rule in rules:
             if rule.key in PIPELINE_KEYS:
                 raise BadInput(
-                    f"{rule} is a rule of pipelines",
+                    f"{rule} applies only to pipelines",
                     field="pin",
                     expected="--stages with numbers of stages, for plan",
                 )

@@ -115,7 +115,7 @@ def bubble_s(
         case "interleaved" | "zb-h1" | "zbv" | "dualpipev":
             return None
     raise BadInput(
-        f"no schedule is called {name!r}",
+        f"unknown schedule {name!r}",
         field="schedule",
         expected="a schedule of docs/pipeline-schedules.md",
     )

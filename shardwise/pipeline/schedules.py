@@ -104,7 +104,7 @@ def schedule(
     rule = SCHEDULES.get(name)
     if rule is None:
         raise BadInput(
-            f"no schedule is called {name[:80]!r}", field="schedule", expected=", ".join(SCHEDULES)
+            f"unknown schedule {name[:80]!r}", field="schedule", expected=", ".join(SCHEDULES)
         )
     chunks = stages_per_rank if stages_per_rank is not None else rule.stages_per_rank or 1
     placement = Placement(ranks, chunks, rule.shape)

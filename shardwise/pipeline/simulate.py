@@ -114,7 +114,7 @@ def _check_times(schedule: Schedule, times: Sequence[StageTimes], hops_s: Sequen
     durations += [(f"hops_s[{s}]", hop) for s, hop in enumerate(hops_s)]
     for field, duration in durations:
         if not (math.isfinite(duration) and duration >= 0):
-            raise BadInput(f"{duration} is no duration", field=field, expected="seconds from 0")
+            raise BadInput(f"{duration} is not a duration", field=field, expected="seconds from 0")
 
 
 Spans = list[list[tuple[float, float]]]

@@ -270,7 +270,7 @@ class PipelineSearch:
             if p not in possible:
                 raise BadInput(
                     f"{p} stages of {self._devices} and {len(self._units)} units"
-                    + ("" if self._rules.are_none else ", with the rules on stages"),
+                    + ("" if self._rules.are_none else ", with the stage pins"),
                     field="stages",
                     expected=", ".join(map(str, possible)) or "no pipeline is possible",
                 )

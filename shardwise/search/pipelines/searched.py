@@ -64,7 +64,7 @@ class Searched:
         if name in LOOPED and each in map(str, range(2, MOST_EACH + 1)):
             return cls(name, int(each))
         raise BadInput(
-            f"no schedule {text[:80]!r} is searched",
+            f"unknown schedule {text[:80]!r}",
             field="schedules",
             expected=", ".join(
                 (*SCHEDULES, *SPLIT, *(f"{n}:2 to {n}:{MOST_EACH}" for n in LOOPED))
