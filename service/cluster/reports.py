@@ -1,4 +1,4 @@
-"""What agents send: enrolments, heartbeats, reports; checked before any row is touched."""
+"""Requests of agents: enrolments, heartbeats, reports; checked before any row is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one principal may grant to another: never more than it has itself.
+"""Checks that a principal grants no more than it has itself.
 
 Keys are created, rotated and revoked by a principal, however it authenticated. A key that expires
 cannot create a key that outlives it. An operator may grant any scope and rate in any tenant.
@@ -18,7 +18,7 @@ GRANTABLE = ("read", "submit", "admin", "operator")
 
 @dataclass(frozen=True)
 class Grant:
-    """What a new key is to have.
+    """The rights of a new key.
 
     `expires_at` is in seconds since 1970, None if it does not expire. `rate_per_s` None means the
     settings' rate, 0 any rate.

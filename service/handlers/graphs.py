@@ -150,7 +150,7 @@ def get_graphs(context: RequestContext) -> Result:
 
 
 def get_graph(context: RequestContext, graph_id: str) -> Result:
-    """Returns what lists say of one graph."""
+    """Returns a graph's list entry."""
     return Result(document=graph_summary(owned_graph(context.session, context.tenant, graph_id)))
 
 

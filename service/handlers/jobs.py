@@ -66,7 +66,7 @@ _QUESTIONS = (
 )  # fmt: skip
 _PRIORITY = re.compile(r"-?[0-9]{1,3}")
 FAILED_FOR_S = 60.0
-"""How long a failure answers repeated GETs; `POST` computes again at once."""
+"""Seconds for which a failure answers repeated GETs; `POST` computes again at once."""
 
 
 def parse_request(shape: type[Any]) -> Callable[[RequestContext], Any]:
@@ -82,7 +82,7 @@ def parse_request(shape: type[Any]) -> Callable[[RequestContext], Any]:
 
 
 def limits_of(context: RequestContext) -> Limits:
-    """Returns what one question of this caller may ask for."""
+    """Returns the limits on one question of this caller."""
     return Limits(context.settings.max_gpus, context.settings.max_curve_gpus)
 
 

@@ -133,7 +133,7 @@ def _graph_id(
 
 
 def _summary(context: RequestContext, plan: dict[str, Any]) -> dict[str, Any]:
-    """Returns what lists say of the plan."""
+    """Returns the plan's list entry."""
     nodes = plan.get("nodes") if isinstance(plan.get("nodes"), int) else None
     given = plan.get("hardware_id")
     hardware_id, hardware = base_of(

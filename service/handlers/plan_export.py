@@ -41,7 +41,7 @@ class Wanted:
 
 
 def wanted(query: QueryParams) -> Wanted:
-    """Returns what a query asks for. Raises `BadInput` naming the parameter."""
+    """Returns the requested format. Raises `BadInput` naming the parameter."""
     form, trainer, gpu_type = (query.get(name) or None for name in (FORMAT, TO, GPU_TYPE))
     for name, value, known in ((FORMAT, form, PLAN_FORMS), (TO, trainer, tuple(TRAINERS))):
         if value is not None and value not in known:

@@ -45,7 +45,7 @@ from shardwise.validation import convert
 log = logging.getLogger(__name__)
 MAX_NAME = 200
 LOOKUP_S = 3.0
-"""How long the lookup of a host name may take when a webhook is created."""
+"""Time limit of a host name's lookup when a webhook is created."""
 
 Event = Literal["job.ended", "launch.ended"]
 Kind = Literal["frontier", "curve", "plan", "pricing", "quote", "compare", "run", "measure"]

@@ -15,7 +15,7 @@ from shardwise.hardware import GroupPrice, node_prices, read_offers
 TEXT = "prices"
 """The field with all prices as one text."""
 FIELD = "prices."
-"""What the name of a group's field begins with; a refused price has the same name."""
+"""The prefix of a group's field name; a refused price has the same name."""
 
 
 def prices_of(values: Mapping[str, str], number: Callable[[str, str], float]) -> dict[str, float]:

@@ -51,7 +51,7 @@ class UserRequest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a task asks of Shardwise; `task` is its YAML, read."""
+    """A task's request to Shardwise; `task` is its parsed YAML."""
 
     task: dict[Any, Any]
     graph: str
@@ -74,7 +74,7 @@ def user_request(body: bytes, max_depth: int) -> UserRequest:
 
 
 def asked(request: UserRequest, read: Read) -> Asked | None:
-    """Returns what the task asks, read by `read`; None when it asks nothing.
+    """Returns the task's request, parsed by `read`, or None without one.
 
     Raises `BadInput` naming the field.
     """

@@ -53,7 +53,7 @@ LIMITS = (
     "solve_memory_bytes",
     "weight",
 )
-"""Limits of which a tenant may have its own value: settings, and its weight among tenants."""
+"""Limits that can be set per tenant: settings, and its weight among tenants."""
 
 MAX_LIMIT_VALUE = 2**53
 MAX_EXPIRES_S = 10 * 366 * 86400.0
@@ -90,7 +90,7 @@ class Principal:
 
     @property
     def lane(self) -> str:
-        """What its calls are counted by where tenants share a process: its tenant, or operators."""
+        """The lane of its calls in shared resources: its tenant, or operators."""
         return OPERATORS if self.may("operator") else self.tenant
 
 
