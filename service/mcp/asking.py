@@ -70,7 +70,7 @@ Answer: TypeAlias = Callable[[Asking, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Question:
+class ToolQuestion:
     """Answers a tool by a job: the stored answer of the same question, else a job's.
 
     When the tool's call is cancelled, so is the job, if this call made it.

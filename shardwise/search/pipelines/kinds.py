@@ -23,7 +23,7 @@ from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import updates_beside
 from shardwise.search.pipelines.guides import regular_strategies
 from shardwise.search.pipelines.ranges import RangeBounds
-from shardwise.search.pipelines.searched import Kind
+from shardwise.search.pipelines.searched import ScheduleKind
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.units import Units
@@ -150,7 +150,7 @@ class Guide:
 
     stages: tuple[StageProblems, ...]
     narrow: tuple[StageProblems, ...]
-    staircases: Mapping[Kind, tuple[Staircases, ...]]
+    staircases: Mapping[ScheduleKind, tuple[Staircases, ...]]
 
 
 @dataclass
@@ -169,7 +169,7 @@ class StageKinds:
         return min(kind.limit_bytes for kind in self.each)
 
     def guides(
-        self, ranks: int, shares: Sequence[float], most_kept: Mapping[Kind, int]
+        self, ranks: int, shares: Sequence[float], most_kept: Mapping[ScheduleKind, int]
     ) -> list[Guide]:
         """Returns the stages under guides with different layouts between units.
 

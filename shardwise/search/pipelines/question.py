@@ -14,14 +14,14 @@ from shardwise.search.pipelines.hops import RankLinks
 from shardwise.search.pipelines.kinds import Guide, StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import StageSearches
 from shardwise.search.pipelines.rules import StageRules
-from shardwise.search.pipelines.searched import Kind, Run
+from shardwise.search.pipelines.searched import Run, ScheduleKind
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.sharding.layout import Floats
 
 
 @dataclass(frozen=True)
-class Question:
+class PipelineQuery:
     """A number of ranks and of micro-batches on the devices of a mesh, with the schedules that
     allow them.
 
@@ -79,7 +79,7 @@ class Guided:
     """
 
     guide: Guide
-    hops_s: Mapping[Kind, Sequence[Sequence[float]]]
+    hops_s: Mapping[ScheduleKind, Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from shardwise.search.pipelines.certified import least_within
 from shardwise.search.pipelines.devices import Order, devices_for
 from shardwise.search.pipelines.kinds import StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import Pipeline
-from shardwise.search.pipelines.question import Guided, Question, Within
+from shardwise.search.pipelines.question import Guided, PipelineQuery, Within
 from shardwise.search.pipelines.rules import divided, rules_of
 from shardwise.search.pipelines.searched import (
     SCHEDULES,
-    Kind,
     Run,
+    ScheduleKind,
     Searched,
     ordered,
 )
@@ -187,7 +187,7 @@ class PipelineSearch:
         best_s = cutoff_s
         # A pipeline that ranks lower by sums may be faster when replayed, so kinds of schedules are
         # judged separately.
-        known_s: dict[Kind, float] = {}
+        known_s: dict[ScheduleKind, float] = {}
         proven: list[float] = []
         open_ones: list[tuple[int, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
@@ -260,7 +260,7 @@ class PipelineSearch:
         """Returns a progress callback that reports a fixed share."""
         return lambda _, __: self.progress("pipelines", share)
 
-    def questions(self, stages: Sequence[int]) -> Iterator[Question]:
+    def questions(self, stages: Sequence[int]) -> Iterator[PipelineQuery]:
         """Yields every number of stages with every number of micro-batches.
 
         Raises `BadInput` as `fastest`.
@@ -297,7 +297,7 @@ class PipelineSearch:
             *self._devices.several,
         )
 
-    def _question(self, order: Order, kinds: StageKinds, runs: Sequence[Run]) -> Question:
+    def _question(self, order: Order, kinds: StageKinds, runs: Sequence[Run]) -> PipelineQuery:
         batches = runs[0].micro_batches
         first = kinds.each[order.kind_of[0]]
         # Beside a host an update may add less than it computes (`bounds.updates_beside`).
@@ -311,7 +311,7 @@ class PipelineSearch:
             else least_step_s(ranges_s, surely_s, batches)
             for run in runs
         )
-        return Question(
+        return PipelineQuery(
             order.mesh,
             self._units,
             self._rules,

@@ -36,7 +36,7 @@ MOST_EACH = 8
 """Maximum number of stages per rank."""
 
 
-class Kind(NamedTuple):
+class ScheduleKind(NamedTuple):
     """The number of stages on each rank, and whether backward is split."""
 
     each: int
@@ -76,9 +76,9 @@ class Searched:
         return f"{self.name}:{self.stages_per_rank}" if several else self.name
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ScheduleKind:
         """The kind of the schedule; schedules of one kind are searched together."""
-        return Kind(self.stages_per_rank, self.splits)
+        return ScheduleKind(self.stages_per_rank, self.splits)
 
     @property
     def splits(self) -> bool:
@@ -136,7 +136,7 @@ class Run:
         return self.of.stages_per_rank
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ScheduleKind:
         """The kind of the schedule."""
         return self.of.kind
 

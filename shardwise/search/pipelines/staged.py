@@ -43,8 +43,8 @@ from shardwise.search.pipelines.cuts import (
 from shardwise.search.pipelines.kinds import Guide
 from shardwise.search.pipelines.paths import least_by_paths
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
-from shardwise.search.pipelines.question import Guided, Question, Within
-from shardwise.search.pipelines.searched import Kind, Run
+from shardwise.search.pipelines.question import Guided, PipelineQuery, Within
+from shardwise.search.pipelines.searched import Run, ScheduleKind
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
 from shardwise.search.pipelines.stages import Stage, StageProblems
 from shardwise.sharding.layout import Floats
@@ -87,14 +87,14 @@ class Staged:
     """A query with its costs computed. `shares` are parts of all stages' memory for guides;
     `bounding` receives progress while bounds are computed."""
 
-    question: Question
+    question: PipelineQuery
     progress: Progress
     shares: Sequence[float]
     bounding: Progress = quiet
 
     def __post_init__(self) -> None:
         self._slacks: dict[int, float] = {}
-        self._parts: dict[tuple[Kind, float], Floats] = {}
+        self._parts: dict[tuple[ScheduleKind, float], Floats] = {}
 
     @property
     def limit_bytes(self) -> float:
@@ -105,7 +105,7 @@ class Staged:
     def guided(self) -> list[Guided]:
         """The stages under guides with different layouts between units."""
         question = self.question
-        most_kept: dict[Kind, int] = {}
+        most_kept: dict[ScheduleKind, int] = {}
         for run in question.runs:
             most_kept[run.kind] = max(most_kept.get(run.kind, 1), *run.kept)
         guides = question.kinds.guides(question.ranks, self.shares, most_kept)
