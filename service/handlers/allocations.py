@@ -138,7 +138,9 @@ def _check_job(job: JobRequest, at: str) -> None:
     if job.curve is not None:
         for name in ("stages", "schedules"):
             if getattr(job, name):
-                raise BadInput("does not apply to a given curve", field=f"{at}.{name}")
+                raise BadInput(
+                    "does not apply to a given curve", field=f"{at}.{name}", expected=f"no {name}"
+                )
         _check_curve(job.curve, f"{at}.curve")
 
 

@@ -72,7 +72,7 @@ def explain(
         if hardware is None or gpus is None:
             raise BadInput("needs devices", field="--like", expected="--hardware and --gpus")
         if plot is not None:
-            raise BadInput("cannot be combined with --like", field="--plot")
+            raise BadInput("cannot be combined with --like", field="--plot", expected="a plan")
         from shardwise.cli.pricing import explain_like
 
         given = given_options(search)
@@ -82,7 +82,11 @@ def explain(
     if plan is None:
         raise BadInput("missing", field="PLAN", expected="a plan, or --like FILE")
     if hardware is not None or gpus is not None or sizes.asked:
-        raise BadInput("apply only with --like", field="--hardware, --gpus, --batch, --seq")
+        raise BadInput(
+            "apply only with --like",
+            field="--hardware, --gpus, --batch, --seq",
+            expected="--like FILE",
+        )
     if plot is not None:
         check_suffix(plot)
         check_output(plot, "plot")
