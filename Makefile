@@ -147,10 +147,10 @@ reference: $(VENV)/.dev
 	$(BIN)/python -m tools.reference
 
 # What is found by running operators; a test of each fails when it is not up to date. `make docs`
-# writes docs/reference/operators.md from the first.
+# writes two pages of docs/reference from them.
 tables: $(VENV)/.torch
 	$(BIN)/python -m tools.operators_table
-	$(BIN)/python -m tools.execute_operators_table docs/execute-operators.md
+	$(BIN)/python -m tools.execute_operators_table
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve

@@ -90,7 +90,7 @@ def _text(document: dict[str, Any], field: str) -> str:
 def _whole(document: dict[str, Any], field: str, low: int, high: int) -> int:
     value = document.get(field)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise BadInput(f"{value!r:.80}", field=field, expected=f"{low} to {high}")
+        raise BadInput(f"got {value!r:.80}", field=field, expected=f"{low} to {high}")
     return value
 
 
@@ -99,7 +99,7 @@ def _limit(document: dict[str, Any], field: str) -> Any:
     if value is None:
         return 0
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 2**62:
-        raise BadInput(f"{value!r:.80}", field=field, expected="a number, 0 or more")
+        raise BadInput(f"got {value!r:.80}", field=field, expected="a number, 0 or more")
     return value
 
 
@@ -107,7 +107,7 @@ def _arguments(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise BadInput("not a list of strings", field="arguments", expected="a list of strings")
     if len(value) > MOST_ARGUMENTS:
-        raise BadInput(f"{len(value)}", field="arguments", expected=f"at most {MOST_ARGUMENTS}")
+        raise BadInput(f"got {len(value)}", field="arguments", expected=f"at most {MOST_ARGUMENTS}")
     total = 0
     for index, item in enumerate(value):
         size = _encoded_size(item, f"arguments[{index}]")

@@ -70,7 +70,7 @@ def agent(
     faulthandler.enable()
     config = load_config(config_file)
     if not server.startswith(("http://", "https://")):
-        raise BadInput(f"{server!r}", field="server", expected="http://… or https://…")
+        raise BadInput(f"got {server!r}", field="server", expected="http://… or https://…")
     called = safe_name(name or socket.gethostname(), "name")
     with DataDir(data_dir) as data:
         path = data.path / "identity.json"

@@ -197,7 +197,7 @@ def _read(top: Fields) -> Config:
     )
     top.nothing_else()
     if config.cgroup not in ("auto", "off") and not config.cgroup.startswith("/"):
-        raise BadInput(f"{config.cgroup!r}", field="cgroup", expected="auto, off or a folder")
+        raise BadInput(f"got {config.cgroup!r}", field="cgroup", expected="auto, off or a folder")
     return config
 
 
@@ -205,13 +205,13 @@ def _label(top: Fields) -> dict[str, Any]:
     """Returns `kind` and `slowed`; refuses what a rank would."""
     kind, slowed = top.text("kind", ""), top.raw("slowed", 1.0)
     if isinstance(slowed, bool) or not isinstance(slowed, int | float):
-        raise BadInput(f"{slowed!r}", field="slowed", expected="a number of times from 1 to 4")
+        raise BadInput(f"got {slowed!r}", field="slowed", expected="a number of times from 1 to 4")
     if kind:
         checked_kind(kind, "kind")
     try:
         times = float(Slowed(float(slowed)).times)
     except BadInput as refused:
-        raise BadInput(f"{slowed!r}", field="slowed", expected=refused.expected) from None
+        raise BadInput(f"got {slowed!r}", field="slowed", expected=refused.expected) from None
     if times != 1 and not kind:
         raise BadInput("is missing", field="kind", expected="a kind where `slowed` is set")
     return {"kind": kind, "slowed": times}
@@ -278,7 +278,7 @@ def _command(table: Fields) -> tuple[str, ...]:
         )
     if "/" in command[0] and not command[0].startswith("/"):
         raise BadInput(
-            f"{command[0]!r}",
+            f"got {command[0]!r}",
             field=table.path("command"),
             expected="an absolute path, or a name that is searched in PATH",
         )
@@ -291,7 +291,7 @@ def _arguments(table: Fields) -> re.Pattern[str] | None:
     if isinstance(wish, bool):
         return None if wish else NO_ARGUMENT
     if not isinstance(wish, str):
-        raise BadInput(f"{wish!r}", field=path, expected="true, false or a regular expression")
+        raise BadInput(f"got {wish!r}", field=path, expected="true, false or a regular expression")
     try:
         return re.compile(wish)
     except re.error as error:

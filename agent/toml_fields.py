@@ -99,4 +99,4 @@ class Fields:
                 )
 
     def _wrong(self, name: str, value: Any, expected: str) -> BadInput:
-        return BadInput(f"{value!r}", field=self.path(name), expected=expected)
+        return BadInput(f"got {value!r}", field=self.path(name), expected=expected)

@@ -45,7 +45,9 @@ def sized(graph: str, sizes: StepSizes) -> str:
     base, named = split_sizes(graph)
     for name, value in sizes.asked.items():
         if not 1 <= value <= MOST_SIZE:
-            raise BadInput(f"{value}", field=name, expected=f"a whole number from 1 to {MOST_SIZE}")
+            raise BadInput(
+                f"got {value}", field=name, expected=f"a whole number from 1 to {MOST_SIZE}"
+            )
         if name in named.asked:
             raise BadInput(
                 f"given twice: {value}, and {getattr(named, name)} in {graph[:80]}",
@@ -78,7 +80,7 @@ def split_sizes(graph: str) -> tuple[str, StepSizes]:
             found[name] = int(text)
         else:
             raise BadInput(
-                f"{text[:40]!r}", field=name, expected=f"a whole number from 1 to {MOST_SIZE}"
+                f"got {text[:40]!r}", field=name, expected=f"a whole number from 1 to {MOST_SIZE}"
             )
     base = match["base"]
     return f"{base}:{','.join(others)}" if others else base, StepSizes(**found)

@@ -1,15 +1,15 @@
-"""The tables of docs/execute-operators.md: how every described operator runs on shares.
+"""How every described operator runs on shares: tools/operator_forms.json.
 
-Like the splits of tools/operators_table.py, they are read from the descriptions' examples: every
-variable of an example is split in two, and its local operator says which form it has.
+Like the splits of tools/operators_table.py, the forms are read from the descriptions' examples:
+every variable of an example is split in two, and its local operator says which form it has. This
+needs torch. `make reference` writes docs/reference/execute-operators.md from the file, without it.
 """
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import prod
 from pathlib import Path
 
@@ -25,8 +25,11 @@ from shardwise.tdl.describe import Description
 from shardwise.tdl.registry import analyse_strictly
 from shardwise.tdl.verification import examples_of, graph_of, run_with_torch, shapes_with_torch
 
-COMMAND = "make tables"
+FILE = Path(__file__).with_name("operator_forms.json")
 PARTS = 2
+
+Forms = Mapping[str, str | Mapping[str, str]]
+"""By kind: one of `COLUMNS`, or why it is gathered, by variable."""
 
 
 @dataclass
@@ -39,7 +42,7 @@ class Row:
 
     @property
     def group(self) -> str:
-        """The column of the first table that counts it."""
+        """The column of the page's first table that counts it."""
         if self.description.replicated:
             return "never split"
         if self.gathered:
@@ -102,42 +105,23 @@ def rows() -> list[Row]:
     return table
 
 
-def tables(every: Sequence[Row]) -> str:
-    """Returns the generated part of the page: counts by family, then what is gathered and why."""
-    lines = ["| family | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    by_family = sorted(every, key=lambda row: row.description.family)
-    for family, members in groupby(by_family, key=lambda row: row.description.family):
-        groups = [row.group for row in members]
-        lines.append(_counts(family.replace("_", " "), groups))
-    lines.append(_counts("**all**", [row.group for row in every]))
-    lines += ["", "| operator | split along | gathered because |", "|---|---|---|"]
-    for row in every:
-        reasons: dict[str, list[str]] = {}
-        for variable, why in row.gathered.items():
-            reasons.setdefault(why.removeprefix(f"{variable}: "), []).append(variable)
-        for why, names in reasons.items():
-            lines.append(f"| `{row.description.kind}` | {', '.join(names)} | {why} |")
-    return "\n".join(lines) + "\n"
+def forms_of(every: Sequence[Row]) -> dict[str, str | dict[str, str]]:
+    """Returns the form of each kind; of a gathered one the reason by variable."""
+    return {
+        row.description.kind: {
+            variable: why.removeprefix(f"{variable}: ") for variable, why in row.gathered.items()
+        }
+        if row.group == "gathered"
+        else row.group
+        for row in every
+    }
 
 
-def _counts(name: str, groups: Sequence[str]) -> str:
-    return f"| {name} | " + " | ".join(str(groups.count(c) or "–") for c in COLUMNS) + " |"
-
-
-MARK = f"<!-- what follows is made by `{COMMAND}` -->\n"
-
-
-def page(text: str) -> str:
-    """Returns the page with its generated part rebuilt."""
-    return text.partition(MARK)[0] + MARK + "\n" + tables(rows())
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Rebuilds the tables of a page; the text before them stays."""
-    output = Path(arguments[0])
-    text = page(output.read_text("utf-8"))
-    output.write_text(text, "utf-8")
+def text_of(forms: Forms) -> str:
+    """Returns the file's text: a kind on each line."""
+    lines = [f" {json.dumps(kind)}: {json.dumps(forms[kind])}" for kind in sorted(forms)]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    FILE.write_text(text_of(forms_of(rows())), "utf-8")

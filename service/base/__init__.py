@@ -1,1 +1,1 @@
-"""What every other part of the service builds on: settings, problems, logs, pools, addresses."""
+"""Base of the other parts of the service: settings, problems, logs, pools, addresses."""

@@ -63,7 +63,7 @@ def trusted_networks(text: str) -> list[IPv4Network | IPv6Network]:
             network = None
         if network is None or network.prefixlen == 0:
             raise BadInput(
-                f"{part[:60]!r}",
+                f"got {part[:60]!r}",
                 field="trusted_proxies",
                 expected="addresses and networks of proxies, such as 127.0.0.1, 10.0.3.0/24",
             )

@@ -17,7 +17,7 @@ def seconds_of(text: str, field: str) -> float:
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise BadInput(
-            f"{text[:MOST_TEXT]!r}", field=field, expected="a duration such as 90d, 12h or 30m"
+            f"got {text[:MOST_TEXT]!r}", field=field, expected="a duration such as 90d, 12h or 30m"
         )
     return float(match[1]) * _SECONDS[match[2]]
 
@@ -34,7 +34,7 @@ def moment_of(text: str, field: str) -> float:
         return moment.timestamp()
     except (ValueError, OverflowError):
         raise BadInput(
-            f"{text[:MOST_TEXT]!r}", field=field, expected="a date such as 2030-01-31T12:00:00Z"
+            f"got {text[:MOST_TEXT]!r}", field=field, expected="a date such as 2030-01-31T12:00:00Z"
         ) from None
 
 

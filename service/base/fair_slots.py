@@ -44,7 +44,7 @@ class FairSlots:
 
     @property
     def running(self) -> int:
-        """How many slots are taken."""
+        """The number of slots in use."""
         return self.shares.taken
 
     def waiting(self, tenant: str | None = None) -> int:

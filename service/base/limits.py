@@ -15,7 +15,7 @@ from service.base.settings import Settings
 
 @dataclass(frozen=True)
 class Shared:
-    """What the tenants of one process share.
+    """Resources that the tenants of one process share.
 
     `own` is the most that one tenant has (one address, where the caller is not known yet),
     `operators` what is left for operators, `beyond` what happens to those who want more.
@@ -97,7 +97,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "a launch": ("max_placements", "claim_s", "max_log_lines", "max_log_bytes"),
     "a webhook": ("webhook_timeout_s", "webhook_disable_s"),
 }  # fmt: skip
-"""Limits that nobody shares, by what each holds for."""
+"""Limits that are not shared, by their scope."""
 
 NO_LIMITS = {
     "port", "worker_metrics_port", "session_s", "lease_s", "heartbeat_s", "sweep_s", "ring_again_s",

@@ -39,7 +39,7 @@ def require_login(settings: LoginSettings) -> None:
             raise BadInput("missing", field=name, expected="a value, because oidc_issuer is set")
     if "openid" not in settings.oidc_scopes.split():
         raise BadInput(
-            f"{settings.oidc_scopes[:100]!r}", field="oidc_scopes", expected="openid among them"
+            f"got {settings.oidc_scopes[:100]!r}", field="oidc_scopes", expected="openid among them"
         )
 
 

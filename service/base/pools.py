@@ -83,7 +83,8 @@ def _places(most: int, share: int, what: str) -> Places:
 
 
 def gone_of(request: Request) -> Gone:
-    """Returns what ends when the client of a request, whose body was read, goes away."""
+    """Returns an awaitable that ends when the client of a request disconnects after its body was
+    read."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -145,6 +145,6 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 
 def documentation() -> str:
-    """Returns the table of types of docs/service.md."""
+    """Returns the table of types of docs/reference/http.md."""
     rows = [f"| `{slug}` | {status} | {title} |" for slug, (status, title) in PROBLEMS.items()]
     return "\n".join(["| type | status | meaning |", "|---|---|---|", *rows, ""])

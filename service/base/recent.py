@@ -1,4 +1,4 @@
-"""A bounded number of recent entries, of which the oldest is dropped."""
+"""A bounded number of recent entries; the oldest is dropped."""
 
 from __future__ import annotations
 

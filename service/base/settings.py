@@ -300,23 +300,25 @@ class Settings:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise BadInput(
-                    f"{getattr(self, name)!r}", field=name, expected=", ".join(sorted(allowed))
+                    f"got {getattr(self, name)!r}", field=name, expected=", ".join(sorted(allowed))
                 )
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 low = 0 if item.name in _MAY_BE_ZERO else 1e-3
                 if not low <= value < float("inf"):
-                    raise BadInput(f"{value}", field=item.name, expected="a number above 0")
+                    raise BadInput(f"got {value}", field=item.name, expected="a number above 0")
         if self.port > 65535:
-            raise BadInput(f"{self.port}", field="port", expected="0 to 65535")
+            raise BadInput(f"got {self.port}", field="port", expected="0 to 65535")
         if self.heartbeat_s * 3 > self.lease_s:
             raise BadInput(
-                f"{self.heartbeat_s}", field="heartbeat_s", expected="at most a third of lease_s"
+                f"got {self.heartbeat_s}",
+                field="heartbeat_s",
+                expected="at most a third of lease_s",
             )
         if self.agent_heartbeat_s * 3 > self.agent_lease_s:
             raise BadInput(
-                f"{self.agent_heartbeat_s}",
+                f"got {self.agent_heartbeat_s}",
                 field="agent_heartbeat_s",
                 expected="at most a third of agent_lease_s",
             )
@@ -334,7 +336,7 @@ class Settings:
         ends = port_range(self.rendezvous_ports)
         if ends is None:
             raise BadInput(
-                f"{self.rendezvous_ports!r}",
+                f"got {self.rendezvous_ports!r}",
                 field="rendezvous_ports",
                 expected="two ports from 1024 to 65535, such as 29400-29999",
             )
@@ -413,7 +415,7 @@ def _check_webhooks(settings: Settings) -> None:
             raise BadInput(f"{error}"[:200], field=name, expected="10.1.2.0/24, …") from None
     if pauses(settings.webhook_retry_s) is None:
         raise BadInput(
-            f"{settings.webhook_retry_s[:80]!r}",
+            f"got {settings.webhook_retry_s[:80]!r}",
             field="webhook_retry_s",
             expected="1 to 20 numbers of seconds with commas, such as 10,60,300",
         )
@@ -513,7 +515,7 @@ def _read(name: str, value: Any, where: str) -> Any:
         return float(value)
     except (TypeError, ValueError):
         kind = {str: "text", int: "a whole number", float: "a number"}[type(default)]
-        raise BadInput(f"{value!r}", field=where, expected=kind) from None
+        raise BadInput(f"got {value!r}", field=where, expected=kind) from None
 
 
 def environment_of(settings: Settings) -> dict[str, str]:

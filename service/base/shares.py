@@ -1,4 +1,4 @@
-"""What one process can give at once, shared: a bounded part for each tenant, a lane for operators.
+"""Concurrent units of one process: a bounded share for each tenant, and a lane for operators.
 
 Every limit of a process that several tenants meet counts with `Shares`: slots of threads, open
 streams, archives, waiting agents, bytes of bodies (service/base/limits.py lists them). A caller is
@@ -16,7 +16,7 @@ OPERATORS = " operators"
 
 
 class Shares:
-    """`most` units, of which one lane has at most `share`; `kept` more are for operators."""
+    """`most` units, at most `share` of them for one lane; `kept` more are for operators."""
 
     def __init__(self, most: float, share: float, kept: float = 0) -> None:
         self.most = most
@@ -26,12 +26,12 @@ class Shares:
 
     @property
     def taken(self) -> int:
-        """How much all lanes have together."""
+        """The total of all lanes."""
         return self._taken.total()
 
     @property
     def taken_by_one(self) -> int:
-        """How much the lane with the most has."""
+        """The largest lane's use."""
         return max(self._taken.values(), default=0)
 
     def of(self, lane: str) -> int:

@@ -25,7 +25,7 @@ SHARE = 0.25
 """Seconds of processor time for each second that passes."""
 
 BURST_S = 0.25
-"""What a tenant may owe without a pause: some dozens of ordinary calls at once."""
+"""Debt that a tenant may have without a pause: a few dozen ordinary calls at once."""
 
 ABOUT_S = 2.0
 """A tenant that has asked within this time counts as present."""
@@ -42,7 +42,7 @@ MOST = 10_000
 
 
 class TimeShares:
-    """What tenants owe. Everything here belongs to the event loop."""
+    """Tenants' debts of processor time. Everything here belongs to the event loop."""
 
     def __init__(
         self,

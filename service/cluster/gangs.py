@@ -27,7 +27,7 @@ ASSIGNMENT_HELD = ("assigned", "running")
 
 ASSIGNMENT_ENDED = ("done", "failed", "stopped", "lost")
 REPORTED = ("running", "done", "failed", "stopped", "lost")
-"""What an agent may report of an assignment that it has claimed; `lost`: the agent was killed."""
+"""States that an agent may report for a claimed assignment; `lost`: the agent was killed."""
 
 _RANK = {"waiting": 0, "assigned": 1, "running": 2, "done": 3, "failed": 3, "stopped": 3, "lost": 3}
 

@@ -1,4 +1,4 @@
-"""What an agent reports about itself every few seconds."""
+"""An agent's report about itself, every few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent reports about its host: `shardwise.inventory/1`, checked and bounded."""
+"""An agent's report about its host: `shardwise.inventory/1`, checked and bounded."""
 
 from __future__ import annotations
 

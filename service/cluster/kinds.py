@@ -20,7 +20,7 @@ MOST_HOSTS = 1024
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What one host of a launch must have."""
+    """Requirements on one host of a launch."""
 
     kind: str
     ranks: int

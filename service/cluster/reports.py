@@ -1,4 +1,4 @@
-"""What agents send: enrolments, heartbeats, reports; checked before any row is touched."""
+"""Requests of agents: enrolments, heartbeats, reports; checked before any row is touched."""
 
 from __future__ import annotations
 
@@ -122,11 +122,13 @@ class Unread:
 def beat_of(ask: HeartbeatRequest) -> Heartbeat:
     """Returns the heartbeat. Raises BadInput with the field if it is invalid."""
     if not _BOOT.match(ask.boot_id):
-        raise BadInput(f"{ask.boot_id[:60]!r}", field="boot_id", expected="1 to 64 of A-Za-z0-9._-")
+        raise BadInput(
+            f"got {ask.boot_id[:60]!r}", field="boot_id", expected="1 to 64 of A-Za-z0-9._-"
+        )
     if not 1 <= len(ask.inventory_hash) <= 100:
         raise BadInput("too long, or empty", field="inventory_hash", expected="1 to 100 characters")
     if len(ask.jobs) > MAX_JOBS:
-        raise BadInput(f"{len(ask.jobs)}", field="jobs", expected=f"at most {MAX_JOBS}")
+        raise BadInput(f"got {len(ask.jobs)}", field="jobs", expected=f"at most {MAX_JOBS}")
     if ask.inventory is not None:
         check_inventory(ask.inventory)
     jobs = [HeldAssignment(job.assignment[:80], job.token[:80]) for job in ask.jobs]
@@ -141,7 +143,7 @@ def reports_of(ask: ReportsRequest, most: int) -> list[Report | Unread]:
     Raises BadInput for too many, or for one without an id to refuse it by.
     """
     if len(ask.reports) > most:
-        raise BadInput(f"{len(ask.reports)}", field="reports", expected=f"at most {most}")
+        raise BadInput(f"got {len(ask.reports)}", field="reports", expected=f"at most {most}")
     reports: list[Report | Unread] = []
     for i, document in enumerate(ask.reports):
         report_id = document.get("id")

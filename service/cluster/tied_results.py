@@ -21,7 +21,7 @@ CLOCK = 0.9
 """Share of the roofline's time that a step takes at the least: clocks may exceed a data sheet's."""
 
 QUICKER, SLOWER = 20.0, 100.0
-"""How many times less or more than predicted is plausible, at most."""
+"""Maximum plausible factors below and above the prediction."""
 
 BUSY_S = 5.0
 """Seconds by which a busy host may delay even a step of microseconds."""

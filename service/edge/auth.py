@@ -255,7 +255,7 @@ _UNKNOWN = object()
 
 
 def _counted(principal: Principal, caller: Caller) -> str:
-    """Returns what a request is counted by: its key, else its client's address."""
+    """Returns the subject that a request counts against: its key, else its client's address."""
     return principal.key_id or lane_of_address(caller.address)
 
 

@@ -1,4 +1,4 @@
-"""What a handler receives and returns; both are free of HTTP."""
+"""A handler's input and output, both independent of HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.store.records import record
 
 @dataclass
 class RequestContext:
-    """What a handler is called with."""
+    """The input of a handler."""
 
     state: State
     session: Session
@@ -41,7 +41,7 @@ class RequestContext:
 
     @property
     def lane(self) -> str:
-        """What the request is counted by where tenants share a process."""
+        """The lane that the request counts against in shared resources."""
         return self.principal.lane
 
     @property
@@ -74,13 +74,13 @@ class RequestContext:
 
 @dataclass
 class Result:
-    """What a handler returns.
+    """The output of a handler.
 
     `ring` lists the jobs to announce to workers; `after` runs once the answer's transaction is
     committed, off the event loop. `stores`: the request's body counts towards the bytes that the
     tenant has stored today. `recall` names the job or launch that an answer describes (kind, id),
-    and `repeatable` says that the handler may run again: both are ways to repeat a large answer
-    for its Idempotency-Key (service/edge/idempotency.py).
+    and `repeatable` says that the handler may run again: both are ways to repeat a large answer for
+    its Idempotency-Key (service/edge/idempotency.py).
     """
 
     status: int = 200

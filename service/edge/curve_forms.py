@@ -40,17 +40,21 @@ def wanted(query: QueryParams) -> Wanted | None:
     """
     form = query.get("format", CURVE)
     if form != CURVE and form not in FORMS:
-        raise BadInput(f"{form[:40]!r}", field="format", expected=", ".join((CURVE, *FORMS)))
+        raise BadInput(f"got {form[:40]!r}", field="format", expected=", ".join((CURVE, *FORMS)))
     gpu_type = query.get("gpu_type") or None
     if gpu_type is not None and len(gpu_type) > MOST_GPU_TYPE:
-        raise BadInput("a long name", field="gpu_type", expected=f"at most {MOST_GPU_TYPE}")
+        raise BadInput(
+            f"longer than {MOST_GPU_TYPE} characters",
+            field="gpu_type",
+            expected=f"at most {MOST_GPU_TYPE}",
+        )
     text = query.get("efficiency", "0")
     try:
         efficiency = float(text)
     except ValueError:
         efficiency = -1.0
     if not 0 <= efficiency <= 1:
-        raise BadInput(f"{text[:40]!r}", field="efficiency", expected="a number from 0 to 1")
+        raise BadInput(f"got {text[:40]!r}", field="efficiency", expected="a number from 0 to 1")
     return None if form == CURVE else Wanted(form, efficiency, gpu_type)
 
 

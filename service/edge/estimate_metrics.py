@@ -1,4 +1,4 @@
-"""How long jobs take against their estimates, as a metric of workers."""
+"""The ratio of jobs' times to their estimates, as a metric of workers."""
 
 from __future__ import annotations
 

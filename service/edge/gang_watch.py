@@ -1,4 +1,4 @@
-"""What a service process does about gangs: places them, sweeps expired leases, lets agents wait.
+"""Gangs in a service process: places them, sweeps expired leases, lets agents wait.
 
 An agent that waits for work costs neither a thread nor a database session: all that wait in a
 process share one query of the database every `every_s` seconds, and are woken at once by what this

@@ -1,4 +1,4 @@
-"""What one principal may grant to another: never more than it has itself.
+"""Checks that a principal grants no more than it has itself.
 
 Keys are created, rotated and revoked by a principal, however it authenticated. A key that expires
 cannot create a key that outlives it. An operator may grant any scope and rate in any tenant.
@@ -18,7 +18,7 @@ GRANTABLE = ("read", "submit", "admin", "operator")
 
 @dataclass(frozen=True)
 class Grant:
-    """What a new key is to have.
+    """The rights of a new key.
 
     `expires_at` is in seconds since 1970, None if it does not expire. `rate_per_s` None means the
     settings' rate, 0 any rate.
@@ -41,7 +41,7 @@ def bounded(
     _require_scopes(grant.scopes)
     rate = grant.rate_per_s
     if rate is not None and not 0 <= rate < float("inf"):
-        raise BadInput(f"{rate}", field="rate_per_s", expected="requests a second, 0 for any")
+        raise BadInput(f"got {rate}", field="rate_per_s", expected="requests a second, 0 for any")
     require_key(giver)
     if not giver.may("operator"):
         if giver.tenant != tenant:
@@ -73,7 +73,7 @@ def _require_scopes(scopes: tuple[str, ...]) -> None:
                 expected=", ".join(GRANTABLE),
             )
     if not scopes:
-        raise BadInput("none", field="scopes", expected=", ".join(GRANTABLE))
+        raise BadInput("empty", field="scopes", expected=", ".join(GRANTABLE))
 
 
 def require_own_scopes(giver: Principal, scopes: tuple[str, ...]) -> None:

@@ -54,7 +54,8 @@ def caller_of(request: Request) -> Caller:
 
 
 def lane_of(request: Request) -> str:
-    """Returns what a request is counted by: its caller's lane, or its address before it has one."""
+    """Returns the lane that a request counts against: its caller's, or its address before that is
+    known."""
     principal: Principal | None = getattr(request.state, "principal", None)
     return lane_of_address(address_of(request)) if principal is None else principal.lane
 

@@ -1,4 +1,4 @@
-"""What is stored of an answer for repeats of its Idempotency-Key.
+"""Stored answers for repeated Idempotency-Keys.
 
 A small answer is stored as it is. Of a large one, the members that can be read elsewhere are left
 out and put back when it is repeated: a job's question and result and a launch's request never

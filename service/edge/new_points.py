@@ -81,7 +81,7 @@ class PointsOfJobs:
         self._of: WeakValueDictionary[str, KnownPoints] = WeakValueDictionary()
 
     def of(self, job_id: str) -> KnownPoints:
-        """Returns what is known of a job's curve."""
+        """Returns the known points of a job's curve."""
         known = self._of.get(job_id)
         if known is None:
             known = self._of[job_id] = KnownPoints(self._database, self._reads)
@@ -89,7 +89,7 @@ class PointsOfJobs:
 
 
 class NewPoints:
-    """What one stream of a job has sent of its curve."""
+    """The points of a curve already sent by one stream of a job."""
 
     def __init__(self, curves: PointsOfJobs) -> None:
         self._curves = curves

@@ -1,7 +1,8 @@
 """The edge: admits a call, reads its body, calls one handler, commits, then rings.
 
 Only this module commits. A handler takes a `RequestContext` and returns a `Result`. What it stored,
-the audit's line and the Idempotency-Key are one transaction; workers are told once it is committed.
+the audit's line and the Idempotency-Key are one transaction; workers are notified once it is
+committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a process's shared limits is in use (service/base/pools.py), not by tenant."""
+"""Use of a process's shared limits (service/base/pools.py), not by tenant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What /readyz checks: database, writes to it, broker; each within a deadline.
+"""The checks of /readyz: database, writes to it, broker; each within a deadline.
 
-A check that is late is not started again while it runs: each check uses at most one thread,
-however many requests come.
+A check that is late is not started again while it runs: each check uses at most one thread, however
+many requests come.
 """
 
 from __future__ import annotations

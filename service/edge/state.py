@@ -1,4 +1,4 @@
-"""What one service process holds: settings, database, doorbell, caches."""
+"""The state of one service process: settings, database, doorbell, caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gauges that are read from the database: every service process answers alike."""
+"""Gauges read from the database, so every service process gives the same answer."""
 
 from __future__ import annotations
 

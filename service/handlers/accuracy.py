@@ -53,7 +53,9 @@ def parse_refit(context: RequestContext) -> RefitRequest:
     value = read_object(context.body or b"{}", context.settings.max_json_depth)
     ask = convert(value, RefitRequest)
     if ask.launches is not None and not 1 <= len(ask.launches) <= MAX_LAUNCHES:
-        raise BadInput(f"{len(ask.launches)}", field="launches", expected=f"1 to {MAX_LAUNCHES}")
+        raise BadInput(
+            f"got {len(ask.launches)}", field="launches", expected=f"1 to {MAX_LAUNCHES}"
+        )
     return ask
 
 

@@ -229,7 +229,7 @@ def _wait_s(request: Request, most_s: float) -> float:
     except ValueError:
         wait_s = -1.0
     if not 0 <= wait_s <= 1e6:
-        raise BadInput(f"{text[:40]!r}", field="wait_s", expected="seconds from 0")
+        raise BadInput(f"got {text[:40]!r}", field="wait_s", expected="seconds from 0")
     return min(wait_s, most_s)
 
 

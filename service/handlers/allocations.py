@@ -114,7 +114,7 @@ def parse_allocation(context: RequestContext) -> AllocationRequest:
     ask = convert(value, AllocationRequest)
     if not 1 <= ask.gpus <= context.settings.max_curve_gpus:
         most = context.settings.max_curve_gpus
-        raise BadInput(f"{ask.gpus}", field="gpus", expected=f"a whole number from 1 to {most}")
+        raise BadInput(f"got {ask.gpus}", field="gpus", expected=f"a whole number from 1 to {most}")
     if not 1 <= len(ask.jobs) <= MAX_JOBS:
         raise BadInput(f"{len(ask.jobs)} jobs", field="jobs", expected=f"1 to {MAX_JOBS}")
     for i, job in enumerate(ask.jobs):
@@ -126,17 +126,21 @@ def parse_allocation(context: RequestContext) -> AllocationRequest:
 
 def _check_job(job: JobRequest, at: str) -> None:
     if (job.curve is None) == (job.graph is None):
-        raise BadInput("neither or both of curve and graph", field=at, expected="one of them")
+        raise BadInput("got neither or both of curve and graph", field=at, expected="one of them")
     if job.curve is None:
         _computed_from(job, at)
     if job.steps is not None and not 1 <= job.steps <= 10**12:
-        raise BadInput(f"{job.steps}", field=f"{at}.steps", expected="1 to 10^12")
+        raise BadInput(f"got {job.steps}", field=f"{at}.steps", expected="1 to 10^12")
     if job.deadline_s is not None and not 0 < job.deadline_s <= 1e12:
-        raise BadInput(f"{job.deadline_s}", field=f"{at}.deadline_s", expected="above 0, to 1e12")
+        raise BadInput(
+            f"got {job.deadline_s}", field=f"{at}.deadline_s", expected="above 0, to 1e12"
+        )
     if job.curve is not None:
         for name in ("stages", "schedules"):
             if getattr(job, name):
-                raise BadInput("of a curve that is given", field=f"{at}.{name}", expected="none")
+                raise BadInput(
+                    "does not apply to a given curve", field=f"{at}.{name}", expected=f"no {name}"
+                )
         _check_curve(job.curve, f"{at}.curve")
 
 
@@ -152,12 +156,12 @@ def _computed_from(job: JobRequest, at: str) -> tuple[str, str]:
 def _check_curve(curve: CurveGiven, at: str) -> None:
     if len(curve.points) > MAX_POINTS:
         raise BadInput(
-            f"{len(curve.points)}", field=f"{at}.points", expected=f"at most {MAX_POINTS}"
+            f"got {len(curve.points)}", field=f"{at}.points", expected=f"at most {MAX_POINTS}"
         )
     for p, point in enumerate(curve.points):
         where = f"{at}.points[{p}]"
         if not 1 <= point.gpus <= 10**6:
-            raise BadInput(f"{point.gpus}", field=f"{where}.gpus", expected="1 to 1000000")
+            raise BadInput(f"got {point.gpus}", field=f"{where}.gpus", expected="1 to 1000000")
         if point.pipeline is not None:
             of_step: Any = point.pipeline
             where, time = f"{where}.pipeline", "step_s"
@@ -170,7 +174,7 @@ def _check_curve(curve: CurveGiven, at: str) -> None:
             if number is None and name == "samples_per_s":
                 continue
             if number is None or not 1e-15 <= number <= 1e15:
-                raise BadInput(f"{number}", field=f"{where}.{name}", expected="1e-15 to 1e15")
+                raise BadInput(f"got {number}", field=f"{where}.{name}", expected="1e-15 to 1e15")
 
 
 def gather(context: RequestContext, ask: AllocationRequest, *, keep: bool) -> Gathered:

@@ -58,5 +58,5 @@ def _text(context: RequestContext, name: str) -> str | None:
 def _line_limit(context: RequestContext) -> int:
     text = context.query.get("limit", str(USUAL_LINES))
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MOST_LINES):
-        raise BadInput(f"{text[:40]!r}", field="limit", expected=f"1 to {MOST_LINES}")
+        raise BadInput(f"got {text[:40]!r}", field="limit", expected=f"1 to {MOST_LINES}")
     return int(text)

@@ -31,7 +31,7 @@ MOST_LEARNT = 4
 
 
 REFUSALS = (BadInput, NotFound, Problem)
-"""What is wrong with one question, or with its answer just now."""
+"""The error of one question, or of its current answer."""
 
 
 @dataclass

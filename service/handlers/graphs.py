@@ -150,7 +150,7 @@ def get_graphs(context: RequestContext) -> Result:
 
 
 def get_graph(context: RequestContext, graph_id: str) -> Result:
-    """Returns what lists say of one graph."""
+    """Returns a graph's list entry."""
     return Result(document=graph_summary(owned_graph(context.session, context.tenant, graph_id)))
 
 
@@ -186,5 +186,5 @@ def paging(context: RequestContext) -> tuple[Place | None, int]:
     """Returns the place and the limit of a list, from `cursor` and `limit` of the query."""
     text = context.query.get("limit", str(DEFAULT_LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
-        raise BadInput(f"{text[:40]!r}", field="limit", expected=f"1 to {MAX_LIMIT}")
+        raise BadInput(f"got {text[:40]!r}", field="limit", expected=f"1 to {MAX_LIMIT}")
     return read_cursor(context.query.get("cursor")), int(text)

@@ -66,7 +66,7 @@ _QUESTIONS = (
 )  # fmt: skip
 _PRIORITY = re.compile(r"-?[0-9]{1,3}")
 FAILED_FOR_S = 60.0
-"""How long a failure answers repeated GETs; `POST` computes again at once."""
+"""Seconds for which a failure answers repeated GETs; `POST` computes again at once."""
 
 
 def parse_request(shape: type[Any]) -> Callable[[RequestContext], Any]:
@@ -82,7 +82,7 @@ def parse_request(shape: type[Any]) -> Callable[[RequestContext], Any]:
 
 
 def limits_of(context: RequestContext) -> Limits:
-    """Returns what one question of this caller may ask for."""
+    """Returns the limits on one question of this caller."""
     return Limits(context.settings.max_gpus, context.settings.max_curve_gpus)
 
 
@@ -160,7 +160,7 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
             values[name] = [part.strip() for part in value.split(",")]
         elif name == "priority":
             if not _PRIORITY.fullmatch(value):
-                raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number")
+                raise BadInput(f"got {value[:40]!r}", field=name, expected="a whole number")
             values[name] = int(value)
         elif name == "max_gpus" or name in SIZES:
             values[name] = whole_from_query(value, name)
@@ -175,7 +175,7 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
 def whole_from_query(value: str, name: str) -> int:
     """Returns a whole number of a query. Raises BadInput with its name."""
     if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number from 1")
+        raise BadInput(f"got {value[:40]!r}", field=name, expected="a whole number from 1")
     return int(value)
 
 
@@ -314,10 +314,10 @@ def get_jobs(context: RequestContext, kind: str | None) -> Result:
     place, limit = paging(context)
     state = context.query.get("state")
     if state is not None and state not in STATES:
-        raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(STATES))
+        raise BadInput(f"got {state[:40]!r}", field="state", expected=", ".join(STATES))
     kind = kind or context.query.get("kind")
     if kind is not None and kind not in COLLECTIONS:
-        raise BadInput(f"{kind[:40]!r}", field="kind", expected=", ".join(COLLECTIONS))
+        raise BadInput(f"got {kind[:40]!r}", field="kind", expected=", ".join(COLLECTIONS))
     query = context.query
     wanted = JobFilter(
         kind, state, query.get("graph"), query.get("hardware"), words_of(query.get("text"), "text")

@@ -63,10 +63,12 @@ def parse_key(context: RequestContext) -> KeyRequest:
     if len(ask.name) > MAX_NAME:
         raise BadInput("too long", field="name", expected=f"at most {MAX_NAME} characters")
     if ask.expires_s is not None and ask.expires_at is not None:
-        raise BadInput("two expiries", field="expires_at", expected="it or expires_s")
+        raise BadInput(
+            "got both expires_at and expires_s", field="expires_at", expected="one of them"
+        )
     if ask.expires_s is not None and not 1 <= ask.expires_s <= MAX_EXPIRES_S:
         expected = f"1 to {MAX_EXPIRES_S:g} seconds"
-        raise BadInput(f"{ask.expires_s:g}", field="expires_s", expected=expected)
+        raise BadInput(f"got {ask.expires_s:g}", field="expires_s", expected=expected)
     if ask.expires_at is not None:
         moment_of(ask.expires_at, "expires_at")
     return ask
@@ -77,7 +79,7 @@ def parse_rotation(context: RequestContext) -> RotateRequest:
     ask = convert(_body(context), RotateRequest)
     if not 0 <= ask.overlap_s <= MAX_OVERLAP_S:
         expected = f"0 to {MAX_OVERLAP_S:g} seconds"
-        raise BadInput(f"{ask.overlap_s:g}", field="overlap_s", expected=expected)
+        raise BadInput(f"got {ask.overlap_s:g}", field="overlap_s", expected=expected)
     return ask
 
 

@@ -133,7 +133,7 @@ def _graph_id(
 
 
 def _summary(context: RequestContext, plan: dict[str, Any]) -> dict[str, Any]:
-    """Returns what lists say of the plan."""
+    """Returns the plan's list entry."""
     nodes = plan.get("nodes") if isinstance(plan.get("nodes"), int) else None
     given = plan.get("hardware_id")
     hardware_id, hardware = base_of(
@@ -160,7 +160,7 @@ def get_launches(context: RequestContext) -> Result:
     at, limit = paging(context)
     state = context.query.get("state")
     if state is not None and state not in LAUNCH_STATES:
-        raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(LAUNCH_STATES))
+        raise BadInput(f"got {state[:40]!r}", field="state", expected=", ".join(LAUNCH_STATES))
     rows = list_launches(context.session, context.tenant, at, limit, state)
     return Result(document=page(rows, limit, by_creation, _item))
 
@@ -183,7 +183,7 @@ def remove_launch(context: RequestContext, launch_id: str) -> Result:
     """
     forget = context.query.get("forget", "false")
     if forget not in ("true", "false"):
-        raise BadInput(f"{forget[:40]!r}", field="forget", expected="true or false")
+        raise BadInput(f"got {forget[:40]!r}", field="forget", expected="true or false")
     if forget == "true":
         forget_launch(context.session, context.tenant, launch_id[:80])
         return Result(204)
@@ -220,5 +220,5 @@ def _number(context: RequestContext, name: str, default: int, most: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
-        raise BadInput(f"{text[:40]!r}", field=name, expected=f"a whole number up to {most}")
+        raise BadInput(f"got {text[:40]!r}", field=name, expected=f"a whole number up to {most}")
     return int(text)

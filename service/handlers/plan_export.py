@@ -41,13 +41,17 @@ class Wanted:
 
 
 def wanted(query: QueryParams) -> Wanted:
-    """Returns what a query asks for. Raises `BadInput` naming the parameter."""
+    """Returns the requested format. Raises `BadInput` naming the parameter."""
     form, trainer, gpu_type = (query.get(name) or None for name in (FORMAT, TO, GPU_TYPE))
     for name, value, known in ((FORMAT, form, PLAN_FORMS), (TO, trainer, tuple(TRAINERS))):
         if value is not None and value not in known:
-            raise BadInput(f"{value[:40]!r}", field=name, expected=", ".join(known))
+            raise BadInput(f"got {value[:40]!r}", field=name, expected=", ".join(known))
     if gpu_type is not None and len(gpu_type) > MOST_GPU_TYPE:
-        raise BadInput("a long name", field=GPU_TYPE, expected=f"at most {MOST_GPU_TYPE}")
+        raise BadInput(
+            f"longer than {MOST_GPU_TYPE} characters",
+            field=GPU_TYPE,
+            expected=f"at most {MOST_GPU_TYPE}",
+        )
     return Wanted(form, trainer, gpu_type)
 
 

@@ -1,4 +1,4 @@
-"""How much of its quotas a tenant has used."""
+"""A tenant's use of its quotas."""
 
 from __future__ import annotations
 

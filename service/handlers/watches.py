@@ -73,12 +73,12 @@ def parse_watch(context: RequestContext) -> WatchRequest:
     ask: WatchRequest = convert(value, WatchRequest)
     if not _NAME.fullmatch(ask.name):
         raise BadInput(
-            f"{ask.name[:60]!r}",
+            f"got {ask.name[:60]!r}",
             field="name",
             expected="1 to 40 of a-z, 0-9, '.', '_' and '-', a letter or digit first",
         )
     if ask.max_gpus is not None and ask.max_gpus > MAX_GPUS:
-        raise BadInput(f"{ask.max_gpus}", field="max_gpus", expected=f"at most {MAX_GPUS}")
+        raise BadInput(f"got {ask.max_gpus}", field="max_gpus", expected=f"at most {MAX_GPUS}")
     learn_names(context, ask.graph, ask.options)
     return ask
 

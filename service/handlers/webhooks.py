@@ -45,7 +45,7 @@ from shardwise.validation import convert
 log = logging.getLogger(__name__)
 MAX_NAME = 200
 LOOKUP_S = 3.0
-"""How long the lookup of a host name may take when a webhook is created."""
+"""Time limit of a host name's lookup when a webhook is created."""
 
 Event = Literal["job.ended", "launch.ended"]
 Kind = Literal["frontier", "curve", "plan", "pricing", "quote", "compare", "run", "measure"]
@@ -116,7 +116,9 @@ def _keys(context: RequestContext) -> tuple[Keyring, str]:
 def _require_some_of(given: Sequence[str], known: tuple[str, ...], field: str) -> None:
     for name in given:
         if name not in known:
-            raise BadInput(f"{name[:40]!r}", field=field, expected=f"some of {', '.join(known)}")
+            raise BadInput(
+                f"got {name[:40]!r}", field=field, expected=f"some of {', '.join(known)}"
+            )
     if len(set(given)) < len(given):
         raise BadInput("a name is repeated", field=field, expected="each name once")
 
@@ -198,7 +200,7 @@ def get_deliveries(context: RequestContext, webhook_id: str) -> Result:
     place, limit = paging(context)
     state = context.query.get("state")
     if state is not None and state not in DELIVERY_STATES:
-        raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(DELIVERY_STATES))
+        raise BadInput(f"got {state[:40]!r}", field="state", expected=", ".join(DELIVERY_STATES))
     rows = list_deliveries(context.session, _find(context, webhook_id), place, limit, state)
     return Result(document=page(rows, limit, by_creation, delivery_document))
 

@@ -180,7 +180,8 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
 
 
 def make_logins(settings: Settings, database: Database, pools: Pools) -> Logins | None:
-    """Returns what logins need, if there is a provider. Raises BadInput if its setup is wrong.
+    """Returns the login configuration, if there is a provider. Raises BadInput if its setup is
+    wrong.
 
     Its packages are imported here, so that a service without logins needs none of them.
     """

@@ -73,7 +73,7 @@ def read_backup(database: Database, path: Path) -> dict[str, int]:
         raise BadInput("not a backup", file=str(path), field="schema", expected=SCHEMA)
     if header.get("revision") != (mine := current_revision(database)):
         raise BadInput(
-            f"of schema {header.get('revision')!r}, the database has {mine!r}",
+            f"has schema {header.get('revision')!r}, the database has {mine!r}",
             file=str(path),
             field="revision",
             expected="restore it with the release that wrote it, then migrate",

@@ -65,7 +65,7 @@ def certificates_of(settings: Settings) -> Certificates | None:
         return Certificates(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     for name in ("tls_key", "tls_client_ca"):
         if getattr(settings, name):
-            raise BadInput("without a certificate", field=name, expected="tls_cert as well")
+            raise BadInput("set without a certificate", field=name, expected="tls_cert as well")
     return None
 
 

@@ -359,7 +359,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close()
 
     def _look_for_silence(self) -> None:
-        """Refuses a body of which nothing has come for too long while it was awaited."""
+        """Refuses a body that was awaited too long without data."""
         self._timer = None
         most_s = self._bounds.body_silence_s
         not_asked = self.flow.read_paused or self.cycle.waiting_for_100_continue

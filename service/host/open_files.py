@@ -1,4 +1,4 @@
-"""How many files this process may open: a connection is one."""
+"""The limit on open files of this process; each connection is one."""
 
 from __future__ import annotations
 

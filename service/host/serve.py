@@ -188,7 +188,7 @@ def require_keys(settings: Settings, database: Database) -> None:
         if keys_in_force(session):
             return
     raise BadInput(
-        f"on {settings.host} keys are needed, and there are none",
+        f"listening on {settings.host} needs keys, and there are none",
         field="host",
         expected="`shardwise keys create` first, or --host 127.0.0.1",
     )

@@ -12,7 +12,7 @@ from service.host.connections import Connections, Slot
 from service.host.http_protocol import BoundedProtocol
 
 SHUTDOWN_S = 2.0
-"""How long the other side may take to say goodbye; nothing depends on it."""
+"""Time limit for the other side's closing message; nothing depends on it."""
 
 
 class TlsProtocol(SSLProtocol):

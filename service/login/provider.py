@@ -15,7 +15,7 @@ from service.login.fetch import unreachable
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 KEPT_S = 3600.0
-"""How long metadata and keys are taken to be current."""
+"""Seconds for which metadata and keys are considered current."""
 
 AGAIN_S = 60.0
 """The shortest time between two look-ups of the keys, whatever key ids tokens name."""

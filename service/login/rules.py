@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 2**20
 MAX_RULES = 1000
 MAX_GROUP = 1024
 ALLOWED = tuple(scope for scope in SCOPES if scope != "agent")
-"""Scopes that people may have. `agent` is for agents, each of which has a key of its own."""
+"""Scopes that people may have. `agent` is only for agents, which have their own keys."""
 
 _FIELDS = {"group", "tenant", "scopes"}
 

@@ -70,7 +70,7 @@ Answer: TypeAlias = Callable[[Asking, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Question:
+class ToolQuestion:
     """Answers a tool by a job: the stored answer of the same question, else a job's.
 
     When the tool's call is cancelled, so is the job, if this call made it.
@@ -82,7 +82,7 @@ class Question:
     async def __call__(self, asking: Asking, ask: msgspec.Struct) -> Any:
         """Returns the answer's document. Raises `Infeasible` and `Problem`."""
         body = msgspec.json.encode(documents.request_body(ask))
-        # Once it is stored it has to be told to a worker, and its id to be known for cancelling.
+        # Once it is stored, a worker must be notified, and its id be known for cancelling.
         with anyio.CancelScope(shield=True):
             result = await perform.write(
                 asking.state,

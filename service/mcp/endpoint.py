@@ -112,7 +112,7 @@ def _plain(scope: Scope) -> Scope:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Returns what receives a body that was read already, and then what else comes."""
+    """Returns a receiver that first replays a body that was already read."""
     whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -22,7 +22,7 @@ from service.handlers.jobs import (
     get_job,
 )
 from service.handlers.plan_export import Wanted, plan_of
-from service.mcp.asking import Answer, Asking, Question
+from service.mcp.asking import Answer, Asking, ToolQuestion
 from shardwise import validation
 from shardwise.answers.curve import require_some_fit
 from shardwise.answers.explain import explain
@@ -113,7 +113,7 @@ async def list_hardware(asking: Asking, ask: PageArguments) -> HardwarePage:
 
 async def make_curve(asking: Asking, ask: msgspec.Struct) -> Curve:
     """Returns a curve. Raises `Infeasible` when no count fits."""
-    curve: Curve = await Question("curve", ask_curve)(asking, ask)
+    curve: Curve = await ToolQuestion("curve", ask_curve)(asking, ask)
     require_some_fit(curve)
     return curve
 
@@ -148,12 +148,12 @@ def _offered(
 TOOLS: Mapping[str, Tool[Answer]] = {
     tool.name: tool
     for tool in (
-        _offered("plan", QUESTIONS["plan"], Question("plan", ask_plan)),
+        _offered("plan", QUESTIONS["plan"], ToolQuestion("plan", ask_plan)),
         _offered("curve", QUESTIONS["curve"], make_curve),
-        _offered("quote", QUESTIONS["quote"], Question("quote", ask_quote)),
-        _offered("frontier", QUESTIONS["frontier"], Question("frontier", ask_frontier)),
-        _offered("compare", QUESTIONS["compare"], Question("compare", ask_comparison)),
-        _offered("price_configuration", QUESTIONS["pricing"], Question("pricing", ask_pricing)),
+        _offered("quote", QUESTIONS["quote"], ToolQuestion("quote", ask_quote)),
+        _offered("frontier", QUESTIONS["frontier"], ToolQuestion("frontier", ask_frontier)),
+        _offered("compare", QUESTIONS["compare"], ToolQuestion("compare", ask_comparison)),
+        _offered("price_configuration", QUESTIONS["pricing"], ToolQuestion("pricing", ask_pricing)),
         _offered(
             "explain",
             StoredPlan,

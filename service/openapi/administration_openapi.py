@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about the routes of keys, tenants and the audit."""
+"""OpenAPI descriptions of the routes of keys, tenants and the audit."""
 
 from __future__ import annotations
 

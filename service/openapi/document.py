@@ -1,8 +1,8 @@
-"""What the OpenAPI document says about each route: shapes, examples, all possible statuses.
+"""OpenAPI descriptions of all routes: shapes, examples, all possible statuses.
 
 Routes take raw requests, so that bodies are read within limits and errors are ours; here FastAPI
-learns what they take and return. The shapes are the types that requests are decoded into, and
-those of `shardwise.documents`.
+learns what they take and return. The shapes are the types that requests are decoded into, and those
+of `shardwise.documents`.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ _OPTIONS = {
     "recompute": "`never`, `auto` or `always`. Left out, it is `auto`; by sums `never`.",
     "micro_batches": ". Left out, they are all divisors of the batch; by sums 1.",
 }
-"""What the reference says about options in a query, where a name is not enough."""
+"""Reference texts of query options whose names do not explain them."""
 
 SIZES = {
     "batch": "Samples of a step, where the graph is a preset or a shipped one.",

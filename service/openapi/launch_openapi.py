@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about the routes of agents, launches and accuracy."""
+"""OpenAPI descriptions of the routes of agents, launches and accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about the routes of webhooks."""
+"""OpenAPI descriptions of the routes of webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages load: our own files, and Plotly's JavaScript from its Python package.
+"""Static files of the pages: our own, and Plotly's JavaScript from its Python package.
 
 Addresses contain a digest of the content, so that browsers may cache the files forever.
 """

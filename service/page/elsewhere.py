@@ -59,7 +59,7 @@ _MEMBERS = {
         "schedules",
     ),
 }  # fmt: skip
-"""What questions of a kind ask besides the graph, the hardware and options."""
+"""Members of each kind of question besides the graph, the hardware and options."""
 
 
 def elsewhere(context: RequestContext, job_id: str, server: str) -> Result:
@@ -128,7 +128,7 @@ def _asked(context: RequestContext, job: Job) -> tuple[Asked, dict[str, bytes | 
 
 
 def _members(kind: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the question asks that is not a default."""
+    """Returns the question's members that are not defaults."""
     members = {name: question[name] for name in _MEMBERS[kind] if question.get(name)}
     if question.get("objective") == "point":
         del members["objective"]

@@ -29,7 +29,7 @@ from shardwise.step_sizes import NAMES as SIZES
 
 MAX_FIELDS = 200
 DECIMAL_DIGITS = 28
-"""Of Python's decimal numbers, more than enough to tell all floats apart."""
+"""Decimal digits, more than enough to distinguish all floats."""
 _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 
 
@@ -128,7 +128,7 @@ def seconds_of(hours: str) -> float:
 
 
 def hours_text(seconds: float) -> str:
-    """Returns the shortest text of which `seconds_of` makes exactly this many seconds."""
+    """Returns the shortest text that `seconds_of` converts to exactly this many seconds."""
     hours = Decimal(repr(seconds)) / 3600
     rounded = (Decimal(f"{hours:.{digits}g}") for digits in range(6, DECIMAL_DIGITS))
     texts = (f"{one.normalize():f}" for one in rounded)
@@ -163,7 +163,7 @@ def set_if(body: dict[str, Any], values: Mapping[str, str], name: str, reads: An
 def whole(text: str, field: str) -> int:
     """Returns a whole number from 0. Raises `BadInput`, naming the field."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise BadInput(f"{text[:40]!r}", field=field, expected="a whole number")
+        raise BadInput(f"got {text[:40]!r}", field=field, expected="a whole number")
     return int(text)
 
 
@@ -174,7 +174,7 @@ def number(text: str, field: str) -> float:
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise BadInput(f"{text[:40]!r}", field=field, expected="a number")
+        raise BadInput(f"got {text[:40]!r}", field=field, expected="a number")
     return value
 
 

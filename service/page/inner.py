@@ -82,7 +82,7 @@ class _FormBody:
 
 @dataclass(frozen=True)
 class Rights:
-    """What the caller may do beyond reading: a page leaves out what would be refused."""
+    """The caller's rights beyond reading; pages leave out actions that would be refused."""
 
     submit: bool
     admin: bool
@@ -139,7 +139,7 @@ async def read_and_rights(
 
 
 def rights_of(who: Principal) -> Rights:
-    """Returns what a principal may do."""
+    """Returns a principal's rights."""
     return Rights(
         who.may("submit"), who.may("admin"), who.may("operator"), who.tenant, who.kind == "open"
     )

@@ -15,7 +15,7 @@ from shardwise.hardware import GroupPrice, node_prices, read_offers
 TEXT = "prices"
 """The field with all prices as one text."""
 FIELD = "prices."
-"""What the name of a group's field begins with; a refused price has the same name."""
+"""The prefix of a group's field name; a refused price has the same name."""
 
 
 def prices_of(values: Mapping[str, str], number: Callable[[str, str], float]) -> dict[str, float]:
@@ -27,7 +27,9 @@ def prices_of(values: Mapping[str, str], number: Callable[[str, str], float]) ->
             continue
         if not group or not given or group in texts:
             raise BadInput(
-                f"{part.strip()[:40]!r}", field=TEXT, expected="GROUP=USD per hour, each group once"
+                f"got {part.strip()[:40]!r}",
+                field=TEXT,
+                expected="GROUP=USD per hour, each group once",
             )
         texts[group] = usd
     return {group: number(usd, f"{FIELD}{group[:40]}") for group, usd in texts.items()}

@@ -36,7 +36,7 @@ MAX_KEY = 200
 SESSION_COOKIE = "shardwise_session"
 ATTEMPT_COOKIE = "shardwise_sign_in"
 ATTEMPT_S = 600
-"""How long signing in at the provider may take."""
+"""Time limit for signing in at the provider."""
 
 _PREFIX = "__Host-"
 _SECRET = 43

@@ -43,7 +43,7 @@ MOST_OPERATORS = 400_000
 
 READ_S = 20.0
 CHECK_S = 0.5
-"""How long the rules of one question are checked at most; a worker checks the rest."""
+"""Time limit for checking the pins of one question; a worker checks the rest."""
 
 _GLOB = re.compile(r"[*?\[]")
 

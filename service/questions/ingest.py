@@ -61,7 +61,7 @@ LARGE_TASK = 2**14
 
 
 def reader(settings: Settings, reading: Reading) -> Callable[[str, str], dict[Any, Any]]:
-    """Returns what reads the mapping of a YAML text; errors name its second argument, a field."""
+    """Returns a reader of YAML mappings; its errors name its second argument, a field."""
 
     def read(text: str, field: str) -> dict[Any, Any]:
         if len(text) <= LARGE_TASK:

@@ -34,7 +34,7 @@ class Reading:
         self.stopped.set()
 
     def read(self, body: bytes, request: dict[str, Any], settings: Settings) -> bytes:
-        """Returns what the process wrote for this body.
+        """Returns the process's output for this body.
 
         Raises `Problem` if it exceeded its limits or was stopped, or the problem that it reports.
         """

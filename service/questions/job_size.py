@@ -21,12 +21,12 @@ Size = dict[str, float | str]
 """Features by name. A release may add some: both jobs need not have the same ones."""
 
 NUMBER, NAME, PLACE = 0.7, 1.5, 0.5
-"""How much a factor of e, another name, and another graph or profile matter."""
+"""Weights of a factor of e, another name, and another graph or profile."""
 
 LIKENESS_OF_START = 0.05
 
 NEAREST = 5
-"""Past jobs that count: many that are less alike must not outvote one of the same size."""
+"""Number of past jobs that count: many less similar ones must not outvote one of the same size."""
 
 EXACT = 1e-4
 """An epsilon below this counts as this."""
@@ -74,7 +74,7 @@ def _text(value: Any) -> str:
 
 
 def likeness(one: Size, other: Size) -> float:
-    """Returns from 0 to 1 how alike two jobs are; 1 for the same features."""
+    """Returns the similarity of two jobs from 0 to 1; 1 for the same features."""
     return exp(-sum(_distance(n, one.get(n, 0.0), other.get(n, 0.0)) for n in {*one, *other}))
 
 

@@ -76,7 +76,7 @@ def _counts(ask: StagedRequest, most: int) -> list[int] | str | None:
     if isinstance(stages, list):
         stages = sorted(set(stages))
         if stages[-1] > most:
-            raise BadInput(f"{stages[-1]}", field="stages", expected=f"1 to {most}, or auto")
+            raise BadInput(f"got {stages[-1]}", field="stages", expected=f"1 to {most}, or auto")
     return stages
 
 

@@ -166,7 +166,7 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
     picked: dict[str, Any] = {"objective": ask.objective}
     if ask.point is not None:
         if not _PLAN_ID.match(ask.point):
-            raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
+            raise BadInput(f"got {ask.point[:80]!r}", field="point", expected="a point's plan_id")
         picked = {"objective": "point", "point": ask.point}
     if ask.order is not None:
         picked["order"] = ask.order
@@ -218,7 +218,7 @@ def quote_question(
     for name in ("deadline_s", "budget_usd"):
         value = getattr(ask, name)
         if value is not None and not 0 < value < float("inf"):
-            raise BadInput(f"{value}", field=name, expected="a finite number above 0")
+            raise BadInput(f"got {value}", field=name, expected="a finite number above 0")
     require_steps(ask.steps, ask.deadline_s, ask.budget_usd)
     if ask.steps is not None:
         _count(ask.steps, "steps", 10**12)
@@ -383,7 +383,7 @@ def _question(
 ) -> Question:
     lowest, highest = PRIORITIES
     if not lowest <= priority <= highest:
-        raise BadInput(f"{priority}", field="priority", expected=f"{lowest} to {highest}")
+        raise BadInput(f"got {priority}", field="priority", expected=f"{lowest} to {highest}")
     if not isinstance(options, Options):
         options = options_from_request(options)
     _check_power(hardware, options)
@@ -421,4 +421,4 @@ def _devices(gpus: Gpus, hardware: Hardware, limits: Limits) -> Devices:
 
 def _count(value: int, field: str, most: int) -> None:
     if not 1 <= value <= most:
-        raise BadInput(f"{value}", field=field, expected=f"a whole number from 1 to {most}")
+        raise BadInput(f"got {value}", field=field, expected=f"a whole number from 1 to {most}")

@@ -51,7 +51,7 @@ class UserRequest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a task asks of Shardwise; `task` is its YAML, read."""
+    """A task's request to Shardwise; `task` is its parsed YAML."""
 
     task: dict[Any, Any]
     graph: str
@@ -74,7 +74,7 @@ def user_request(body: bytes, max_depth: int) -> UserRequest:
 
 
 def asked(request: UserRequest, read: Read) -> Asked | None:
-    """Returns what the task asks, read by `read`; None when it asks nothing.
+    """Returns the task's request, parsed by `read`, or None without one.
 
     Raises `BadInput` naming the field.
     """
@@ -91,7 +91,7 @@ def asked(request: UserRequest, read: Read) -> Asked | None:
     for name in ALTERNATIVES:
         if name in resources:
             raise BadInput(
-                "alternatives", field=f"task.resources.{name}",
+                "got alternatives", field=f"task.resources.{name}",
                 expected=f"none with {MARK}GRAPH, which chooses the resources",
             )  # fmt: skip
     return Asked(
@@ -169,5 +169,5 @@ def _number(given: dict[str, str], name: str, kind: type) -> Any:
         value = None
     if value is None or not 0 < value < float("inf"):
         what = "a whole number from 1" if kind is int else "a number above 0"
-        raise BadInput(f"{text[:40]!r}", field=name, expected=what)
+        raise BadInput(f"got {text[:40]!r}", field=name, expected=what)
     return value

@@ -33,7 +33,9 @@ def read_json_upload(
 def document_upload(document: object, max_operators: int, sizes: Mapping[str, int]) -> Upload:
     """Returns the graph of a decoded body, of these sizes. Raises BadInput with the reason."""
     if unknown := sizes.keys() - set(NAMES):
-        raise BadInput("is for ONNX files", field=min(unknown), expected=" or ".join(NAMES))
+        raise BadInput(
+            "applies only to ONNX files", field=min(unknown), expected=" or ".join(NAMES)
+        )
     operators = document.get("operators") if isinstance(document, dict) else None
     if isinstance(operators, list):
         require_operators(unfolded_count(operators), max_operators)

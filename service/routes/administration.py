@@ -157,5 +157,5 @@ async def delete_tenant_key(request: Request, tenant: str, key_id: str) -> Respo
 def _wants_lines(request: Request) -> bool:
     form = request.query_params.get("format")
     if form is not None and form not in FORMATS:
-        raise BadInput(f"{form[:40]!r}", field="format", expected=", ".join(FORMATS))
+        raise BadInput(f"got {form[:40]!r}", field="format", expected=", ".join(FORMATS))
     return form == "jsonl" if form else LINES in request.headers.get("accept", "")

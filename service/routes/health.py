@@ -31,7 +31,7 @@ async def readyz(request: Request) -> Response:
     await state_of(request).gate.admit_anyone(caller_of(request))
     purpose = request.query_params.get("for", "writing")
     if purpose not in PURPOSES:
-        raise BadInput(f"{purpose[:40]!r}", field="for", expected=" or ".join(PURPOSES))
+        raise BadInput(f"got {purpose[:40]!r}", field="for", expected=" or ".join(PURPOSES))
     checks = await state_of(request).readiness.checks()
     ready = checks["database"] == "ok"
     if purpose == "writing":

@@ -221,7 +221,8 @@ def agents_with_work(session: Session, agent_ids: list[str], rules: Rules) -> se
 
 
 def state_columns() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Returns what `state_named` takes of an agent: whether it is silent, and whether it drains."""
+    """Returns the arguments of `state_named` for an agent: whether it is silent, and whether it
+    drains."""
     silent = ((Agent.state != "live") | (Agent.lease_expires_at < now())).label("silent")
     return silent, (Agent.drained | Agent.draining).label("drains")
 

@@ -31,7 +31,7 @@ CURVE = "curve"
 
 
 class _Missing(msgspec.Struct):
-    """What a curve lacks; its other members are skipped."""
+    """The missing counts of a curve; its other members are skipped."""
 
     missing: list[MissingPoint] = []
 

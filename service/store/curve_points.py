@@ -36,7 +36,7 @@ Ids = Mapping[Gpus, str]
 
 @dataclass(frozen=True)
 class Point:
-    """What is stored of a point besides its content: how often it was begun and why that ended."""
+    """A point's stored state besides its content: how often it was started and why that ended."""
 
     is_known: bool
     attempts: int
@@ -59,7 +59,7 @@ class Next:
 
 
 def points_of(session: Session, tenant: str, ids: Ids) -> dict[Gpus, Point]:
-    """Returns what is stored of these points."""
+    """Returns the stored state of these points."""
     is_known = CurvePoint.content.is_not(None)
     rows = session.execute(
         select(

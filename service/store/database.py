@@ -38,17 +38,17 @@ from service.store.deadlines import Breaker, Deadline, connect_arguments, keep_d
 from shardwise.errors import BadInput
 
 BUSY_S = 15.0
-"""How long a SQLite writer waits for another one if there is no deadline."""
+"""Seconds that a SQLite writer waits for another one without a deadline."""
 
 RUSH = 20
 """Connections beyond twice the pool: for operators, for callers who are looked up or enrol, for
 archives, and for what streams and waiting agents wait for."""
 
 LONGEST_TRY_S = 10.0
-"""How long the one caller that checks whether the database answers again may take."""
+"""Time limit for the one caller that checks whether the database answers again."""
 
 WRITE_BACK_MS = 500
-"""How long readers and writers of SQLite's log are waited for before it is given back."""
+"""Seconds to wait for readers and writers of SQLite's log before it is truncated."""
 
 WRITE_BACK_PAUSE_S = 1.0
 """Pause between two tries to give it back on a full disk, since each may delay a writer."""

@@ -19,7 +19,7 @@ CONNECT_S = 3.0
 """Longest wait for a connection, and for the check whether an idle one still lives."""
 
 GRACE_S = 2.0
-"""How much longer our deadline is than the server's, whose answer says more."""
+"""Extra seconds of our deadline over the server's, whose error says more."""
 
 REST_S = 1.0
 """Pause after a deadline was hit; then one caller checks whether the server answers."""
@@ -97,7 +97,7 @@ def keep_deadline(engine: Engine, deadline: Deadline, trip: Callable[[], None]) 
     import psycopg
 
     class Bounded(psycopg.Connection[Any]):
-        """A connection of which no wait is longer than `limit_s`."""
+        """A connection whose waits are limited to `limit_s`."""
 
         limit_s = deadline.wait_s
 

@@ -1,7 +1,7 @@
 """Agents' hosts and devices, and the launches that are on them, by kind of device, for the metrics.
 
-Agents name their devices, so the kinds that are told apart are bounded: those with most devices;
-all others, and devices without a name, are `other`. A host without devices is of kind `none`.
+Agents name their devices, so the number of distinct kinds is bounded: those with most devices; all
+others, and devices without a name, are `other`. A host without devices is of kind `none`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK = 500
 """Inventories that one query reads."""
 
 Counts = dict[tuple[str, str], int]
-"""How many by kind of device and state."""
+"""Counts by kind of device and state."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class DeviceKinds:
         self._known: dict[tuple[str, str], Counter[str]] = {}
 
     def read(self, session: Session) -> ByKind:
-        """Returns the counts of all tenants. States of which there is none are 0."""
+        """Returns the counts of all tenants; missing states are 0."""
         rows = session.execute(select(Agent.id, Agent.inventory_hash, *state_columns())).all()
         self._learn(session, {(agent, digest) for agent, digest, _, _ in rows})
         kinds_of = {agent: self._known[agent, digest] for agent, digest, _, _ in rows}

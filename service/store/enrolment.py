@@ -59,9 +59,9 @@ def make_token(
     and the first, if it was not used up, becomes invalid.
     """
     if not 1.0 <= expires_s <= MAX_EXPIRES_S:
-        raise BadInput(f"{expires_s:g}", field="expires_s", expected=f"1 to {MAX_EXPIRES_S:g}")
+        raise BadInput(f"got {expires_s:g}", field="expires_s", expected=f"1 to {MAX_EXPIRES_S:g}")
     if not 1 <= uses <= MAX_USES:
-        raise BadInput(f"{uses}", field="uses", expected=f"1 to {MAX_USES}")
+        raise BadInput(f"got {uses}", field="uses", expected=f"1 to {MAX_USES}")
     make_tenant(session, tenant)
     # Repeats at once take turns: each would leave a token that the others do not see.
     lock_tenant(session, tenant)

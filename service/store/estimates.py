@@ -1,8 +1,8 @@
 """The estimated cost of a question: by the tenant's own past jobs of like size, nearest first.
 
-A formula (service/questions/cost_model.py) is the start value, which past jobs correct by how alike
-they are (service/questions/job_size.py). Other tenants' jobs never count: their cheap questions
-would shorten this tenant's estimates, and an estimate would tell of what they ask.
+A formula (service/questions/cost_model.py) is the start value, which past jobs correct by how
+similar they are (service/questions/job_size.py). Other tenants' jobs never count: their cheap
+questions would shorten this tenant's estimates, and an estimate would tell of what they ask.
 """
 
 from __future__ import annotations

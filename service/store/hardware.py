@@ -49,16 +49,20 @@ def check_sizes(hardware: Hardware) -> None:
     for i, group in enumerate(hardware.groups):
         if group.per_node > MAX_ROWS:
             raise BadInput(
-                f"{group.per_node}", field=f"groups[{i}].per_node", expected=f"at most {MAX_ROWS}"
+                f"got {group.per_node}",
+                field=f"groups[{i}].per_node",
+                expected=f"at most {MAX_ROWS}",
             )
     for i, device in enumerate(hardware.devices):
         if device.count > MAX_ROWS:
             raise BadInput(
-                f"{device.count}", field=f"devices[{i}].count", expected=f"at most {MAX_ROWS}"
+                f"got {device.count}", field=f"devices[{i}].count", expected=f"at most {MAX_ROWS}"
             )
     for i, level in enumerate(hardware.levels):
         if level.size > 10**6:
-            raise BadInput(f"{level.size}", field=f"levels[{i}].size", expected="at most 1000000")
+            raise BadInput(
+                f"got {level.size}", field=f"levels[{i}].size", expected="at most 1000000"
+            )
 
 
 def add_hardware(

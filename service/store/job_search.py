@@ -26,7 +26,7 @@ _OF_ID = 8
 
 @dataclass(frozen=True)
 class JobFilter:
-    """What the jobs of a list have in common; None is anything.
+    """Filters of a list of jobs; None allows anything.
 
     `hardware` is a profile's name. `words` are each in the graph's name, the hardware's name, the
     kind, the state, the objective or trainer, or begin the job's id, in upper or lower case.

@@ -53,7 +53,7 @@ LIMITS = (
     "solve_memory_bytes",
     "weight",
 )
-"""Limits of which a tenant may have its own value: settings, and its weight among tenants."""
+"""Limits that can be set per tenant: settings, and its weight among tenants."""
 
 MAX_LIMIT_VALUE = 2**53
 MAX_EXPIRES_S = 10 * 366 * 86400.0
@@ -90,7 +90,7 @@ class Principal:
 
     @property
     def lane(self) -> str:
-        """What its calls are counted by where tenants share a process: its tenant, or operators."""
+        """The lane of its calls in shared resources: its tenant, or operators."""
         return OPERATORS if self.may("operator") else self.tenant
 
 
@@ -106,7 +106,9 @@ def make_tenant(session: Session, tenant: str) -> None:
     """
     if not _NAME.fullmatch(tenant):
         raise BadInput(
-            f"{tenant[:80]!r}", field="tenant", expected="lower-case letters, digits, '.', '_', '-'"
+            f"got {tenant[:80]!r}",
+            field="tenant",
+            expected="lower-case letters, digits, '.', '_', '-'",
         )
     if not insert_new(session, Tenant, id=tenant, created_at=now(), limits={}):
         require_tenant(session, tenant)
@@ -206,10 +208,10 @@ def set_limit(session: Session, tenant: str, name: str, value: float | None) -> 
     if name not in LIMITS:
         raise BadInput(f"unknown limit {name[:80]!r}", field="limit", expected=", ".join(LIMITS))
     if value is not None and not 0 <= value <= MAX_LIMIT_VALUE:
-        raise BadInput(f"{value:g}", field=name, expected="a number from 0 to 2^53")
+        raise BadInput(f"got {value:g}", field=name, expected="a number from 0 to 2^53")
     least, most = WEIGHTS
     if name == "weight" and value is not None and not least <= value <= most:
-        raise BadInput(f"{value:g}", field="weight", expected=f"{least:g} to {most:g}")
+        raise BadInput(f"got {value:g}", field="weight", expected=f"{least:g} to {most:g}")
     make_tenant(session, tenant)
     row = session.get_one(Tenant, tenant, with_for_update=True)
     limits = {key: old for key, old in row.limits.items() if key != name}

@@ -1,8 +1,8 @@
 """Quotas: what a tenant has stored, and whether it may store more.
 
-Each is a setting of which a tenant may have its own value. Usage is counted under the tenant's row
-lock, so that concurrent calls do not exceed a quota together. Answers and ended jobs are never
-refused: retention throws away the oldest (retention.py).
+Each is a setting that can be overridden per tenant. Usage is counted under the tenant's row lock,
+so that concurrent calls do not exceed a quota together. Answers and ended jobs are never refused:
+retention throws away the oldest (retention.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Room:
-    """How much a tenant may store: its own limits override the settings."""
+    """A tenant's storage limits, which override the settings."""
 
     tenant: str
     settings: Settings
@@ -80,7 +80,7 @@ def full(name: str, used: int, limit: int, more: int) -> Problem:
 
 @dataclass(frozen=True)
 class Quota:
-    """What is counted, the query that counts it for a tenant, and how to reduce it."""
+    """A counted resource, the query that counts it for a tenant, and how to reduce it."""
 
     what: str
     free: str

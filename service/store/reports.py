@@ -50,7 +50,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much output of a launch is kept."""
+    """Limits on the kept output of a launch."""
 
     max_lines: int
     max_bytes: int

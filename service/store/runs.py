@@ -25,7 +25,7 @@ from shardwise.errors import BadInput
 ACCURACY_SCHEMA = "shardwise.accuracy/1"
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MOST_RUNS = 10_000
-"""How many of the newest runs an answer covers."""
+"""Number of newest runs in an answer."""
 
 MOST_GROUPS = 200
 """Pairs of model and hardware that an answer names: those of the newest runs."""
@@ -47,7 +47,7 @@ def add_run(
 ) -> bool:
     """Stores a measurement; `hardware` is the profile's id and name. Returns whether it is new.
 
-    A rank may write a file of the same name again: the newest counts, and nobody has judged it yet.
+    A rank may write a file of the same name again: the newest counts, and has not been judged yet.
     Raises a problem `quota` if it does not fit into `room`.
     """
     document = of_plan.document
@@ -84,7 +84,8 @@ def counts() -> ColumnElement[bool]:
 
 
 def judge_run(session: Session, launch: Launch, run_id: str, *, accepted: bool) -> tuple[Run, bool]:
-    """Says of a held run of a launch whether it counts. Returns it, and if nobody had judged it.
+    """Decides whether a held run of a launch counts. Returns it, and whether it had not been judged
+    before.
 
     Raises a problem `not-found`, or BadInput for a run that is not held.
     """
@@ -92,7 +93,9 @@ def judge_run(session: Session, launch: Launch, run_id: str, *, accepted: bool) 
     if run is None or run.launch_id != launch.id:
         raise not_found("run", run_id[:80])
     if run.held is None:
-        raise BadInput("it is not held", field="run", expected="a run that waits for a verdict")
+        raise BadInput(
+            "the run is not held", field="run", expected="a run that waits for a verdict"
+        )
     first = run.judged is None
     run.judged = ACCEPTED if accepted else REJECTED
     session.flush()

@@ -394,7 +394,8 @@ class Watch(Base):
     hardware: Mapped[str] = mapped_column(String(100))
     max_gpus: Mapped[int] = mapped_column(Integer)
     bundles: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    """Of a curve over several kinds, whose `max_gpus` is the most devices of a bundle."""
+    """For a curve over several kinds, whose `max_gpus` is the largest bundle's number of
+    devices."""
 
 
 class SchemaFloor(Base):

@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 ROWS_AT_ONCE = 500
 LAUNCHES_AT_ONCE = 20
 BUDGET_S = 2.0
-"""How long one sweep may spend on this: the sweeper has other duties."""
+"""Time limit per sweep, since the sweeper has other duties."""
 
 STOP_S = 60.0
-"""How long launches have to stop before their agents are removed."""
+"""Seconds for launches to stop before their agents are removed."""
 
 REACHED_OTHERWISE = {
     "graph_blobs",

@@ -11,14 +11,14 @@ T_i(g) its samples per second on g GPUs and w_i its weight:
   then the throughput of all jobs relative to what each would have alone.
 
 Among equally good allocations the one with the fewest GPUs in use is given. Every objective is a
-sum over jobs in an ordered group, so one dynamic programme over (jobs, GPUs) solves all: best[k]
-is the best sum of the jobs so far with k GPUs. Sums are integers, so that no order depends on
+sum over jobs in an ordered group, so one dynamic programme over (jobs, GPUs) solves all: best[k] is
+the best sum of the jobs so far with k GPUs. Sums are integers, so that no order depends on
 rounding: throughputs and weights are taken exactly as the binary fractions that they are (only the
 second aim of `deadlines` is taken in multiples of 2⁻⁴⁰). For `max-min` a utility of rank r (0: the
 least) among K distinct ones counts −(J + 1)^(K − r): fewer small utilities outweigh anything that
 comes after them. There, the largest smallest utility is computed first; options that give a job
 less are left out, and the programme shares only the GPUs beyond what that utility takes. These
-numbers have K · log₂(J + 1) bits, so what they cost is bounded too.
+numbers have K · log₂(J + 1) bits, so their cost is bounded too.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from shardwise.errors import BadInput
 
 ALLOCATION_OBJECTIVES = ("total-throughput", "max-min", "deadlines")
 MAX_WORK = 3 * 10**7
-"""Most additions of one allocation: Σ over jobs of their GPU counts, times n."""
+"""Maximum additions of one allocation: Σ over jobs of their GPU counts, times n."""
 MAX_FAIR_WORK = 6 * 10**7
-"""Most additions of 64 bits of the programme of `max-min`: Σ over jobs of the options that are
-left, times the GPUs that are shared, times the words of its numbers and 16 for the addition itself.
-At 16 · 10⁶ one took 0.5 s on one core."""
+"""Maximum 64-bit additions of the `max-min` programme: Σ over jobs of the remaining options, times
+the shared GPUs, times the words of its numbers and 16 for the addition itself. At 16 · 10⁶ one took
+0.5 s on one core."""
 
 _SCALE = 2**40
 Objects = NDArray[np.object_]
@@ -86,9 +86,9 @@ def job_from_curve(
     steps: int | None = None,
     deadline_s: float | None = None,
 ) -> AllocationJob:
-    """Returns a job from its curve, by the time that ranks its points.
+    """Returns a job from its curve, using the time that ranks its points.
 
-    Without a batch size its samples are steps.
+    Without a batch size a sample is a step.
     """
     known = [(p, fastest_s(p, curve.overlap is True)) for p in curve.points]
     points = tuple(
@@ -122,11 +122,11 @@ def allocate(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> Alloca
 
 
 Option = CurvePoint | None
-"""What a job may get: a point of its curve, or nothing."""
+"""An option of a job: a point of its curve, or nothing."""
 
 
 def _options(job: AllocationJob, gpus: int) -> list[Option]:
-    """Returns no GPUs and every count that is faster than all smaller ones; others never win."""
+    """Returns the options that can win: no GPUs, and every count faster than all smaller ones."""
     kept: list[Option] = [None]
     fastest = 0.0
     for point in sorted(job.points, key=lambda p: p.gpus):
@@ -141,12 +141,12 @@ def _speed(option: Option) -> float:
 
 
 def _alone(options: list[Option]) -> float:
-    """Returns the job's throughput with all the GPUs to itself."""
+    """Returns the job's throughput alone on all GPUs."""
     return max(map(_speed, options)) or 1.0
 
 
 def _exact(rows: list[list[Fraction]]) -> list[list[int]]:
-    """Returns integers in the proportion of the fractions."""
+    """Returns integers in exact proportion to the fractions."""
     common = lcm(*(value.denominator for row in rows for value in row))
     return [[int(value * common) for value in row] for row in rows]
 
@@ -173,15 +173,16 @@ def _shares(jobs: Sequence[AllocationJob], options: list[list[Option]]) -> list[
 def _with_best_smallest(
     shares: list[list[Fraction]], options: list[list[Option]], gpus: int
 ) -> list[slice]:
-    """Returns the run of each job's options that leaves the smallest utility as large as it can be,
-    and needs no more GPUs than are spare then.
+    """Returns each job's options that allow the largest smallest utility and need no more GPUs than
+    are then spare.
 
-    Jobs that can get nothing at all do not hold the others back.
+    Jobs that can get nothing at all do not limit the others.
     """
     able = [i for i, row in enumerate(options) if len(row) > 1]
 
     def needs(least: Fraction) -> list[int] | None:
-        """Returns the first option of each able job that gives `least`; None when too many GPUs."""
+        """Returns each able job's first option with at least `least`; None if these take too many
+        GPUs."""
         firsts = [bisect_left(shares[i], least) for i in able]
         if any(f == len(shares[i]) for i, f in zip(able, firsts, strict=True)):
             return None
@@ -246,7 +247,7 @@ def _deadline_values(jobs: Sequence[AllocationJob], options: list[list[Option]])
             for job, row in zip(jobs, options, strict=True)
         ]
     )
-    # The smallest difference of two sums of weights outweighs all relative throughputs together.
+    # The smallest difference of two weight sums outweighs all relative throughputs together.
     above = _SCALE * (len(jobs) + 1)
     return [
         [m * above + round(_speed(o) / _alone(row) * _SCALE) for m, o in zip(won, row, strict=True)]
@@ -301,10 +302,12 @@ def _check(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> None:
         raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number from 1")
     for i, job in enumerate(jobs):
         if not 0 < job.weight <= 1e9:
-            raise BadInput(f"{job.weight}", field=f"jobs[{i}].weight", expected="above 0, to 1e9")
+            raise BadInput(
+                f"got {job.weight}", field=f"jobs[{i}].weight", expected="above 0, to 1e9"
+            )
         if (job.deadline_s is None) != (job.steps is None) and objective == "deadlines":
             raise BadInput(
-                "a deadline is for a number of steps",
+                "a deadline needs a number of steps",
                 field=f"jobs[{i}].steps",
                 expected="both deadline_s and steps, or neither",
             )

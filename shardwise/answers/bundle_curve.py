@@ -1,4 +1,4 @@
-"""Devices of several kinds in a curve: the shortest iteration time of a bundle."""
+"""Curves over bundles of several kinds: the shortest iteration time of a bundle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardwise.search.group_alone import search_bundle
 from shardwise.search.search import Infeasible, Search, Subject
 
 _PER_BUNDLE = ("gpus", "nodes", "mesh", "device_memory_bytes", "memory_limit_bytes")
-"""Members of a heading that hold for one bundle only."""
+"""Heading members specific to one bundle."""
 
 
 def bundle_part(
@@ -44,7 +44,7 @@ def bundle_part(
     asked: FastestPipelines | None,
     prices: Mapping[str, GroupPrice],
 ) -> Curve:
-    """Returns the curve of one bundle, with the pipelines that are `asked` for, priced by group."""
+    """Returns the curve of one bundle, with the `asked` pipelines, priced by group."""
     bundle = Devices.parse(text, hardware, "bundles")
     point, search = bundle_point(subject, hardware, bundle, options, progress, asked)
     point = _priced(point, bundle, prices)
@@ -64,10 +64,9 @@ def bundle_point(
 ) -> tuple[CurvePoint, Search | None]:
     """Returns the shortest time on a bundle, or why there is none, and the search.
 
-    As in a plan, it is that of one of its groups where the devices of that group alone are faster.
-    Where the time limit passed before any strategy was replayed, that is the reason. The point has
-    a pipeline on all devices of the bundle where `asked` finds one that is faster, or where nothing
-    else fits.
+    As in a plan, it is one group's if that group alone is faster. If the time limit passed before
+    any strategy was replayed, that is the reason. The point has a pipeline on all devices of the
+    bundle if `asked` finds a faster one, or if nothing else fits.
     """
     options = assumed(options, hardware)
     point, search = _of_strategies(subject, hardware, bundle, options, progress)
@@ -86,7 +85,7 @@ def bundle_point(
 def _of_strategies(
     subject: Subject, hardware: Hardware, bundle: Devices, options: Options, progress: Progress
 ) -> tuple[CurvePoint, Search | None]:
-    """Returns the same without pipelines."""
+    """Returns the shortest time without pipelines."""
     nodes = Blocks.of(hardware, bundle).nodes
     try:
         searches, alone = search_bundle(subject, hardware, bundle, options, progress)
@@ -117,13 +116,14 @@ def _priced(point: CurvePoint, bundle: Devices, prices: Mapping[str, GroupPrice]
 
 
 def limit_of(hardware: Hardware, bundle: Devices, options: Options) -> float:
-    """Returns what a device of a bundle may use that has the least memory, in bytes."""
+    """Returns the memory limit of the bundle's device with the least memory, in bytes."""
     devices = [hardware.kind(hardware.group(name).kind) for name, _ in bundle.counts]
     return options.limit_for(min(device.memory_bytes for device in devices))
 
 
 def does_not_fit(point: CurvePoint, limit_bytes: float) -> DoesNotFit:
-    """Returns a bundle on which nothing fits; its memory is on the scale of the smallest limit."""
+    """Returns the point of a bundle on which nothing fits; its memory is scaled to the smallest
+    limit."""
     least = None if point.least_bytes is UNSET else point.least_bytes
     return DoesNotFit(
         first=point.gpus,

@@ -1,9 +1,9 @@
-"""A profile fitted to one measured step: how fast these GPUs and this host are in training.
+"""A profile fitted to one measured training step.
 
-The strategy is the fastest under the options, whose pins say what was run. What is fitted is what
-the step depends on: where launching takes longer than computing, the host's times; else the clock
-that large products sustain, or without tables of products the share of the peak that products
-reach. A step says one number, so that one factor is fitted and everything else stays.
+The strategy is the fastest under the options, whose pins describe the run. One step determines one
+factor, the one that the step depends on most: the host's times if launching takes longer than
+computing; else the clock that large products sustain, or without tables of products their share of
+the peak.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
 TOLERANCE = 2e-3
-"""Relative: how near the predicted step is brought to the measured one."""
+"""Relative tolerance between the predicted and the measured step."""
 MOST_STEPS = 16
 NOTICED = 0.1
-"""The share of computation by measured kernels above which their clock is fitted."""
+"""Share of computation by measured kernels above which their clock is fitted."""
 CLOCK, EFFICIENCY, HOST = "sustained_clock", "compute_efficiency", "host"
 BOUNDS: Mapping[str, tuple[float, float]] = {
     CLOCK: (0.3, 1.0),
     EFFICIENCY: (0.05, 1.0),
     HOST: (0.02, 50.0),
 }
-"""Between which values the clock, the efficiency, and the factor of the host's times are sought."""
+"""Search intervals for the clock, the efficiency, and the factor of the host's times."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted profile: what was fitted, from and to which value, and the predicted steps before
+    """A fitted profile: the fitted figure, its old and new value, and the predicted steps before
     and after in seconds."""
 
     hardware: Hardware
@@ -57,7 +57,7 @@ def calibrate(
 ) -> Calibration:
     """Returns the profile under which the fastest strategy's replayed step takes `step_s` seconds.
 
-    Raises `BadInput` where no value that a GPU can have explains the step, and what `plan` raises.
+    Raises `BadInput` if no plausible value explains the step, and as `plan` does.
     """
     if not 0.0 < step_s < float("inf"):
         raise BadInput(f"got {step_s}", field="step", expected="seconds above 0")
@@ -98,7 +98,7 @@ def _figure(planned: WholePlan, hardware: Hardware) -> str:
 
 
 def _value(hardware: Hardware, figure: str) -> float:
-    """Returns the value of a figure in a profile; of the host's times the factor 1."""
+    """Returns the value of a figure in a profile; for the host's times the factor 1."""
     return 1.0 if figure == HOST else float(getattr(hardware.devices[0], figure))
 
 
@@ -132,8 +132,8 @@ def _solve(
 ) -> tuple[float, float]:
     """Returns the value at which a step takes `step_s`, and the step there.
 
-    The step falls as a clock or an efficiency grows and grows with the host's factor; it is sought
-    by false position in the logarithms, with bisection where that is slow.
+    The step decreases with a clock or an efficiency and increases with the host's factor. Solved by
+    false position in logarithms, with bisection if that is slow.
     """
     if abs(log(known[1] / step_s)) <= TOLERANCE:
         return known

@@ -1,7 +1,7 @@
-"""What is proven of an answer, and which strategies that people run it leaves out.
+"""Certificates of answers, and the customary strategies that a search leaves out.
 
-A proof is about the searched space. Where that leaves out what a model of this kind is trained
-with, nothing is said to be proven: an answer names what was not searched instead.
+A proof is about the searched space. If that lacks strategies with which such models are trained,
+the answer names them instead of claiming a proof.
 """
 
 from __future__ import annotations
@@ -20,40 +20,38 @@ from shardwise.search.search import Search, Subject
 from shardwise.search.solution import STATUSES
 
 NOTHING = Certificate(exact=False, epsilon=None, status="heuristic")
-"""The certificate of an answer of which nothing is proven."""
+"""The certificate of an answer without a proof."""
 
 
 def not_searched(subject: Subject, *, several_kinds: bool = False) -> list[str]:
-    """Returns the strategies that a model like this is trained with and that a search of it leaves
-    out: one on ranks of several kinds, or on ranks of one."""
+    """Returns the customary strategies for such a model that the search leaves out, on one kind of
+    devices or several."""
     left_out = subject.has_experts and (several_kinds or not subject.routes_rows)
     return [EXPERT_PARALLELISM] if left_out else []
 
 
 def left_out(searches: Sequence[Search]) -> list[str]:
-    """Returns what searches of a model leave out."""
+    """Returns the strategies that searches of a model leave out."""
     search = searches[0]
     return not_searched(search.subject, several_kinds=isinstance(search, MixedSearch))
 
 
 def gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
-    """Returns how much longer than the shortest possible time the chosen one is at most
-    (`time_gap`); None where nothing is proven."""
+    """Returns an upper bound on the chosen point's distance from the optimum (`time_gap`), or
+    None."""
     return None if left_out(searches) else time_gap(searches, chosen)
 
 
 def gap_within(searches: Sequence[Search], chosen: Chosen) -> float | None:
-    """Returns by how much any strategy of no higher peak may be faster (`gap_at`); None where
-    nothing is proven."""
+    """Returns how much faster a strategy with no higher peak may be (`gap_at`), or None."""
     return None if left_out(searches) else gap_at(searches, chosen)
 
 
 def certificate(searches: Sequence[Search], answer: Chosen | None = None) -> Certificate:
-    """Returns how far from the true frontier of the searched space the answer can be at most.
+    """Returns a bound on the answer's distance from the true frontier of the searched space.
 
-    The union of frontiers is as good as the worst of them. Where replayed times were searched,
-    epsilon is the gap of the `answer`, by default the fastest strategy that fits, and the bound
-    that of the replayed time.
+    The union of frontiers is as good as the worst of them. If replayed times were searched, epsilon
+    is the gap of the `answer`, by default the fastest strategy that fits.
     """
     if left_out(searches):
         return NOTHING
@@ -74,10 +72,10 @@ def certificate(searches: Sequence[Search], answer: Chosen | None = None) -> Cer
 
 
 def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -> Certificate:
-    """Returns how far the points are from the true frontier of the searched space at most.
+    """Returns a bound on the points' distance from the true frontier of the searched space.
 
-    Of replayed times: for every memory from the first point's on, some point has at most 1 +
-    epsilon times as much memory and time as any strategy within it.
+    For replayed times: for every memory from the first point's on, some point has at most 1 +
+    epsilon times the memory and time of any strategy within it.
     """
     said = certificate(searches)
     if left_out(searches):
@@ -104,7 +102,7 @@ def _replayed_certificate(searches: Sequence[Search], best: Chosen | None) -> Ce
 
 
 def _status(searches: Sequence[Search], epsilon: float | None) -> str:
-    """Returns the worst way in which a search ended; `budget` where more is left than was asked."""
+    """Returns the worst status of the searches; `budget` if the gap is above the target."""
     status = _worst_status(searches)
     if status == "within_epsilon" and (epsilon or 0.0) > searches[0].options.epsilon:
         return "budget"

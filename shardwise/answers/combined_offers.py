@@ -1,18 +1,18 @@
-"""Offers of several kinds of instances taken together as one cluster.
+"""Combinations of several kinds of instances as one cluster.
 
-Instances can be one cluster if they are of one provider, region and market (on demand or spot), and
-of different kinds of devices. Searching all of them is out of the question, so a combination is
-searched only if it could be better than each single offer by an optimistic estimate:
+Instances can form a cluster if they share provider, region and market (on demand or spot) and have
+different kinds of devices. There are too many to search all, so a combination is searched only if
+an optimistic estimate beats every single offer:
 
-- none of its parts alone is enough: each does not fit, or is too slow for the deadline;
-- where all parts fit, they would meet the deadline if their rates added up, and then the job would
-  cost less than on the best single offer that meets it, if one does;
-- where some part does not fit alone, nothing is known of the rate: together they cost less per hour
-  than the cheapest single offer that is enough, if there is one.
+- no part alone is enough: each does not fit, or is too slow for the deadline;
+- if all parts fit, they would meet the deadline at the sum of their rates, and the job would then
+  cost less than on the best single offer that meets it, if there is one;
+- if some part does not fit alone, the rate is unknown: together they cost less per hour than the
+  cheapest single offer that is enough, if there is one.
 
-Two kinds at one price per sample each are never cheaper per sample together than the better of them
-(a mean lies between), so that without a deadline only what does not fit alone is combined. Of what
-is left the cheapest are searched, at most `MOST_TRIED`, until one is better.
+Per sample, a combination is never cheaper than its better part (a mean lies between), so without a
+deadline only parts that do not fit alone are combined. The cheapest `MOST_TRIED` of the remaining
+combinations are searched, until one is better.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from shardwise.hardware.combined import ASSUMPTION
 from shardwise.search.search import Subject
 
 MOST_TRIED = 6
-"""Combinations that are searched."""
+"""Maximum combinations searched."""
 MOST_INSTANCES = 4
-"""Instances of one kind in a combination."""
+"""Maximum instances of one kind in a combination."""
 RULE = (
     "instances of one provider, region and market, of different kinds of devices, 1, 2 or 4 of "
     "each, of which none alone is enough (fits, and meets the deadline), and which could be "
@@ -63,7 +63,7 @@ class Known:
 
     points: dict[tuple[str, int], CurvePoint]
     asked: PipelinePoints | None = None
-    """The pipelines that are asked for, on one kind of instances and on several."""
+    """The requested pipelines, on one kind of instances and on several."""
 
     def point(self, subject: Subject, offer: Offer, instances: int, terms: Terms) -> CurvePoint:
         """Returns the point of this many instances of an offer."""
@@ -79,7 +79,7 @@ class Known:
 
 @dataclass(frozen=True)
 class _Together:
-    """Instances of several offers: how many of which."""
+    """Instances of several offers, with their numbers."""
 
     counts: tuple[tuple[Offer, int], ...]
 
@@ -97,7 +97,7 @@ class _Together:
         return f"{where.provider} {parts}" + (" (spot)" if where.spot else "")
 
     def hardware(self) -> Hardware:
-        """Returns the profile of all instances. Raises `BadInput` where they are not one."""
+        """Returns the profile of all instances. Raises `BadInput` if they cannot form a cluster."""
         return combined_profile(
             [Nodes(group_name(offer.gpu_kind), offer.profile(), n) for offer, n in self.counts]
         )
@@ -142,8 +142,8 @@ def combined_rows(
     max_instances: int,
     progress: Progress,
 ) -> tuple[list[OfferRow], Combinations]:
-    """Returns the combination that is better than every single offer, if one was found, and what
-    was tried. `rows` are those of the single offers."""
+    """Returns the combination better than every single offer, if one was found, and the tried ones.
+    `rows` are those of the single offers."""
     best = min((rank_of(row, terms.options.overlap) for row in rows), default=None)
     enough = [row.usd_per_hour for row in rows if row.meets_deadline is not False]
     most_usd = min(enough, default=float("inf"))
@@ -201,8 +201,8 @@ def _may_be_better(
     best: tuple[bool, float, float] | None,
     most_usd: float,
 ) -> bool:
-    """Returns whether no part is enough alone, and all together may be better than `best`, the rank
-    of the best single offer. `most_usd` is what the cheapest that is enough costs an hour."""
+    """Returns whether no part is enough alone and all together may beat `best`, the rank of the
+    best single offer. `most_usd` is the hourly price of the cheapest offer that is enough."""
     wanted_s = None
     if terms.deadline_s is not None and terms.steps is not None:
         wanted_s = terms.deadline_s / terms.steps
@@ -231,7 +231,7 @@ def _searched(
     progress: Progress,
     asked: PipelinePoints | None,
 ) -> tuple[OfferRow | None, str]:
-    """Returns the row of a combination, None where it is not enough, and the outcome in words."""
+    """Returns the row of a combination, or None if it is not enough, and the outcome in words."""
     hardware, bundle = together.hardware(), together.bundle()
     point, _ = bundle_point(subject, hardware, bundle, terms.options, progress, asked)
     if not fits(point):

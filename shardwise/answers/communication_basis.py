@@ -1,7 +1,7 @@
-"""What communication times are based on: measured tables, ones derived from them, or a model.
+"""Sources of communication times: measured tables, derived ones, or a model.
 
-The shares count what a mesh can ask for: each operation on each group shape that its axes span.
-They are shares of shapes, not of a strategy's time.
+The shares count the possible collectives on a mesh (each operation on each group shape of its
+axes), not a strategy's time.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def communication_basis(hardware: Hardware, mesh: Mesh) -> str:
 def joint_communication_basis(cluster: Cluster) -> str:
     """Returns the same for devices of several kinds.
 
-    Counted are all operations over the blocks of each proportion and of each block alone, with as
-    many ranks of a block as its axes span.
+    Counts all operations over the blocks of each proportion and of each block alone, with as many
+    ranks per block as its axes span.
     """
     blocks = cluster.blocks
     if not blocks.hardware.collectives:

@@ -10,7 +10,7 @@ from shardwise.errors import Cancelled
 
 
 class TooLong(Exception):
-    """A count took more time than it may; the text says how much that is."""
+    """A count exceeded its time limit; the text says the limit."""
 
 
 class CountLimit:

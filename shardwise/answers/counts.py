@@ -1,8 +1,7 @@
-"""The counts of a curve, computed one after another or by several processes.
+"""Computes the counts of a curve one after another or in several processes.
 
-Of a count nothing need be found that is no faster than fewer devices are: the others stay idle
-(docs/adr/0091). Which counts are known by then decides how much is computed, not what the curve
-says.
+A count may be skipped if it is proven no faster than fewer devices with the others idle
+(docs/adr/0091). The counts known by then change only the effort, not the curve.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from shardwise.errors import InternalError
 from shardwise.texts import counted
 
 ALONE_S = 5.0
-"""Seconds after which the counts that are left are worth processes of their own, each of which
-takes one or two to begin."""
+"""Seconds after which the remaining counts get processes, which take one or two seconds to
+start."""
 LOOK_EVERY_S = 0.2
-"""Seconds after which is seen again whether the curve was cancelled."""
+"""Seconds between checks for cancellation."""
 
 
 class AnyQuestion(Protocol):
-    """What is asked of a curve, count by count (`curve.CurveQuestion`)."""
+    """A curve query, answered count by count (`curve.CurveQuestion`)."""
 
     @property
     def options(self) -> Options: ...
@@ -50,10 +49,10 @@ class AnyQuestion(Protocol):
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts or bundles of a question that are computed, `waiting` in their order.
+    """The counts or bundles of a query, `waiting` in their order.
 
-    `parts` are those that are known, to which the caller adds what it gets. `limit_s` are the
-    seconds of one count (None: no limit).
+    `parts` are the known ones, to which the caller adds what it gets. `limit_s` is the time limit
+    per count (None: no limit).
     """
 
     question: AnyQuestion
@@ -62,10 +61,10 @@ class Counts:
     limit_s: float | None
 
     def each(self, progress: Progress, processes: int) -> Iterator[tuple[Gpus, Curve | TooLong]]:
-        """Yields each place that waits with its curve, or that it took too long: one after another,
-        and what is left after `ALONE_S` by several processes, in the order in which they are done.
+        """Yields each waiting count or bundle with its curve, or that it took too long: one after
+        another, and after `ALONE_S` from several processes, in the order of completion.
 
-        Raises `Cancelled` where `progress` returns False.
+        Raises `Cancelled` if `progress` returns False.
         """
         started = monotonic()
         for done, place in enumerate(self.waiting):
@@ -83,7 +82,8 @@ class Counts:
     def _side_by_side(
         self, places: Sequence[Gpus], progress: Progress, processes: int
     ) -> Iterator[tuple[Gpus, Curve | TooLong]]:
-        """What a process that was killed has left is computed here."""
+        """Yields as `each`, from several processes; counts of a killed process are computed
+        here."""
         waiting, running = list(places), dict[Future[Curve | TooLong], Gpus]()
         asked = pickle.dumps((self.question, self.limit_s))
         few, others = min(processes, len(places)), active_children()
@@ -109,8 +109,8 @@ class Counts:
                     process.terminate()
 
     def part(self, place: Gpus, progress: Progress, fewer: CurvePoint | None) -> Curve | TooLong:
-        """Returns the curve of one count or bundle, or that it took too long; where the point of
-        `fewer` devices is surely as fast, that with idle ones."""
+        """Returns the curve of one count or bundle, or that it took too long; if `fewer` devices
+        are proven as fast, their point with idle devices."""
         overlap = self.question.options.overlap
         cutoff_s = (None if fewer is None else fastest_s(fewer, overlap)) or inf
         try:
@@ -127,7 +127,7 @@ class Counts:
         return replace(part, points=[with_idle(fewer, point.gpus)], does_not_fit=[])
 
     def fewer(self, place: Gpus) -> CurvePoint | None:
-        """Returns the fastest point of the counts below one, of those that are known."""
+        """Returns the fastest known point below a count."""
         overlap = self.question.options.overlap
         points = [
             part.points[0]
@@ -149,17 +149,18 @@ class Counts:
 
 
 def place_text(place: Gpus, done: int, of: int) -> str:
-    """Returns what is being computed, in words."""
+    """Returns the count or bundle in words."""
     what = counted(place, "GPU") if isinstance(place, int) else place
     return f"{what} ({done + 1} of {of})"
 
 
 _asked: Counts | None = None
-"""What a process computes counts of."""
+"""The query of a worker process."""
 
 
 def _begin(parent: int, asked: bytes) -> None:
-    """Prepares a process: it ends with its parent, which alone hears Ctrl-C, and has one thread."""
+    """Prepares a worker process: it has one thread, ends with its parent, and ignores Ctrl-C, which
+    the parent handles."""
     global _asked
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -58,17 +58,17 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 
 _PER_COUNT = ("gpus", "nodes", "mesh")
-"""Members of a heading that hold for one number of GPUs only."""
+"""Heading members specific to one number of GPUs."""
 
 STOPPED = "stopped"
-"""Why counts are missing that were not computed when the caller cancelled."""
+"""The reason for counts missing because the caller cancelled."""
 
 CountSearch = Callable[
     [Subject, Hardware, int, Options, Progress, FastestPipelines | None, float],
     tuple[CurvePoint, Search | None],
 ]
-"""Returns the point of a count, and its search; the point has nothing where all is surely no faster
-than the seconds that are given last."""
+"""Returns the point of a count, and its search; the point is empty if nothing beats the given
+seconds."""
 
 
 def curve(
@@ -148,7 +148,7 @@ def curve_question(
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
 ) -> CurveQuestion:
-    """Returns the question of a curve, to be computed in parts. Raises `BadInput` as `curve`."""
+    """Returns the query of a curve, to be computed in parts. Raises `BadInput` as `curve`."""
     options = assumed(options, hardware)
     graph = tuned(graph, options.tune)
     places = places_of_curve(hardware, max_gpus, counts, bundles)
@@ -165,10 +165,10 @@ def curve_question(
 
 @dataclass(frozen=True)
 class CurveQuestion:
-    """What is asked of a curve, whose parts are computed one by one, in any order.
+    """A curve query, whose parts are computed in any order.
 
-    `places` are the counts or the bundles; `named` says that the question lists its counts;
-    `of_count` searches one count; `space` names a trainer if it searches that one's strategies.
+    `places` are the counts or the bundles; `named`: the query lists its counts; `of_count` searches
+    one count; `space` names a trainer if its strategies are searched.
     """
 
     graph: Graph
@@ -181,8 +181,8 @@ class CurveQuestion:
     space: str | UnsetType = UNSET
 
     def part(self, place: Gpus, progress: Progress = quiet, cutoff_s: float = inf) -> Curve:
-        """Returns the curve of one count or bundle. Of a count nothing need be found that is surely
-        no faster than `cutoff_s`."""
+        """Returns the curve of one count or bundle. A count proven no faster than `cutoff_s` may be
+        empty."""
         before_s = 0.0 if self.pipelines is None else self.pipelines.seconds
         if isinstance(place, str):
             part = bundle_part(
@@ -204,17 +204,17 @@ class CurveQuestion:
     def assembled(
         self, parts: Mapping[Gpus, Curve], missing: Mapping[Gpus, str] | None = None
     ) -> Curve:
-        """Returns the curve of the parts that are known."""
+        """Returns the curve of the known parts."""
         return assembled(self.places, parts, missing, named=self.named)
 
     @cached_property
     def subject(self) -> Subject:
-        """The graph as searches take it, read once for all parts."""
+        """The graph's subject, read once for all parts."""
         return Subject.of(self.graph)
 
     @cached_property
     def prices(self) -> Mapping[str, GroupPrice]:
-        """What the shipped offers ask for the devices of each group, read once for all parts."""
+        """The shipped offers' prices of each group's devices, read once for all parts."""
         return group_prices(self.hardware, read_offers())
 
     def _part_of_count(self, gpus: int, progress: Progress, cutoff_s: float) -> Curve:
@@ -234,7 +234,7 @@ def compute_curve(
     on_point: Callable[[Curve], None] | None = None,
     processes: int = 1,
 ) -> Curve:
-    """Returns the curve of a question, as `curve` does."""
+    """Returns the curve of a query, as `curve` does."""
     parts = _known_parts(question, known)
     missing: dict[Gpus, str] = {}
     waiting = [place for place in computing_order(question.places) if place not in parts]
@@ -256,7 +256,7 @@ def compute_curve(
 
 
 def _known_parts(question: CurveQuestion, known: Iterable[Curve]) -> dict[Gpus, Curve]:
-    """Returns the parts of these curves that the question needs."""
+    """Returns the parts of these curves that the query needs."""
     asked = set(question.places)
     parts: dict[Gpus, Curve] = {}
     for number, of in enumerate(known):
@@ -285,8 +285,7 @@ def places_of_curve(
     counts: Sequence[int],
     bundles: Sequence[str | Devices],
 ) -> Sequence[Gpus]:
-    """Returns what a curve has points for, ascending and each once: counts of like devices, or the
-    texts of bundles.
+    """Returns the counts or the bundles' texts of a curve, each once, ascending.
 
     Raises `BadInput` for counts on a profile with groups, which lists them, for bundles on one
     without, for neither, for both a largest count and counts, and for a count below 1.
@@ -295,7 +294,7 @@ def places_of_curve(
         if max_gpus is not None or counts:
             most = max_gpus if max_gpus is not None else max(counts)
             raise BadInput(
-                f"{most} devices, of which group is not said",
+                f"{most} devices of an unspecified group",
                 field="counts" if max_gpus is None else "max_gpus",
                 expected=f"bundles, such as {usual_bundles(hardware)[-1]}, or {USUAL} for each "
                 "group alone, the fastest together and everything; groups: "
@@ -334,7 +333,7 @@ def check_stages_of_curve(stages: Sequence[int] | None, max_gpus: int) -> None:
 
 
 def limit_bytes(hardware: Hardware, options: Options) -> float:
-    """Returns what one device may use."""
+    """Returns the memory limit of one device."""
     return options.limit_for(hardware.devices[0].memory_bytes)
 
 
@@ -347,12 +346,12 @@ def curve_point(
     asked: FastestPipelines | None = None,
     cutoff_s: float = inf,
 ) -> tuple[CurvePoint, Search | None]:
-    """Returns the shortest time on `gpus` devices, or why there is none, and the search. Nothing
-    need be found that is surely no faster than `cutoff_s`.
+    """Returns the shortest time on `gpus` devices, or why there is none, and the search. May be
+    empty if proven no faster than `cutoff_s`.
 
     As in a plan it is that of the simplest strategy within epsilon of the fastest, unless the
-    options say otherwise. The point has a pipeline where `asked` finds one that is faster than
-    every strategy without, or where nothing else fits.
+    options say otherwise. The point has a pipeline if `asked` finds one that is faster than every
+    strategy without, or if nothing else fits.
     """
     options = assumed(options, hardware)
     try:
@@ -381,8 +380,8 @@ def curve_point(
 
 
 def with_pipeline(point: CurvePoint, pipeline: PipelinePoint | None) -> CurvePoint:
-    """Returns a count's point with its pipeline, if one is faster or alone fits; where nothing
-    does, the reason says so."""
+    """Returns a count's point with its pipeline, if one is faster or is the only one that fits; if
+    nothing fits, the reason mentions pipelines."""
     if pipeline is not None:
         return replace(point, pipeline=pipeline)
     if point.feasible:

@@ -1,8 +1,7 @@
-"""A curve of its parts: each part is the curve of one count of GPUs, or of one bundle of devices.
+"""Assembles a curve from the curves of single counts of GPUs or bundles.
 
-Parts may come from several computations, in any order: one is of its own count, or of fewer devices
-that are faster, with the others idle. What a curve says of several counts together is found here,
-from the parts that are known.
+Parts may come from several computations, in any order; a part is of its own count, or of fewer,
+faster devices with the others idle. Members that compare counts are found here.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from shardwise.documents.curve import (
 from shardwise.documents.questions import Gpus
 
 NOT_COMPUTED = "not computed yet"
-"""Why a count is missing of which nothing else is known."""
+"""The default reason for a missing count."""
 
 
 def computing_order(places: Iterable[Gpus]) -> list[Gpus]:
-    """Returns counts in the order in which they are computed; bundles as they are.
+    """Returns counts in the order of computation; bundles unchanged.
 
-    First the powers of two, then the counts between them, the multiples of large powers of two
-    first: a curve that ends early has its counts far apart.
+    Powers of two come first, then the counts between, multiples of large powers of two first, so
+    that the counts of an unfinished curve are far apart.
     """
     found = list(places)
     counts = [place for place in found if isinstance(place, int)]
@@ -56,7 +55,7 @@ def assembled(
 ) -> Curve:
     """Returns the curve of these counts or bundles, of which `parts` are known.
 
-    `missing` says why others are not known. `named`: the question lists its counts.
+    `missing` has the reasons for the others. `named`: the query lists its counts.
     """
     reasons = missing or {}
     known = [parts[place] for place in places if place in parts]
@@ -82,9 +81,9 @@ def assembled(
 
 
 def parts_of(curve: Curve) -> Iterator[tuple[Gpus, Curve]]:
-    """Yields the counts or bundles of a curve that are known, each with its part.
+    """Yields the known counts or bundles of a curve, each with its part.
 
-    The seconds of the whole search are those of the first one.
+    The first part has the seconds of the whole search.
     """
     seconds = curve.search.seconds
     for point in curve.points:
@@ -150,20 +149,19 @@ def _missing(place: Gpus, reason: str) -> MissingPoint:
 
 
 def _of_its_own(point: CurvePoint) -> CurvePoint:
-    """Returns a point without what it says of others."""
+    """Returns a point without the members that compare it with others."""
     return replace(point, best_gpus=None, best_time_s=None, speedup=UNSET, efficiency=UNSET)
 
 
 def with_idle(point: CurvePoint, gpus: int) -> CurvePoint:
-    """Returns the point of a number of GPUs of which some do what a point says, and the others
-    stay idle."""
+    """Returns a point for more GPUs, with the additional ones idle."""
     used = point.gpus - (point.idle or 0)
     return replace(_of_its_own(point), gpus=gpus, idle=gpus - used)
 
 
 def _compared(curve: Curve) -> Curve:
-    """Returns a curve over counts whose points say what is the fastest up to them, and how they
-    scale from the smallest count that fits. Where fewer devices are faster, the others are idle."""
+    """Returns a curve over counts with the fastest count so far and the scaling from the smallest
+    that fits. If fewer devices are faster, the others are idle."""
     points: list[CurvePoint] = []
     first: tuple[int, float] | None = None
     best: tuple[CurvePoint, float] | None = None

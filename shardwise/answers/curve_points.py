@@ -1,4 +1,4 @@
-"""Points of curves, over counts of like devices and over bundles, and what these have in common."""
+"""Points of curves over counts and over bundles."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def curve_of_point(
     per_point: Sequence[str],
     does_not_fit: Sequence[DoesNotFit],
 ) -> Curve:
-    """Returns the curve of one point, with the heading of its search, None where there was none.
+    """Returns the curve of one point, with the heading of its search, or None without one.
 
-    `per_point` are the members of a heading that hold for one point only.
+    `per_point` are heading members specific to one point.
     """
     head: dict[str, Any] = {}
     seconds = 0.0
@@ -45,9 +45,9 @@ def curve_of_point(
 
 
 def point_progress(progress: Progress, text: str, place: int, of: int) -> Progress:
-    """Returns progress of the search of one point, of `of`, as progress of the whole curve.
+    """Returns a point's progress callback as part of the curve's.
 
-    Raises `Cancelled` where the curve was cancelled before it.
+    Raises `Cancelled` if the curve was cancelled before.
     """
 
     def report(stage: str, fraction: float) -> bool:
@@ -58,7 +58,7 @@ def point_progress(progress: Progress, text: str, place: int, of: int) -> Progre
 
 
 def feasible_point(chosen: Chosen, searches: Sequence[Search], gpus: int, nodes: int) -> CurvePoint:
-    """Returns the point of devices of whose `searches` a strategy was `chosen`."""
+    """Returns the point of the `chosen` strategy of `searches`."""
     search = chosen.search
     batch, shares = search.subject.graph.batch_size, search.compute_shares(chosen.point)
     return CurvePoint(
@@ -81,14 +81,14 @@ def feasible_point(chosen: Chosen, searches: Sequence[Search], gpus: int, nodes:
 
 
 def least_bytes(searches: Sequence[Search]) -> int | UnsetType:
-    """Returns the least peak that was found, unset where no strategy was."""
+    """Returns the least peak found, unset without a strategy."""
     if not any(len(search.time_s) for search in searches):
         return UNSET
     return round(lowest_peak(searches).peak_bytes)
 
 
 def infeasible_point(gpus: int, nodes: int | None, basis: str, reason: str) -> CurvePoint:
-    """Returns the point of devices on which nothing fits; `basis` is what times are based on."""
+    """Returns the point of a count on which nothing fits; `basis` is the source of times."""
     return CurvePoint(
         gpus=gpus,
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""How far published steps were from their predictions, as ranges around a prediction.
+"""Ranges around a prediction, from the errors of published steps.
 
 Of every GPU that published steps were measured on, shardwise/data/expected.csv has by what factors
 these took longer, and needed more memory, than predicted (docs/accuracy.md): with a pipeline and
@@ -32,13 +32,13 @@ COLUMNS = ("gpu", "pipeline", "figure", "steps", "projects", "low", "high")
 TIME, PEAK = "time", "peak"
 TAILS: Mapping[str, float] = {TIME: 0.06, PEAK: 0.05}
 LEAST_STEPS, LEAST_PROJECTS = 8, 3
-"""Of fewer there is no range."""
+"""Minimum number of steps for a range."""
 
 
 class Factors(NamedTuple):
-    """The factors of a GPU: measured over predicted. Of how many steps, by how many projects.
+    """A GPU's factors of measured over predicted, with the numbers of steps and projects.
 
-    Of `few` they are the least and the most.
+    With `few` steps they are the least and the most.
     """
 
     steps: int
@@ -48,7 +48,7 @@ class Factors(NamedTuple):
 
     @property
     def few(self) -> bool:
-        """Whether a range would mean little."""
+        """Whether there are too few steps for a meaningful range."""
         return self.steps < LEAST_STEPS or self.projects < LEAST_PROJECTS
 
 
@@ -75,8 +75,8 @@ def factors() -> Mapping[tuple[str, bool, str], Factors]:
 
 
 def comparable(options: Options) -> bool:
-    """Returns whether a step is like those that were compared: replayed, of all parameters in 16
-    bits or more, with nothing on the host."""
+    """Returns whether a step resembles the compared ones: replayed, all parameters in 16 bits or
+    more, and nothing on the host."""
     return (
         options.replays
         and options.tune == FULL
@@ -86,8 +86,7 @@ def comparable(options: Options) -> bool:
 
 
 def expected_of(chosen: Chosen) -> Expected | UnsetType:
-    """Returns the ranges of a strategy that was found; unset on devices of several kinds, and where
-    times are added up."""
+    """Returns the ranges of a strategy; unset on several kinds of devices, and for summed times."""
     search = chosen.search
     if isinstance(search, MixedSearch) or not comparable(search.options):
         return UNSET
@@ -98,7 +97,7 @@ def expected(
     hardware: Hardware, step_s: float, peak_bytes: float, *, pipeline: bool = False
 ) -> Expected | UnsetType:
     """Returns the ranges of a step of `step_s` seconds and a peak of `peak_bytes` on a profile's
-    devices; unset where these were measured themselves, or where too few steps were published."""
+    devices; unset if these were measured themselves, or too few steps were published."""
     if hardware.operators or hardware.measurement or not step_s:
         return UNSET
     gpu = gpu_of(hardware.devices[0].kind)
@@ -152,14 +151,14 @@ def uncompared_note(profiles: Iterable[Hardware]) -> str | None:
 
 
 def step_range(of: Expected | UnsetType) -> str:
-    """Returns ` (868 ms to 1.27 s)`, to stand behind a step; nothing where none is known."""
+    """Returns a suffix such as ` (868 ms to 1.27 s)` for a step; empty if unknown."""
     if of is UNSET:
         return ""
     return f" ({_span(of)})"
 
 
 def peak_range(of: Expected | UnsetType) -> str:
-    """Returns ` (61.2 to 71.4)`, to stand behind a peak in GiB; nothing where none is known."""
+    """Returns a suffix such as ` (61.2 to 71.4)` for a peak in GiB; empty if unknown."""
     return "" if of is UNSET or of.peak_bytes is UNSET else f" ({_gib(of.peak_bytes)})"
 
 
@@ -172,13 +171,13 @@ def _gib(sizes: Iterable[int]) -> str:
 
 
 def expected_sentence(of: Expected) -> str:
-    """Returns both ranges and what they are, for a text of sentences."""
+    """Returns both ranges with an explanation, for prose."""
     peak = "" if of.peak_bytes is UNSET else f" and a peak of {_gib(of.peak_bytes)} GiB"
     return f"Expected are {_span(of)} a step{peak}: {expected_text(of)}."
 
 
 def expected_text(of: Expected | UnsetType) -> str:
-    """Returns in a sentence what the ranges are; nothing where none is known."""
+    """Returns a sentence that explains the ranges; empty if unknown."""
     if of is UNSET:
         return ""
     return (

@@ -1,7 +1,7 @@
 """Why a plan is what it is: how each group is split, what it costs, what came close.
 
-Reads a plan and needs neither graph nor solver. Groups that are split alike and cost alike
-(repeated layers) are one row.
+Reads a plan; needs neither graph nor solver. Groups with the same split and costs (repeated layers)
+are one row.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from shardwise.documents.whole_plan import WholePlan
 from shardwise.texts import counted, seconds, utilisation
 
 MOST_PARTS = 4
-"""Parts of a mixed strategy that are named."""
+"""Maximum parts of a mixed strategy that are named."""
 
 
 class Axis(Protocol):
-    """An axis of a mesh: its name, its size, and the level of links that it lies in."""
+    """An axis of a mesh: its name, its size, and its level of links."""
 
     @property
     def name(self) -> str: ...
@@ -110,7 +110,7 @@ def folded_groups(
     axes: Sequence[Axis],
     next_best: Callable[[NextBest | None], ExplainedNextBest | None],
 ) -> list[ExplainedGroup]:
-    """Returns groups by what they split, one row for those that are split and cost alike."""
+    """Returns groups by their splits; those with the same split and costs are one row."""
     rows: dict[tuple[object, ...], ExplainedGroup] = {}
     for group in groups:
         by_time = sorted(group.operators, key=lambda op: -op.compute_s)
@@ -176,7 +176,7 @@ def _why_not(other: NextBest, plan: Plan) -> str:
 
 
 def choice_text(choice: Choice | NextBest | PlannedGroup, axes: Sequence[Axis]) -> str:
-    """Returns the split, and what else a group chooses: ZeRO and recomputation."""
+    """Returns a group's split, ZeRO stage and recomputation."""
     words = [split_text(choice.split, axes)]
     if choice.zero:
         sharing = prod(axis.size for axis in axes if axis.name in choice.zero_axes)
@@ -211,7 +211,7 @@ def _short(kinds: Sequence[str]) -> str:
 
 
 def folded_edges(edges: Sequence[PlannedEdge]) -> list[ExplainedEdge]:
-    """Returns what is re-scheduled, one row for edges that are alike, the longest first."""
+    """Returns the re-scheduled tensors, equal edges in one row, the longest first."""
     rows: dict[tuple[object, ...], ExplainedEdge] = {}
     for edge in edges:
         if edge.time_s == 0 and edge.kept == "one":
@@ -400,7 +400,7 @@ def _neighbour_text(
 
 
 def _first_words(predicted: Prediction) -> list[str]:
-    """Returns the lines with which an answer begins; plans of earlier versions have none."""
+    """Returns the first lines of an answer; empty for plans of earlier versions."""
     words = [strategy_text(predicted)] if predicted.label else []
     parts = predicted.mixtures or []
     if len(parts) > 1:
@@ -427,7 +427,7 @@ def utilisation_text(predicted: Predicted, name: str = "MFU") -> str:
 
 
 def strategy_text(predicted: Prediction) -> str:
-    """Returns the label, and what the fastest strategy saves where that is another."""
+    """Returns the label, and how much faster the fastest strategy is if that is another."""
     label, faster = predicted.label or "", predicted.faster
     if faster is UNSET:
         return label
@@ -450,7 +450,7 @@ def rate_texts(predicted: Predicted) -> list[str]:
 
 
 def bound_text(predicted: Prediction) -> str:
-    """Returns what bounds a step, empty where a plan of an earlier version does not say."""
+    """Returns what bounds a step; empty for plans of earlier versions."""
     bound = predicted.bound_by or ""
     return _OF_BOUND.get(bound, bound)
 

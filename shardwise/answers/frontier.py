@@ -100,7 +100,7 @@ def frontier(
 def _unbeaten(
     pipelines: Sequence[PipelinePoint], points: Sequence[FrontierPoint]
 ) -> list[PipelinePoint]:
-    """Returns the pipelines that no point has the peak and the replayed step of, or less."""
+    """Returns the pipelines that no point matches or beats in peak and replayed time."""
     return [
         pipeline
         for pipeline in pipelines
@@ -113,7 +113,7 @@ def _unbeaten(
 
 
 def frontier_document(searches: Sequence[Search], progress: Progress = quiet) -> Frontier:
-    """Returns the frontier of a question's searches, one for each number of micro-batches."""
+    """Returns the frontier document of a query's searches, one per micro-batch count."""
     chosen = merge_frontiers(searches)
     summaries = Summaries(searches)
     outlined = {id(search): outlines(search) for search in searches}
@@ -160,13 +160,13 @@ def frontier_document(searches: Sequence[Search], progress: Progress = quiet) ->
 
 
 def peaks_of(point: Chosen) -> list[PlacePeak] | UnsetType:
-    """Returns the peaks of the places, where devices are of several kinds."""
+    """Returns the peaks of the places, on several kinds of devices."""
     search = point.search
     return place_peaks(search, point.point) if isinstance(search, MixedSearch) else UNSET
 
 
 def heading(search: Search) -> Heading:
-    """Returns what every answer says first: the question, the mesh, the basis of its numbers."""
+    """Returns the heading of every answer: the query, the mesh, the sources of its numbers."""
     subject, hardware = search.subject, search.hardware
     undescribed = [OperatorName(op.name, op.kind) for op in subject.coarsened.undescribed]
     warnings = []
@@ -225,19 +225,19 @@ def mesh_description(mesh: SearchMesh) -> MeshDescription:
 
 
 def _communication_basis(search: Search) -> str:
-    """Returns what communication times are based on, in words."""
+    """Returns the sources of communication times, in words."""
     if isinstance(search, MixedSearch):
         return joint_communication_basis(search.problem.cluster)
     return communication_basis(search.hardware, search.mesh)
 
 
 def provenance(hardware: Hardware, mesh: Mesh) -> Provenance:
-    """Returns what the numbers are based on, with devices of one kind."""
+    """Returns the provenance of the numbers on one kind of devices."""
     return _provenance(hardware, (hardware,), communication_basis(hardware, mesh))
 
 
 def _provenance(hardware: Hardware, profiles: Sequence[Hardware], communication: str) -> Provenance:
-    """Returns what the numbers are based on; `profiles` are those of the kinds of devices."""
+    """Returns the provenance of the numbers; `profiles` are those of the device kinds."""
     bases = dict.fromkeys(_compute_basis(profile) for profile in profiles)
     return Provenance(
         profile=hardware.provenance,
@@ -248,9 +248,9 @@ def _provenance(hardware: Hardware, profiles: Sequence[Hardware], communication:
 
 
 def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = None) -> str:
-    """Returns what the times of an answer are based on, in words.
+    """Returns the sources of an answer's times, in words.
 
-    `mesh` and `compute` are given where the answer has them.
+    `mesh` and `compute` are given if the answer has them.
     """
     computed = _compute_basis(hardware) if compute is None else compute.text()
     communication = MEASURED if hardware.collectives else MODELLED
@@ -260,14 +260,14 @@ def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = N
 
 
 def confidence_of(search: Search, compute: Shares | None = None) -> str:
-    """Returns what the times of a search's answer are based on, of one kind or of several."""
+    """Returns the sources of the times of a search's answer, on one kind of devices or several."""
     if isinstance(search, MixedSearch):
         return _confidence_of(search.profiles, compute, _communication_basis(search))
     return confidence(search.hardware, search.mesh, compute)
 
 
 def confidence_of_bundle(hardware: Hardware, bundle: Devices) -> str:
-    """Returns what times on a bundle are based on, where there is no answer."""
+    """Returns the sources of times on a bundle without an answer."""
     communication = MEASURED if hardware.collectives else MODELLED
     profiles = [hardware.of_group(name) for name, _ in bundle.counts]
     return _confidence_of(profiles, None, communication)
@@ -288,7 +288,7 @@ def _compute_basis(hardware: Hardware) -> str:
 
 
 def search_report(searches: Sequence[Search]) -> SearchReport:
-    """Returns what the searches took; the sizes are those of the first."""
+    """Returns the searches' statistics; the sizes are those of the first."""
     first = searches[0]
     costs = first.problem.costs
     return SearchReport(

@@ -1,4 +1,4 @@
-"""The configurations of a group in the words of strategies, and those nearest to one of them."""
+"""A group's configurations in terms of strategies, and those nearest to a strategy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The configurations of a group, arrays of length K: the degrees of each role (K, 5), the ranks
-    that its parameters are sharded over, and whether keys and values go round."""
+    """A group's configurations, arrays of length K: the degrees of each role (K, 5), the ranks that
+    shard its parameters, and whether keys and values travel around a ring."""
 
     cost: GroupCosts
     roles: GroupRoles
@@ -33,7 +33,7 @@ class GroupRows:
         cls, cost: GroupCosts, roles: GroupRoles, kind: Kind, axes: tuple[SearchAxis, ...]
     ) -> GroupRows:
         """Returns the configurations of a group on a mesh."""
-        # Of each variable its role, and of no variable, which is numbered -1, the one past them.
+        # The role of each variable; no variable, numbered -1, has the last entry.
         fields = np.array([*(_FIELDS[role] for role in roles.roles), _REPEATED])
         field = fields[np.where(cost.assignment == NONE, len(roles.roles), cost.assignment)]
         sizes = np.array([axis.size for axis in axes], dtype=np.int64)
@@ -64,10 +64,10 @@ class GroupRows:
         return Sharding(stage, int(self.ranks[row]), bool(self.inside[row])) if stage else PLAIN
 
     def nearest(self, wanted: Uniform, own: int | None = None) -> NDArray[np.int64]:
-        """Returns the rows that are nearest to a strategy of the whole model.
+        """Returns the rows nearest to a strategy of the whole model.
 
-        With a row of its `own` a light operator goes on splitting as it does where that goes with
-        the products, and all recompute as they do; without one both are free, but for the samples.
+        With its `own` row a light operator keeps its split if that is compatible with the products,
+        and all recompute as they do; without one both are free, except for the samples.
         """
         away = np.abs(np.log2(self.degrees / np.array(self._target(wanted, own))))
         keys: list[Floats | NDArray[np.generic]] = [away[:, Degrees._fields.index("batch")]]

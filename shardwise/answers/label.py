@@ -4,9 +4,9 @@
 
 The first term is a strategy of the whole model (`uniform.py`): the degrees of most parameters and
 compute, of products by weights, of attention and of experts, and how most parameters are sharded.
-It is said where it is true: with every group as the strategy has it, the replayed step takes within
-`AGREES` of what it takes now, and still fits. Else the line says `mixed:` and names the two largest
-parts. What the words mean is in docs/strategies.md.
+It is used only if it holds: with every group as in that strategy, the replayed step is within
+`AGREES` of the actual one, and still fits. Otherwise the line says `mixed:` and names the two
+largest parts. docs/strategies.md explains the words.
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ from shardwise.documents.prediction import Mixture
 from shardwise.replay.replay import StrategyReplayer
 
 AGREES = 0.02
-"""Relative: how far the step of a label's strategy may be from that of the strategy it is said
-of."""
+"""Relative tolerance between the step of a label's strategy and that of the labelled one."""
 NEARLY_ALL = 0.9
-"""The share of parameters and of compute that has to follow a label where steps are not known."""
+"""Share of parameters and compute that must follow a label if steps are unknown."""
 SAID = 0.1
-"""The share of parameters or of compute from which a second part of a strategy is named."""
+"""Share of parameters or compute above which a second part of a strategy is named."""
 MIXED = "mixed:"
-"""How the label of a strategy begins that no strategy of the whole model replays like."""
+"""Prefix of the label of a strategy that replays like no strategy of the whole model."""
 MOST_TRIED = 4
-"""Strategies of the whole model that are tried for a label."""
+"""Maximum strategies of the whole model tried for a label."""
 
 Choices = NDArray[np.uint32]
 
 
 class Labels:
-    """Names strategies of one search problem; what they share is found once.
+    """Labels the strategies of one search problem, sharing what is common.
 
-    `groups` say what the variables of each group stand for, if that is known from another problem
-    of the model. With a `replayer` labels are checked by their steps, which have to fit
-    `limit_bytes` where the strategy itself does.
+    `groups` are the roles of each group's variables, if known from another problem of the model.
+    With a `replayer` labels are checked by their steps, which must fit `limit_bytes` if the
+    strategy does.
     """
 
     def __init__(
@@ -71,13 +70,14 @@ class Labels:
 
     @cached_property
     def groups(self) -> Sequence[GroupRoles]:
-        """What the variables of each group stand for."""
+        """The roles of each group's variables."""
         coarsened, patterns = self._problem.coarsened, self._problem.context.patterns
         return self._given or patterns.once("roles", lambda: group_roles(coarsened))
 
     @cached_property
     def rows(self) -> Sequence[GroupRows]:
-        """The configurations of each group. In a model without products all count as such."""
+        """The configurations of each group. In a model without products all groups count as
+        products."""
         axes = self._problem.context.mesh.axes
         some = any(roles.product for roles in self.groups)
         rows = []
@@ -104,7 +104,7 @@ class Labels:
         return self._line(self._division(chosen, edge_choices, step), chosen)
 
     def mixed(self, choices: ArrayLike) -> str:
-        """Returns the label of a strategy that is told apart from the one that it replays like."""
+        """Returns the label of a strategy, distinct from that of the one that it replays like."""
         chosen = np.asarray(choices, dtype=np.uint32)
         return self._line(self._mixed(chosen), chosen)
 
@@ -123,7 +123,7 @@ class Labels:
         return None if wanted is None else wanted.products
 
     def uniform(self, choices: ArrayLike) -> Uniform | None:
-        """Returns the strategy of the whole model that most of a strategy is; None without
+        """Returns the strategy of the whole model that most groups follow; None without
         operators."""
         return next(self.candidates(np.asarray(choices, dtype=np.uint32)), None)
 
@@ -165,8 +165,8 @@ class Labels:
     def _replayed(
         self, replayer: StrategyReplayer, choices: Choices, edges: Choices
     ) -> tuple[float, float]:
-        """Returns the seconds and the peak of a strategy's step; many plans are like one strategy
-        of the whole model."""
+        """Returns the seconds and peak of a strategy's step, cached because many plans resemble one
+        strategy."""
         key = (choices.tobytes(), edges.tobytes())
         if key not in self._steps:
             replayed = replayer.replay(choices[None, :], edges[None, :])
@@ -182,8 +182,8 @@ class Labels:
     def like(
         self, wanted: Uniform, chosen: Choices, edges: Choices
     ) -> Iterator[tuple[Choices, Choices]]:
-        """Yields a strategy as one of the whole model, with its edges: as they are between groups
-        that stay, and of the others the fastest copies, then the smallest."""
+        """Yields a strategy converted to one of the whole model, with edges: unchanged between
+        unchanged groups, and otherwise the fastest copies, then the smallest."""
         other = self.as_uniform(wanted, chosen)
         changed = (other != chosen)[self._ends].any(axis=1)
         for smallest in (False, True):
@@ -205,8 +205,8 @@ class Labels:
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
     def as_uniform(self, wanted: Uniform, choices: ArrayLike) -> Choices:
-        """Returns a strategy with every group as one of the whole model has it, and the rest as it
-        is: recomputation, and light operators that go with the products."""
+        """Returns a strategy with every group as in one of the whole model, except recomputation
+        and light operators compatible with the products."""
         made = []
         chosen = np.asarray(choices, dtype=np.uint32)
         taken: dict[int, list[int]] = defaultdict(list)
@@ -223,8 +223,8 @@ class Labels:
         return np.array(made, dtype=np.uint32)
 
     def allowed(self, wanted: Uniform, again: bool | None) -> Masks:
-        """Returns the configurations of each group that are nearest to a strategy of the whole
-        model; those that recompute or those that do not, where there are any, or both (None)."""
+        """Returns each group's configurations nearest to a strategy of the whole model: those that
+        recompute or those that do not, if any, or both (None)."""
         known: dict[int, NDArray[np.bool_]] = {}
         for rows in self.rows:
             if id(rows) not in known:
@@ -235,9 +235,9 @@ class Labels:
         return [known[id(rows)] for rows in self.rows]
 
     def mixtures(self, choices: ArrayLike) -> list[Mixture]:
-        """Returns the strategies that the groups follow, each with its share of the parameters and
-        of the compute, the largest first. Light operators go with the products that split the batch
-        as they do."""
+        """Returns the strategies that the groups follow, with shares of the parameters and the
+        compute, the largest first. Light operators count with products that split the batch
+        alike."""
         chosen = np.asarray(choices, dtype=np.uint32)
         key = chosen.tobytes()
         if key not in self._mixtures:
@@ -280,7 +280,7 @@ class Labels:
         return wanted.experts if kind is Kind.EXPERTS else wanted.products
 
     def candidates(self, chosen: Choices) -> Iterator[Uniform]:
-        """Yields strategies of the whole model that a strategy may be, the likeliest first."""
+        """Yields strategies of the whole model that a strategy may be, the most likely first."""
         shares: dict[Kind, dict[tuple[Degrees, Sharding], float]] = {k: {} for k in Kind}
         total = float(sum(roles.parameters for roles in self.groups)) or 1.0
         costs = zip(self._problem.costs, chosen.tolist(), strict=True)
@@ -306,7 +306,8 @@ class Labels:
                     yield wanted
 
     def _in_ring(self, chosen: Choices) -> bool:
-        """Returns whether keys and values go round in most of attention that divides positions."""
+        """Returns whether most attention that divides positions passes keys and values around a
+        ring."""
         ring = gathered = 0.0
         for of, k in zip(self.rows, chosen.tolist(), strict=True):
             if of.kind is Kind.ATTENTION and of.degrees_of(k).position > 1:
@@ -327,7 +328,7 @@ class Labels:
         return split > whole
 
     def _recomputation(self, chosen: Choices) -> str:
-        """Returns in how many layers forward is run again, all of it or some operators."""
+        """Returns the number of layers that recompute all or some operators."""
         rerun: dict[str | None, float] = defaultdict(float)
         able: dict[str | None, float] = defaultdict(float)
         for cost, roles, may, k in zip(
@@ -351,7 +352,7 @@ class Labels:
 
 
 def _alone(own: Degrees, shard: Sharding, ring: bool) -> Uniform:
-    """Returns the strategy of a group that does not go with the others."""
+    """Returns the strategy of a group that does not follow the others."""
     if own.expert == 1:
         return Uniform(own, None, None, shard, ring=ring)
     return Uniform(own._replace(expert=1), None, own, shard)

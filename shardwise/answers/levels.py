@@ -1,7 +1,7 @@
-"""The communication of strategies by the level of links that carries it.
+"""Communication of strategies by link level.
 
-Every collective is priced once, by the axes that it spans (`cost/`). Here the same terms are added
-up once more without the collectives that go beyond a level; the rest is what goes beyond it.
+Every collective is priced once, by the axes that it spans (`cost/`). Here the same terms are summed
+again without collectives beyond a level; the difference is what goes beyond it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Levels:
         return dict(zip(self._names, np.diff(ends, prepend=0.0).tolist(), strict=True))
 
     def _within_s(self, choices: Choices, edge_choices: Choices, level: int) -> float:
-        """Returns the seconds of the collectives that do not go beyond a level."""
+        """Returns the seconds of the collectives within a level."""
         groups = sum(self._group_s(g, int(k), level) for g, k in enumerate(choices))
         return groups + self._edges_s(choices, edge_choices, level)
 
@@ -129,7 +129,7 @@ class Levels:
 
 
 class _WorkWithin(GroupWork):
-    """A group in which collectives that go beyond a level take no time."""
+    """A group in which collectives beyond a level take no time."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _WorkWithin(GroupWork):
 
 
 class _PathsWithin:
-    """Re-scheduling along the same paths, of which only steps within a level take time."""
+    """Re-scheduling along the same paths, in which only steps within a level take time."""
 
     def __init__(self, paths: Rescheduling, beyond: Beyond) -> None:
         self._paths = paths

@@ -1,4 +1,4 @@
-"""What answers say of devices of several kinds: the cluster, its places, a strategy in one line.
+"""Answers on several kinds of devices: the cluster, its places, a strategy in one line.
 
     balanced 22:16:14:12 (ZeRO-3) and alone on v100, sums in part by server v100, recompute in part
 
@@ -36,18 +36,18 @@ from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 SAID = 0.1
-"""The share from which a part of a strategy is named."""
+"""Share above which a part of a strategy is named."""
 NEARLY_ALL = 0.9
-"""The share from which something is said of the whole strategy."""
+"""Share above which a property is said of the whole strategy."""
 
 
 def bundle_of(search: Search) -> str | UnsetType:
-    """Returns how many devices of which group a search takes, unset with those of one kind."""
+    """Returns the number of devices per group of a search; unset on one kind."""
     return str(search.bundle) if isinstance(search, MixedSearch) else UNSET
 
 
 def planned_cluster(search: MixedSearch, point: int) -> PlannedCluster:
-    """Returns the devices of a plan, with what the replayed step takes at every place."""
+    """Returns the devices of a plan, with the replayed step's times at every place."""
     cluster = search.problem.cluster
     peaks, compute, communication = (values[point] for values in search.places)
     places = planned_places(search.problem, search.options, peaks, compute, communication)
@@ -55,7 +55,7 @@ def planned_cluster(search: MixedSearch, point: int) -> PlannedCluster:
 
 
 def described_cluster(cluster: Cluster, places: list[PlannedPlace]) -> PlannedCluster:
-    """Returns the devices of a plan, with what a step takes at every place."""
+    """Returns the devices of a plan, with a step's times at every place."""
     blocks = cluster.blocks
     return PlannedCluster(
         bundle=str(blocks.bundle),
@@ -79,7 +79,7 @@ def planned_places(
     compute_s: Floats,
     communication_s: Floats,
 ) -> list[PlannedPlace]:
-    """Returns the places of a cluster with what a replayed step takes at each, (places,) arrays."""
+    """Returns the places of a cluster with a replayed step's values at each, (places,) arrays."""
     cluster, limits = problem.cluster, limits_of(problem, options)
     return [
         PlannedPlace(
@@ -107,7 +107,7 @@ def place_peaks(search: MixedSearch, point: int) -> list[PlacePeak]:
 
 
 def place_costs(problem: MixedProblem, group: int, choice: int) -> list[PlaceCost]:
-    """Returns what a group takes at every place under a choice."""
+    """Returns a group's costs at every place under a choice."""
     return [
         PlaceCost(
             place.name,
@@ -163,14 +163,14 @@ def label_of(problem: MixedProblem, choices: NDArray[np.uint32]) -> str:
 
 
 def _shares(weights: tuple[int, ...], origin: str) -> str:
-    """Returns a proportion in words, with its weights where they are uneven."""
+    """Returns a proportion in words, with its weights if uneven."""
     if len({weight for weight in weights if weight}) > 1:
         return f"{origin} {':'.join(map(str, weights))}"
     return origin
 
 
 def _parts(of: dict[str, float]) -> list[str]:
-    """Returns what there is, the largest first."""
+    """Returns the parts with a positive share, the largest first."""
     return sorted(of, key=lambda name: -of[name])
 
 

@@ -1,11 +1,10 @@
-"""Strategies that have a name: one for every layer alike, as trainers run them.
+"""Named strategies: the same for every layer, as trainers run them.
 
     DP n, DP n (ZeRO-1), DP n (ZeRO-2), FSDP n, HSDP n      without recomputation and with it
     TP t × DP n/t (ZeRO-1)                                  t = 2, 4, 8 inside a node
 
-Each has the number of micro-batches under which it is the fastest that fits. What tensor
-parallelism splits is found by a few eliminations (`search/neighbours.py`); the others have one
-configuration for each group.
+Each uses its fastest micro-batch count that fits. What tensor parallelism splits is found by a few
+eliminations (`search/neighbours.py`); the others have one configuration for each group.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from shardwise.sharding.layout import shard_fits
 
 @dataclass(frozen=True)
 class Named:
-    """A strategy with its label; `wanted` is what it is of the whole model."""
+    """A strategy with its label; `wanted` is the corresponding strategy of the whole model."""
 
     label: str
     wanted: Uniform
@@ -43,10 +42,10 @@ class Named:
 def named_strategies(
     searches: Sequence[Search], watch: Watch, *, within_s: float = inf, tensor: bool = True
 ) -> Iterator[Named]:
-    """Yields the named strategies that fit, the simplest first; with `tensor` parallelism too.
+    """Yields the named strategies that fit, the simplest first, with `tensor` parallelism too.
 
-    Of a search that was given up there are none, nor on devices of several kinds, nor of one that
-    has no strategy `within_s`.
+    None for a search that was given up, on several kinds of devices, or without a strategy
+    `within_s`.
     """
     whole = [
         one
@@ -107,8 +106,8 @@ def _wanted(search: Search) -> Iterator[tuple[Uniform, bool]]:
 
 
 def _in_context(gpus: int, batch: int | None) -> Iterator[Uniform]:
-    """Yields how all devices share samples and positions where there are fewer samples than
-    devices: attention by heads, by gathered keys, and by keys that go round."""
+    """Yields the ways to share samples and positions among all devices if there are fewer samples
+    than devices: attention by heads, by gathered keys, and by a ring of keys."""
     samples = max(n for n in range(1, gpus + 1) if gpus % n == 0 and n <= (batch or gpus))
     if samples == gpus:
         return
@@ -120,8 +119,8 @@ def _in_context(gpus: int, batch: int | None) -> Iterator[Uniform]:
 
 
 def _experts(own: Degrees, over: tuple[int, ...], kinds: set[Kind]) -> Sequence[Degrees | None]:
-    """Returns how the experts of a mixture go with the products: as these do, and where these
-    split samples alone with experts over the devices of a node, and over all."""
+    """Returns the splits of a mixture's experts: as the products, and if these split only samples,
+    experts over the devices of a node and over all."""
     if not {Kind.EXPERTS, Kind.WEIGHTS} <= kinds:
         return [None]
     degrees = dict.fromkeys(n for n in over if n > 1 and own.model == 1 and own.batch % n == 0)
@@ -131,7 +130,7 @@ def _experts(own: Degrees, over: tuple[int, ...], kinds: set[Kind]) -> Sequence[
 def _found(
     searches: Sequence[Search], summaries: Summaries, wanted: Uniform, again: bool, watch: Watch
 ) -> Iterator[Candidate]:
-    """Yields a strategy of the whole model with the numbers of micro-batches that allow it."""
+    """Yields a strategy of the whole model under each micro-batch count that allows it."""
 
     def allowed(search: Search) -> Masks | None:
         batch = search.problem.context.graph.batch_size

@@ -1,4 +1,4 @@
-"""What a frontier says to a person: the strategies to decide between, and what rows differ in."""
+"""A frontier for people: the strategies to decide between, and how rows differ."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from shardwise.search.search import Search
 from shardwise.search.watch import Watch
 
 FEWEST = 5
-"""Strategies that are named though others beat them, if there are as many."""
+"""Minimum number of named strategies, even if others beat them."""
 SAME = 2e-3
-"""Relative: steps and peaks that differ by less are those of one strategy."""
+"""Relative: closer steps and peaks count as one strategy."""
 
 
 def named_rows(
     searches: Sequence[Search], summaries: Summaries, progress: Progress
 ) -> list[NamedStrategy] | UnsetType:
-    """Returns the strategies to decide between, the fastest first; of those that are alike the
-    simplest. Those that another beats in step and peak are left out, the slowest first, as long as
-    more than `FEWEST` are left."""
+    """Returns the strategies to decide between, the fastest first, and the simplest among equals.
+    Beaten ones are left out, the slowest first, as long as more than `FEWEST` are left."""
     options, best = searches[0].options, fastest(searches)
     if not options.replays or isinstance(searches[0], MixedSearch):
         return UNSET
@@ -86,13 +85,13 @@ def _beats(one: Candidate, other: Candidate) -> bool:
 
 
 class Differences:
-    """Says what points of a frontier with one label differ in."""
+    """Describes how frontier points with the same label differ."""
 
     def __init__(self) -> None:
         self._last: dict[str, Chosen] = {}
 
     def of(self, label: str, point: Chosen) -> str | UnsetType:
-        """Returns what a point has otherwise than the last one with its label."""
+        """Returns the differences of a point from the previous one with its label."""
         last = self._last.get(label)
         self._last[label] = point
         if last is None:
@@ -101,8 +100,8 @@ class Differences:
 
 
 def _changes(before: Chosen, after: Chosen) -> list[tuple[str, int]]:
-    """Returns how many groups and crossings two points of one number of micro-batches choose
-    otherwise, by what they choose."""
+    """Returns the numbers of groups and crossings whose choices differ between two points of one
+    micro-batch count, by feature."""
     one, two = (c.search.solution.choices[c.point] for c in (before, after))
     edges = [c.search.solution.edge_choices[c.point] for c in (before, after)]
     split = sharding = again = 0

@@ -7,8 +7,8 @@
     more room           the answer leaves less than a tenth of its memory free
 
 Each is the fastest strategy found with the property (`search/neighbours.py`). One that is faster
-than the answer becomes the answer. More room is not searched for: it is the fastest of what is
-known by then.
+than the answer becomes the answer. More room is not searched for; it is the fastest strategy known
+by then.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from shardwise.search.search import Search
 from shardwise.search.watch import OutOfTime, Watch
 
 ROOM = 0.1
-"""The part of the limit that is room: of every nine published runs one peaks higher above its
+"""Share of the limit that counts as room: one of every nine published runs peaks higher above its
 prediction (docs/accuracy.md)."""
 MOST_ANSWERS = 3
-"""How often a neighbour may become the answer."""
+"""Maximum times that a neighbour becomes the answer."""
 
 Choices = NDArray[np.uint32]
 
@@ -48,9 +48,9 @@ Choices = NDArray[np.uint32]
 def with_neighbours(
     searches: Sequence[Search], progress: Progress
 ) -> tuple[list[Search], list[Neighbour]]:
-    """Returns searches of which the fastest is no slower than its neighbours, and these.
+    """Returns searches whose fastest strategy is no slower than its neighbours, and the neighbours.
 
-    There are none where nothing fits, or where the search was cancelled or out of time.
+    There are none if nothing fits, or the search was cancelled or out of time.
     """
     searches, near = list(searches), Neighbourhood(progress)
     named: list[Named] = []
@@ -71,7 +71,7 @@ def with_neighbours(
 def with_room(
     answer: Chosen, searches: Sequence[Search], near: Sequence[Neighbour]
 ) -> list[Neighbour]:
-    """Returns the fastest strategy known that leaves room, none where the answer leaves it."""
+    """Returns the fastest known strategy that leaves room; none if the answer does."""
     summaries = Summaries(searches)
     if answer.peak_bytes <= (1.0 - ROOM) * answer.search.limit_bytes:
         return []
@@ -99,7 +99,7 @@ def with_room(
 
 @dataclass(frozen=True)
 class _Property:
-    """A name, the configurations that a strategy with it takes, and whether one has it."""
+    """A name, the configurations that have the property, and a test for strategies."""
 
     name: str
     allowed: Allowed
@@ -130,14 +130,14 @@ def _time_s(neighbour: Named) -> float:
 
 
 class Neighbourhood:
-    """Finds the neighbours of answers to one question."""
+    """Finds the neighbours of answers to one query."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._summaries = Summaries(())
 
     def of(self, answer: Chosen, searches: Sequence[Search]) -> list[Named]:
-        """Returns the neighbours of an answer that are found in time."""
+        """Returns the neighbours of an answer found in time."""
         watch = Watch(self._progress, left_s(searches))
         choices = answer.search.solution.choices[answer.point]
         own = self._label(Candidate.of(answer))
@@ -247,7 +247,7 @@ def _recomputes(search: Search, choices: Choices) -> bool:
 
 
 def _masks_of(search: Search, marked: Callable[[GroupCosts], NDArray[np.bool_]]) -> Masks | None:
-    """Returns the marked rows of each group, all of them where none is; None without any mark."""
+    """Returns each group's marked rows, or all if none is marked; None without any mark."""
     known: dict[int, NDArray[np.bool_]] = {}
     masks, some = [], False
     for cost in search.problem.costs:
@@ -262,6 +262,6 @@ def _masks_of(search: Search, marked: Callable[[GroupCosts], NDArray[np.bool_]])
 def _model_degrees(
     cost: GroupCosts, roles: GroupRoles, sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns into how many shares each configuration divides the model's dimensions, (K,)."""
+    """Returns the number of shares of the model's dimensions per configuration, (K,)."""
     model = [v for v, role in enumerate(roles.roles) if role is Role.MODEL]
     return np.asarray(np.where(np.isin(cost.assignment, model), sizes, 1).prod(axis=1))

@@ -1,7 +1,7 @@
-"""The order of execution of a plan: the program's, or one by upward rank where that is better.
+"""The order of execution of a plan: the program's, or one by upward rank if that is faster.
 
-The search replays strategies in the program's order, and so does its bound: `gap` is about that
-order. Of the strategy that it finds, orders by upward rank are then replayed (HeteroG §4.2).
+The search, its bound and `gap` are about the program's order. The strategy found is then also
+replayed in orders by upward rank (HeteroG §4.2).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PROGRAM, AUTO = "program", "auto"
 ORDERS = (PROGRAM, RANK, AUTO)
 
 LEAST_GAIN = 1e-3
-"""The share of the program's time that another order must save: below, it is not worth a list."""
+"""Minimum relative gain of another order, which makes the plan's list worthwhile."""
 
 
 def asked_order(order: str | None, devices: Devices) -> str:
-    """Returns the order that is asked for: unless named, the program's on devices of one kind, and
-    the better one on several kinds. Raises `BadInput` for an unknown one."""
+    """Returns the requested order: by default the program's on one kind of devices, and the faster
+    one on several. Raises `BadInput` for an unknown one."""
     if order is None:
         return AUTO if devices.of_groups else PROGRAM
     if order not in ORDERS:
@@ -37,7 +37,7 @@ def asked_order(order: str | None, devices: Devices) -> str:
 
 
 class Ordered:
-    """A point of a search in an order of its own."""
+    """A point of a search in its own order."""
 
     def __init__(self, chosen: Chosen, scheduled: Scheduled) -> None:
         self.program = chosen
@@ -57,7 +57,7 @@ class Ordered:
 
     @property
     def document(self) -> PlannedSchedule:
-        """What a plan says of its order."""
+        """The order's member of a plan."""
         program = self.program
         return PlannedSchedule(
             kind=RANK,
@@ -68,23 +68,22 @@ class Ordered:
 
     @property
     def forward(self) -> list[str]:
-        """The operators in the order in which forward runs them."""
+        """The operators in forward order."""
         return list(self.scheduled.order.forward)
 
     def id_of(self, plan_id: str) -> str:
-        """Returns the id of the strategy in this order, given that in the program's."""
+        """Returns the strategy's id in this order, given its id in the program's."""
         digest = hashlib.sha256(plan_id.encode())
         digest.update(repr(self.scheduled.order).encode())
         return f"sha256:{digest.hexdigest()}"
 
 
 def ordered(chosen: Chosen, order: str) -> Ordered | None:
-    """Returns a point in the order that is asked for; None where that is the program's, and where
-    the point does not fit.
-
-    `rank` takes the order by upward rank, within memory where it needs more than there is, whether
-    or not it is faster; `auto` only if it saves `LEAST_GAIN`. Raises `Infeasible` where `rank` does
+    """Returns a point in the requested order; None for the program's order, or if the point does
     not fit.
+
+    `rank` takes the order by upward rank, within memory if necessary, whether or not it is faster;
+    `auto` only if it saves `LEAST_GAIN`. Raises `Infeasible` if `rank` does not fit.
     """
     if order == PROGRAM or not chosen.fits or not chosen.search.options.replays:
         return None
@@ -101,8 +100,8 @@ def ordered(chosen: Chosen, order: str) -> Ordered | None:
 
 
 def by_rank(chosen: Chosen) -> list[Scheduled]:
-    """Returns the orders by upward rank of a point that fit; the one within memory is made only
-    where the other does not fit."""
+    """Returns a point's orders by upward rank that fit; the one within memory only if the other
+    does not."""
     search = chosen.search
     for kind in (RANK, WITHIN_MEMORY):
         one = replayed_in(search, chosen.point, kind)
@@ -112,7 +111,7 @@ def by_rank(chosen: Chosen) -> list[Scheduled]:
 
 
 def replayed_in(search: Search, point: int, kind: Kind) -> Scheduled:
-    """Returns a point of a search in an order that is made for it (`replay/scheduling.py`)."""
+    """Returns a point in an order computed for it (`replay/scheduling.py`)."""
     solution, options = search.solution, search.options
     limits = np.array([search.limit_bytes])
     if isinstance(search, MixedSearch):

@@ -21,15 +21,15 @@ from shardwise.documents.frontier import PointMemory, PointTime, Split
 from shardwise.search.search import Search
 
 MOST_SPLITS = 4
-"""Splits that a point names; the others are counted."""
+"""Maximum splits named by a point; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Outline:
     """The parts of a point: memory in bytes, time in seconds, and how groups are split.
 
-    `splits` are the commonest configurations with how many groups have each, at most
-    `MOST_SPLITS`; `other_splits` is how many further ones there are.
+    `splits` are the most common configurations with their numbers of groups, at most `MOST_SPLITS`;
+    `other_splits` is the number of further ones.
     """
 
     memory: PointMemory
@@ -79,7 +79,7 @@ def outlines(search: Search) -> list[Outline]:
 
 
 def _splits(search: Search) -> list[tuple[list[Split], int]]:
-    """Returns per point the commonest configurations, and how many others there are."""
+    """Returns each point's most common configurations, and the number of others."""
     numbers: dict[str, int] = {}
     columns = [_numbers(search, g, numbers) for g in range(len(search.problem.costs))]
     texts = list(numbers)
@@ -93,7 +93,8 @@ def _splits(search: Search) -> list[tuple[list[Split], int]]:
 
 
 def _numbers(search: Search, group: int, numbers: dict[str, int]) -> NDArray[np.int64]:
-    """Returns per point the number of this group's configuration; new texts join `numbers`."""
+    """Returns each point's number of this group's configuration; new texts are added to
+    `numbers`."""
     axes = search.problem.context.mesh.axes
     chosen, inverse = np.unique(search.solution.choices[:, group], return_inverse=True)
     of_choice = []

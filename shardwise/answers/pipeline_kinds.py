@@ -1,4 +1,4 @@
-"""What a pipeline's document says of the kinds of devices that its stages are on."""
+"""Device kinds in a pipeline's document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwise.search.pipelines.pipeline import Pipeline
 
 
 class KindMembers(TypedDict, total=False):
-    """The members of a stage that say what its devices are."""
+    """The members of a stage that describe its devices."""
 
     group: str
     kind: str
@@ -26,14 +26,14 @@ class KindMembers(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class StagedStrategy:
-    """The groups and edges of all stages, each as its stage's kind of device has it."""
+    """The groups and edges of all stages, each with the values of its stage's device kind."""
 
     groups: list[PlannedGroup]
     edges: list[PlannedEdge]
 
 
 def staged_strategy(pipeline: Pipeline) -> StagedStrategy:
-    """Returns the strategy of all stages; an edge is that of the stage that reads its tensor."""
+    """Returns the strategy of all stages; an edge belongs to the stage that reads its tensor."""
     choices, edge_choices = pipeline.choices.tolist(), pipeline.edge_choices.tolist()
     searches = [pipeline.search_of(stage) for stage in range(pipeline.stages)]
     known = {}
@@ -64,8 +64,8 @@ def _stages_of_groups(pipeline: Pipeline) -> Sequence[int]:
 
 
 def heading_of(pipeline: Pipeline) -> Heading:
-    """Returns what the document says first: of several kinds the whole profile, the least memory of
-    a device, and the warnings and bases of all."""
+    """Returns the heading; on several kinds with the whole profile, the least device memory, and
+    the warnings and sources of all kinds."""
     kinds, first = pipeline.kinds, heading(pipeline.search)
     if kinds is None:
         return first
@@ -87,7 +87,7 @@ def heading_of(pipeline: Pipeline) -> Heading:
 
 
 def kind_members(pipeline: Pipeline, stage: int) -> KindMembers:
-    """Returns what a stage says of its devices: nothing where all are alike."""
+    """Returns a stage's device members; none if all devices are of one kind."""
     kinds = pipeline.kinds
     if kinds is None:
         return {}

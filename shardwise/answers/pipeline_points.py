@@ -1,4 +1,4 @@
-"""Pipelines as points: those of a frontier, the fastest of a count of a curve or of an offer."""
+"""Pipelines as points of frontiers, curves and quotes."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ from shardwise.search.search import Infeasible
 
 
 class FastestPipelines(Protocol):
-    """What finds the fastest pipeline on one number of devices after another."""
+    """Finds the fastest pipeline on successive numbers of devices."""
 
     seconds: float
 
     def fastest(
         self, hardware: Hardware, gpus: Devices, progress: Progress, cutoff_s: float | None = None
     ) -> PipelinePoint | None:
-        """Returns it where one fits and is faster than `cutoff_s`."""
+        """Returns it if one fits and is faster than `cutoff_s`."""
 
 
 @dataclass
 class PipelinePoints:
-    """The pipelines of one graph, on one number of devices after another.
+    """The pipelines of one graph, on successive numbers of devices.
 
-    `stages` are numbers, None for all that graph and devices allow; 1 among them adds nothing, as
-    these answers have the strategies without a pipeline anyway. `seconds` are those of the searches
-    so far.
+    `stages` are numbers, None for all that graph and devices allow; 1 adds nothing, since these
+    answers always have strategies without a pipeline. `seconds` is the time of all searches so far.
     """
 
     graph: Graph
@@ -58,8 +57,8 @@ class PipelinePoints:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises `BadInput` as `check_schedules`, and for numbers of stages that the graph does not
-        allow on any devices."""
+        """Raises `BadInput` as `check_schedules`, and for numbers of stages that the graph allows
+        on no devices."""
         check_schedules(self.schedules)
         units = len(Units.of(self._staged.subject.patterns))
         for count in self.stages or ():
@@ -76,7 +75,7 @@ class PipelinePoints:
         stages: Sequence[int] | None,
         schedules: Sequence[str],
     ) -> PipelinePoints | None:
-        """Returns the pipelines that a question asks for, None where it asks for none."""
+        """Returns the pipelines that a query asks for, or None."""
         if stages is not None and set(stages) == set(NO_STAGES):
             return None
         return cls(graph, options, stages, schedules)
@@ -84,8 +83,8 @@ class PipelinePoints:
     def frontier(
         self, hardware: Hardware, gpus: Devices, progress: Progress
     ) -> list[PipelinePoint]:
-        """Returns the pipelines that no other beats in peak and step, ascending in peak, each with
-        what is proven of it.
+        """Returns the pipelines that no other beats in peak and step, by ascending peak, each with
+        its bound.
 
         Raises `BadInput` as `PipelineSearch.frontier`.
         """
@@ -107,8 +106,8 @@ class PipelinePoints:
         progress: Progress,
         cutoff_s: float | None = None,
     ) -> PipelinePoint | None:
-        """Returns the fastest pipeline that fits, of the numbers of stages that these devices
-        allow; None where none is faster than `cutoff_s`."""
+        """Returns the fastest pipeline that fits, over the allowed numbers of stages; None if none
+        is faster than `cutoff_s`."""
         started = monotonic()
         try:
             search = self._search(hardware, gpus, progress)
@@ -133,8 +132,8 @@ class PipelinePoints:
 
 
 def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
-    """Returns a pipeline as a point; no pipeline that was asked for takes less than `least_s`, of
-    a frontier within its peak."""
+    """Returns a pipeline as a point; `least_s` is a lower bound on every queried pipeline, for a
+    frontier within this one's peak."""
     kinds = pipeline.kinds
     labels, batch = StageLabels(pipeline), pipeline.search.subject.graph.batch_size
     left_out = not_searched(pipeline.search.subject)
@@ -159,7 +158,7 @@ def pipeline_point(pipeline: Pipeline, least_s: float) -> PipelinePoint:
 
 
 def pipeline_id(pipeline: Pipeline) -> str:
-    """Returns the content id: what was asked and what was chosen."""
+    """Returns the content id, a hash of the query and the choices."""
     search = pipeline.search
     digest = hashlib.sha256()
     asked = (
@@ -185,10 +184,10 @@ def pipeline_id(pipeline: Pipeline) -> str:
 
 
 class StageLabels:
-    """Names the strategies of stages."""
+    """Labels the strategies of stages."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        # Configurations are named alike on all kinds of devices.
+        # Configurations have the same names on all kinds of devices.
         self._problem = pipeline.search.problem
         self._choices = pipeline.choices
         self._roles = Labels(self._problem).groups

@@ -63,13 +63,13 @@ def pipeline_or_plan(
     """Returns the fastest pipeline of one of these numbers of stages that fits, or what another
     `objective` picks of the frontier with pipelines, or its `point` with an id.
 
-    `gpus` is a number of devices, or of a profile with groups a bundle such as `h100=8,a100=8`:
-    then each stage has devices of one group, and every order of the groups is tried. Of one stage,
-    or with `stages` left out, the strategy without a pipeline is searched too, and returned where
-    it is as fast; not where a pin is about stages. Raises `Infeasible` where nothing fits, with
-    what would where one stage is among those asked for (`remedies.py`), `NotFound` where the
-    frontier has no such point, and `BadInput` for numbers of stages that the model, the devices or
-    pins do not allow and for what is in the table of refusals (`question/refusals.py`).
+    `gpus` is a number of devices, or for a profile with groups a bundle such as `h100=8,a100=8`:
+    then each stage has devices of one group, and every order of the groups is tried. For one stage,
+    or without `stages`, the strategy without a pipeline is searched too and returned if it is as
+    fast, unless a pin is about stages. Raises `Infeasible` if nothing fits, with remedies if one
+    stage is allowed (`remedies.py`), `NotFound` if the frontier has no such point, and `BadInput`
+    for numbers of stages that the model, the devices or pins do not allow and for the table of
+    refusals (`question/refusals.py`).
     """
     options, progress = assumed(options, hardware), progress or quiet
     devices = devices_of(gpus, hardware)
@@ -89,7 +89,7 @@ def pipeline_or_plan(
     ask = partial(_fastest, graph, hardware, stages, schedules)
     if stages is not None and 1 not in stages:
         return ask(options, devices, progress)
-    # What fits without a pipeline is an answer too, and soon found.
+    # A plan without a pipeline is an answer too, and found sooner.
     again = partial(plan_only, graph, hardware, neighbours=False)
     return answered(ask, graph, options, devices, progress, again=again)
 
@@ -107,7 +107,7 @@ def _fastest(
     tried."""
     search = PipelineSearch(graph, hardware, devices, options, progress, schedules)
     asked, alone = _asked(search, stages)
-    single: Plan | None = None
+    single: documents.Plan | None = None
     too_large: Infeasible | None = None
     if not alone:
         # Its step leaves most pipelines without a chance, so these are asked for afterwards.
@@ -135,7 +135,7 @@ def _fastest(
     return pipeline_document(best, monotonic() - started, least_s, without)
 
 
-def _proven(single: Plan, least_s: float, epsilon: float) -> Plan:
+def _proven(single: documents.Plan, least_s: float, epsilon: float) -> documents.Plan:
     """Returns the plan without a pipeline with what is proven of pipelines too: no strategy takes
     less than `least_s`."""
     proof = single.certificate
@@ -150,17 +150,17 @@ def _proven(single: Plan, least_s: float, epsilon: float) -> Plan:
 
 
 def _asked(search: PipelineSearch, stages: Sequence[int] | None) -> tuple[list[int], bool]:
-    """Returns the numbers of stages from 2 on to search, and whether pipelines are the only answer.
+    """Returns the numbers of stages to search, from 2, and whether only pipelines are answers.
 
-    Raises `BadInput` for rules on stages that leave none.
+    Raises `BadInput` if pins leave none.
     """
     asked = search.counts() if stages is None else sorted(set(stages) - {1})
     ruled = bool(divided(search.options.pins)[0])
     if ruled and not asked:
         raise BadInput(
-            "no number of stages from 2 on allows the rules on stages",
+            "no number of stages from 2 satisfies the stage pins",
             field="pin",
-            expected="rules that leave every unit a stage",
+            expected="pins that leave every unit a stage",
         )
     return asked, ruled or (stages is not None and 1 not in stages)
 
@@ -170,7 +170,7 @@ def _none_fits(search: PipelineSearch, asked: Sequence[int]) -> Infeasible:
     ruled = bool(divided(search.options.pins)[0])
     return Infeasible(
         f"no pipeline of {' or '.join(map(str, asked))} stages fits on {devices}"
-        + (" and follows the rules on stages" if ruled else "")
+        + (" and satisfies the stage pins" if ruled else "")
     )
 
 
@@ -217,8 +217,8 @@ def pipeline_document(
     least_s: float,
     without: WithoutPipeline | UnsetType | None = UNSET,
 ) -> documents.Pipeline:
-    """Returns a pipeline as a document; `seconds` are those of its search, `least_s` is proven to
-    be below the step of every strategy that was asked for."""
+    """Returns a pipeline as a document; `seconds` are those of its search, `least_s` is a proven
+    lower bound."""
     search = pipeline.search
     strategy = staged_strategy(pipeline)
     head = with_members(
@@ -269,7 +269,7 @@ def _prediction(pipeline: Pipeline) -> PipelinePrediction:
     devices = [pipeline.search_of(rank).hardware.devices[0] for rank in ranks]
 
     def utilisation(computed: bool) -> float:
-        """Returns how much of the step all devices at their peaks would take."""
+        """Returns the share of the step that all devices would need at their peaks."""
         flops = model_flops(subject.coarsened, subject.patterns, graph, computed=computed)
         mean = len(devices) / sum(1.0 / ideal_s(flops, device) for device in devices)
         return mean / (pipeline.mesh.gpus * pipeline.step_s)

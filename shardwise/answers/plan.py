@@ -67,7 +67,7 @@ from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
 POINT = "point"
-"""The `objective` of a plan that was asked for by its id."""
+"""The `objective` of a plan requested by id."""
 
 
 @uncollected()
@@ -120,7 +120,7 @@ def plan_only(
 ) -> WholePlan:
     """Returns the plan as `plan` does; where nothing fits, what would is not tried.
 
-    Without `neighbours` it is the answer before they were looked at.
+    Without `neighbours` it is the answer before they are examined.
     """
     order = asked_order(order, devices)
     near_limit = objective in FASTEST and point is None
@@ -155,7 +155,7 @@ def _of_several_kinds(
 ) -> WholePlan:
     """Returns the fastest plan of a bundle, or that of one of its groups where that is faster.
 
-    Raises as `search_bundle` does, and `Infeasible` where nothing fits.
+    Raises as `search_bundle` does, and `Infeasible` if nothing fits.
     """
     searches, alone = search_bundle(Subject.of(graph), hardware, bundle, options, progress, propose)
     if alone is None:
@@ -214,7 +214,7 @@ def plan_document(
         id=other.id_of(document.id),
         order=other.forward,
         schedule=other.document,
-        # The bound is one of the program's order.
+        # The bound is for the program's order.
         predicted=replace(document.predicted, gap=gap(searches, chosen)),
     )
 
@@ -311,8 +311,8 @@ def _faster(summaries: Summaries, chosen: Chosen, faster: Chosen) -> Faster:
 
 
 def _next_best(search: Search, point: int) -> list[NextBest | None]:
-    """Returns per group the next best choice, with everything else unchanged; none on devices of
-    several kinds, where times do not add up."""
+    """Returns each group's next best choice, everything else unchanged; none on several kinds of
+    devices, where times do not add up."""
     if isinstance(search, MixedSearch):
         return [None] * len(search.problem.costs)
     return [

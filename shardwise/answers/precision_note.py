@@ -13,7 +13,7 @@ from shardwise.texts import counted
 
 CAPTURED = "captured"
 _NARROW = {"bfloat16": "bf16", "float16": "fp16"}
-"""What to train in instead, the better first, and what options call it."""
+"""Recommended dtypes, the better first, with their option names."""
 
 
 def float32_note(graph: Graph, hardware: Hardware, precision: str) -> str | None:
@@ -40,9 +40,9 @@ def float32_note(graph: Graph, hardware: Hardware, precision: str) -> str | None
 
 
 def recipe_note(recipes: Collection[Recipe], options: Options) -> str | None:
-    """Returns a sentence on what of a model is in 8 or 4 bits, and what of it is modelled.
+    """Returns a sentence on the parts of a model in 8 or 4 bits, and on what is modelled of them.
 
-    `recipes` are those of its linear layers; None where none was asked for.
+    `recipes` are those of its linear layers; None without a recipe.
     """
     if not recipes and options.precision not in RECIPES:
         return None

@@ -23,7 +23,7 @@ from shardwise.hardware.offers import UNDATED
 from shardwise.search.search import Subject
 
 GIVEN = "given with the question"
-"""The source of a price that the question says."""
+"""The source of a price given in the query."""
 HOW = "the devices of one profile, as its own links and paths join them"
 
 
@@ -38,7 +38,7 @@ def profile_quote(
     asked: PipelinePoints | None = None,
 ) -> Quote:
     """Returns the parts of a profile (`parts_of`) on which the job fits, cheapest first, by the
-    pipelines that are `asked` for where they are faster.
+    `asked` pipelines if faster.
 
     Raises `BadInput`, which names `prices.GROUP`, for a group without a price.
     """
@@ -101,7 +101,7 @@ def require_prices(
 
 
 def _part(hardware: Hardware, name: str, count: int, price: GroupPrice, terms: Terms) -> OfferPart:
-    """Returns the devices of a group with their price; an instance is a node that has any."""
+    """Returns the devices of a group with their price; an instance is a node with any of them."""
     group, offer = hardware.group(name), price.offer
     return OfferPart(
         instance_type=name,
@@ -120,5 +120,5 @@ def _stale(bundle: Devices, known: Mapping[str, GroupPrice], terms: Terms) -> bo
 
 
 def _offer(hardware: Hardware, bundle: Devices) -> Offer:
-    """Returns what a row says of where the devices are: in the profile's cluster."""
+    """Returns a row's location: the profile's cluster."""
     return Offer(hardware.name, str(bundle), 1, "", "", False, 0.0, UNDATED, GIVEN, hardware.name)

@@ -1,7 +1,7 @@
-"""What others measured of such a model on such GPUs, beside what a plan predicts.
+"""Published steps of such a model on such GPUs, to show beside a prediction.
 
-The table is shardwise/data/published.csv, made of the runs that predictions are compared with
-(docs/accuracy.md) by tools/published_steps.py.
+tools/published_steps.py makes the table shardwise/data/published.csv from the runs that predictions
+are compared with (docs/accuracy.md).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TABLE = DATA / "published.csv"
 COLUMNS = ("project", "parameters", "gpu", "gpus", "seq", "tokens_per_s_per_gpu")
 
 SAME_PARAMETERS = 0.03
-"""Relative: models whose parameters differ by less are of one architecture and size."""
+"""Relative: models with closer parameter counts are of one architecture and size."""
 MOST_SEQ, MOST_GPUS = 2.0, 8.0
-"""Factors between two steps that are near: of the sequence length, and of the number of GPUs."""
+"""Maximum factors between comparable steps: of the sequence length, and of the number of GPUs."""
 
 
 @dataclass(frozen=True)
 class PublishedStep:
-    """A step that somebody measured; `rate` is in tokens a second of one GPU."""
+    """A published step; `rate` is in tokens per second per GPU."""
 
     project: str
     parameters: int
@@ -56,8 +56,8 @@ def published_steps() -> tuple[PublishedStep, ...]:
 
 
 def nearest_step(graph: Graph, hardware: Hardware, gpus: int) -> PublishedStep | None:
-    """Returns the published step that is nearest in GPUs and sequence length, the fastest of these;
-    None where no model of as many parameters was measured on such GPUs."""
+    """Returns the published step nearest in GPUs and sequence length, the fastest of these; None if
+    no model of this size was published on such GPUs."""
     of_batch, batch = tokens(graph), graph.batch_size
     if not of_batch or not batch:
         return None
@@ -78,8 +78,8 @@ def nearest_step(graph: Graph, hardware: Hardware, gpus: int) -> PublishedStep |
 
 
 def published_text(graph: Graph, hardware: Hardware, gpus: int, step_s: float) -> str:
-    """Returns such a step in words, with what a step of `step_s` seconds is in the same unit; empty
-    where none is near."""
+    """Returns such a step in words, beside a step of `step_s` seconds in the same unit; empty if
+    none is near."""
     one, of_batch = nearest_step(graph, hardware, gpus), tokens(graph)
     if one is None or not of_batch or not step_s:
         return ""

@@ -135,7 +135,7 @@ def quote(
 
 
 def _program(offers: Sequence[Offer], options: Options, graph: Graph) -> str | UnsetType:
-    """Returns what runs the steps on offers, unset where it is not the same on all of them."""
+    """Returns the program of the steps on offers; unset if it differs between them."""
     profiles = {offer.hardware: offer.profile() for offer in offers if offer.hardware is not None}
     texts = {program_text(assumed(options, profile), graph) for profile in profiles.values()}
     return texts.pop() if len(texts) == 1 else UNSET
@@ -145,12 +145,14 @@ def require_steps(steps: int | None, deadline_s: float | None, budget_usd: float
     """Raises `BadInput` for a deadline or a budget without the steps of the whole job."""
     if steps is None and (deadline_s is not None or budget_usd is not None):
         raise BadInput(
-            "a deadline or a budget is for a whole job", field="steps", expected="a number of steps"
+            "a deadline or a budget needs the steps of the whole job",
+            field="steps",
+            expected="a number of steps",
         )
 
 
 MOST_KINDS = 3
-"""Kinds of instances that one offer may combine."""
+"""Maximum kinds of instances in one offer."""
 
 
 def check_kinds(
@@ -158,9 +160,11 @@ def check_kinds(
 ) -> None:
     """Raises `BadInput` that names the field for what does not say devices of several kinds."""
     if not 1 <= combine <= MOST_KINDS:
-        raise BadInput(f"{combine}", field="combine", expected=f"1 to {MOST_KINDS} kinds")
+        raise BadInput(f"got {combine}", field="combine", expected=f"1 to {MOST_KINDS} kinds")
     if hardware is None and prices:
-        raise BadInput("prices are of the groups of a profile", field="prices", expected="hardware")
+        raise BadInput(
+            "prices by group need a profile with groups", field="prices", expected="hardware"
+        )
     if hardware is not None and not hardware.groups:
         raise BadInput(
             f"{hardware.name} has no groups of devices",
@@ -169,7 +173,7 @@ def check_kinds(
         )
     if hardware is not None and combine > 1:
         raise BadInput(
-            "the parts of a profile are quoted, not offers", field="combine", expected="1"
+            "offers are not combined when a profile is quoted", field="combine", expected="1"
         )
 
 
@@ -213,8 +217,7 @@ def _instances(
 
 
 def _refused(offer: Offer, options: Options) -> str | None:
-    """Returns why an offer's GPUs do not have the options' power limit or units for their
-    precision, None where they do."""
+    """Returns why an offer's GPUs do not support the options' power limit or precision, or None."""
     if offer.hardware is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Rows of quotes: what a job takes and costs on devices that were searched."""
+"""Rows of quotes: time and price of a job on searched devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwise.hardware import Offer, stale
 
 @dataclass(frozen=True)
 class Terms:
-    """What the price of a job depends on besides the offer."""
+    """Terms of a job's price other than the offer."""
 
     options: Options
     batch_size: int | None
@@ -55,7 +55,7 @@ def offer_part(offer: Offer, instances: int) -> OfferPart:
 def row_of(
     parts: Sequence[OfferPart], point: CurvePoint, terms: Terms, of: Offer, *, stale: bool
 ) -> OfferRow:
-    """Returns the row of instances that are taken together: sums, and the words of all of them.
+    """Returns the row of combined instances: sums, and the words of all of them.
 
     Provider, region, market and profile are those of `of`.
     """
@@ -97,7 +97,7 @@ def row_of(
 
 
 def _of_strategy(point: CurvePoint) -> tuple[float, float, int, str]:
-    """Returns both times, peak and id of the fastest strategy of a point that fits."""
+    """Returns both times, peak and id of a point's fastest strategy."""
     pipeline = point.pipeline
     if pipeline is not UNSET:
         return pipeline.step_s, pipeline.step_s, pipeline.peak_bytes, pipeline.id
@@ -116,12 +116,12 @@ def _nothing_fits(point: CurvePoint) -> InternalError:
 
 
 def price_of(row: OfferRow) -> float:
-    """Returns what a row costs in USD: the whole job, or without steps an hour."""
+    """Returns the price of a row in USD: of the whole job, or without steps per hour."""
     return row.usd_per_hour if row.usd_total is UNSET else row.usd_total
 
 
 def rank_of(row: OfferRow, overlap: bool) -> tuple[bool, float, float]:
-    """Returns the key by which rows are ordered: those in time first, the cheapest first."""
+    """Returns the sort key of rows: those within the deadline first, then by price."""
     price = row.usd_per_hour
     for better in (row.usd_per_million_samples, row.usd_total):
         price = price if better is UNSET else better
@@ -129,7 +129,7 @@ def rank_of(row: OfferRow, overlap: bool) -> tuple[bool, float, float]:
 
 
 def over_budget(row: OfferRow, budget_usd: float) -> NotOffered:
-    """Returns why a row is left out that costs more than the budget."""
+    """Returns why a row above the budget is left out."""
     return NotOffered(
         row.provider,
         row.instance_type,

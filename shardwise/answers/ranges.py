@@ -10,10 +10,10 @@ from shardwise.documents.curve import CurvePoint, DoesNotFit, fits
 
 
 def ranges_that_do_not_fit(points: Iterable[CurvePoint], limit_bytes: float) -> list[DoesNotFit]:
-    """Returns the runs of points on which nothing fits, in their order.
+    """Returns the runs of points on which nothing fits, in order.
 
-    A point that fits ends a run, and so does the change between counts that need too much memory
-    and counts that were not searched. `limit_bytes` is what one GPU may use.
+    A run ends at a point that fits, and at the change between counts that need too much memory and
+    counts that were not searched. `limit_bytes` is the memory limit of one GPU.
     """
     runs: list[list[CurvePoint]] = []
     before: CurvePoint | None = None
@@ -58,7 +58,7 @@ def range_counts(of: DoesNotFit) -> str:
 
 
 def range_reason(of: DoesNotFit) -> str:
-    """Returns why these counts do not fit: what the nearest of them needs of what there is."""
+    """Returns why these counts do not fit: the nearest one's memory and the limit."""
     if of.least_bytes is None or of.limit_bytes is None:
         return of.reason
     verb = "does not fit" if of.last == 1 else "do not fit"
@@ -69,7 +69,7 @@ def range_reason(of: DoesNotFit) -> str:
 
 
 def _apart(a: float, b: float) -> tuple[str, str]:
-    """Returns two numbers with as many decimals as tell them apart, between one and four."""
+    """Returns two numbers with enough decimals to distinguish them, between one and four."""
     for decimals in range(1, 4):
         texts = f"{a:.{decimals}f}", f"{b:.{decimals}f}"
         if texts[0] != texts[1]:

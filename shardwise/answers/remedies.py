@@ -1,9 +1,8 @@
-"""What would make a question fit that does not: the tool's own options and more devices, tried.
+"""Remedies: options and device counts, all tried, under which an infeasible query fits.
 
-The question is asked again with each option that lowers its peak, those first that change least of
-what is trained: how a step runs, then what a strategy may choose, then the numbers that are kept.
-Where no option is enough alone, the fewest of them are named that are enough together. What is
-named was found to fit.
+The query is repeated with each option that lowers its peak, in the order of how little they change
+the training: how a step runs, then the strategy's choices, then the numbers kept. If no option is
+enough alone, the smallest sufficient combination is named.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from shardwise.texts import counted, gib
 
 FITS = "; it fits "
 BY_OPTIONS = f"{FITS}with "
-"""What an error says of options that are enough."""
+"""The sentence of an error about sufficient options."""
 
 Answer = TypeVar("Answer", bound=Plan)
 Ask = Callable[[Options, Devices, Progress], Answer]
-"""Answers a question with these options on these devices; raises `Infeasible`."""
+"""Answers a query with these options on these devices; raises `Infeasible`."""
 
 MOST_S = 30.0
-"""Seconds of trying, or `PATIENCE` times those of the question; 20 were enough for Llama 3 8B on a
-GPU of 80 GB (two cores)."""
+"""Time limit in seconds, or `PATIENCE` times the query's own time; 20 were enough for Llama 3 8B on
+a GPU of 80 GB (two cores)."""
 PATIENCE = 2.0
 MOST_NAMED = 2
 COUNTS = 2
-"""Numbers of micro-batches that a try has."""
+"""Micro-batch counts per try."""
 MOST_DOUBLINGS = 3
 COARSE = 10.0
-"""The epsilon of a try: whether something fits is all that it has to say."""
+"""The epsilon of a try, which only decides whether something fits."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Options other than those that were asked for: the words of the command line, the members."""
+    """Changed options: the command line's words, and the members."""
 
     words: str
     members: Mapping[str, Any]
@@ -67,10 +66,10 @@ def answered(
     again: Ask[Plan] | None = None,
     own_program: bool = True,
 ) -> Answer:
-    """Returns what `ask` answers; where nothing fits, the error also says what would.
+    """Returns the answer of `ask`; if nothing fits, adds remedies to the error.
 
-    `again` asks the same for less than an answer has, to try things. `own_program`: how a step runs
-    may be changed; a trainer decides that itself. Raises as `ask`.
+    `again` asks the same with less effort, for tries. `own_program`: how a step runs may be
+    changed, which a trainer decides itself. Raises as `ask`.
     """
     started = monotonic()
     try:
@@ -84,7 +83,7 @@ def answered(
 
 
 def _changes(graph: Graph, options: Options, *, own_program: bool) -> Iterator[Change]:
-    """Yields the changes that may lower the peak, those first that change least."""
+    """Yields the changes that may lower the peak, the smallest first."""
     step = options.step
     narrow = any(t.role == "parameter" and t.dtype == "float32" for t in graph.tensors.values())
     if own_program:
@@ -111,7 +110,7 @@ def _changes(graph: Graph, options: Options, *, own_program: bool) -> Iterator[C
 
 
 class _Trying:
-    """Asks a question in other ways, for some time."""
+    """Tries variants of a query within a time limit."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class _Trying:
         self._until = monotonic() + min(most_s, options.time_limit_s or most_s)
 
     def remedies(self, changes: Sequence[Change]) -> list[str]:
-        """Returns what fits, in words with its peak, as far as it is found in time."""
+        """Returns the remedies found in time, in words with their peaks."""
         named: list[str] = []
         try:
             named += self._by_options(changes)
@@ -153,8 +152,8 @@ class _Trying:
         return alone or [self._fewest(changes, together)]
 
     def _fewest(self, changes: Sequence[Change], peak_bytes: float) -> str:
-        """Returns the fewest changes, from the first on, of which each is needed, where all of them
-        have this peak."""
+        """Returns a minimal subset of changes, from the first on, given that all together have this
+        peak."""
         needed = list(changes)
         for change in reversed(changes):
             fewer = [one for one in needed if one is not change]
@@ -177,7 +176,7 @@ class _Trying:
         return []
 
     def _peak(self, changes: Sequence[Change], devices: Devices | None = None) -> float | None:
-        """Returns the peak of an answer, None where nothing fits."""
+        """Returns the peak of an answer, or None if nothing fits."""
         options = replace(self._options, epsilon=max(COARSE, self._options.epsilon))
         for change in changes:
             options = change.of(options)
@@ -195,8 +194,8 @@ class _Trying:
 
 
 def _smallest(counts: Sequence[int], devices: int, batch: int | None) -> tuple[int, ...]:
-    """Returns the numbers of micro-batches to try: the largest that leave every device a sample,
-    and the next."""
+    """Returns the micro-batch counts to try: the largest that leave every device a sample, and the
+    next."""
     if batch is None:
         return tuple(counts)
 

@@ -1,12 +1,12 @@
-"""What the variables of a group stand for, in the words of parallel training.
+"""Roles of a group's variables, in the terms of parallel training.
 
     batch      a share is whole samples
     position   tokens of a sequence, pixels: a dimension of an input that no matrix has
     expert     a share is whole experts of a mixture, to which rows are sent where they can be
     model      everything else: columns, rows, heads, vocabulary, channels
 
-Batch and position come from the inputs of the graph (`sharding/names.py`); the queries of
-attention and the experts of a mixture are variables of their descriptions (docs/tdl.md).
+Batch and position come from the inputs of the graph (`sharding/names.py`); the queries of attention
+and the experts of a mixture are variables of their descriptions (docs/tdl.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTEGERS = frozenset({"int32", "int64"})
 
 
 class Role(IntEnum):
-    """What a mesh axis that splits a variable divides."""
+    """The role of a variable: what an axis divides that splits it."""
 
     MODEL = 0
     EXPERT = 1
@@ -37,9 +37,9 @@ class Role(IntEnum):
 
 
 class Kind(IntEnum):
-    """Groups that a strategy of the whole model splits alike: products by weights, experts of a
-    mixture with what lies between their products, products without weights (the core of attention),
-    and all else without a product."""
+    """Classes of groups that a strategy of the whole model splits the same way: products by
+    weights, experts of a mixture with the operators between their products, products without
+    weights (the core of attention), and everything else."""
 
     WEIGHTS = 0
     EXPERTS = 1
@@ -49,12 +49,11 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class GroupRoles:
-    """A group: the role of each of its variables, and which layer it belongs to.
+    """A group: the roles of its variables, and its layer.
 
-    `product` says that it has a product, a convolution or attention, `weighted` that one of them
-    reads a parameter; `parameters` counts the elements of its parameters. `layer` is None outside
-    the repeated blocks of the model. `ring` is the variable whose shares of keys and values go
-    round.
+    `product`: it has a product, a convolution or attention; `weighted`: one of them reads a
+    parameter; `parameters` is the number of its parameters' elements. `layer` is None outside the
+    repeated blocks. `ring` is the variable whose shares of keys and values travel around a ring.
     """
 
     roles: tuple[Role, ...]
@@ -66,7 +65,7 @@ class GroupRoles:
 
     @property
     def kind(self) -> Kind:
-        """What strategies of the whole model tell apart."""
+        """The class of the group for strategies of the whole model."""
         if self.has(Role.EXPERT):
             return Kind.EXPERTS
         if not self.product:
@@ -122,16 +121,16 @@ def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
     }
     if own in ({QUERY}, {RING}):
         return Role.POSITION
-    # Where rows can be sent to experts, what all devices see the rows of is divided like columns.
+    # If rows can be sent to experts, operators whose rows all devices see are divided like columns.
     divides = own == {EXPERT_VARIABLE} and ROUTED not in group.variables
     return Role.EXPERT if divides else Role.MODEL
 
 
 def _layers(coarsened: Coarsened) -> list[str | None]:
-    """Returns the layer of each group: an item of a list of modules that has modules of its own.
+    """Returns the layer of each group: an item of a list of modules that contains modules.
 
-    None outside of such items. Of nested lists it is the outermost whose items hold no list of
-    like blocks: the blocks of a stage are layers, and so is a block of unlike sublayers.
+    None outside of such items. Of nested lists it is the outermost whose items contain no list of
+    equal blocks: the blocks of a stage are layers, and so is a block of different sublayers.
     """
     operators: dict[str, list[tuple[str, str]]] = {}
     for group in coarsened.groups:
@@ -160,8 +159,8 @@ def _list_of(item: str) -> str:
 def tokens(graph: Graph) -> int | None:
     """Returns the tokens of the graph's batch: samples times the longest sequence of ids.
 
-    None where samples are not made of tokens alone: an input of another kind (an image, sound)
-    has samples too, or no integer input has a second dimension.
+    None if samples are not only tokens: another kind of input (an image, sound) has samples too, or
+    no integer input has a second dimension.
     """
     inputs = [t for t in graph.tensors.values() if t.role == "input" and t.batch_dim is not None]
     if any(t.dtype in FLOAT_DTYPES for t in inputs):

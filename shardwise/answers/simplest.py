@@ -1,6 +1,6 @@
 """The simplest strategy within the tolerance.
 
-Predictions are off by some percent, so the answer is a strategy of the whole model if it takes at
+Predictions are off by a few percent, so the answer is a strategy of the whole model if it takes at
 most epsilon longer than the fastest found. If the fastest is proven within epsilon, so is the
 answer: it takes at most 1 + epsilon times the proven bound.
 """
@@ -25,7 +25,7 @@ from shardwise.search.watch import Watch
 
 @dataclass(frozen=True)
 class Simplest:
-    """The answer as a point of the searches, and the fastest where that is another."""
+    """The answer as a point of the searches, and the fastest if that is another."""
 
     searches: list[Search]
     chosen: Chosen
@@ -33,8 +33,8 @@ class Simplest:
 
 
 def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Simplest:
-    """Returns the strategy of the fewest different choices within the options' epsilon of the
-    best, which is the fastest that was found."""
+    """Returns the strategy with the fewest different choices within the options' epsilon of the
+    fastest found."""
     same = Simplest(list(searches), best, None)
     longest_s = tolerated_s(searches, best)
     if longest_s is None:
@@ -50,8 +50,8 @@ def simplest(searches: Sequence[Search], best: Chosen, progress: Progress) -> Si
 
 
 def tolerated_s(searches: Sequence[Search], best: Chosen) -> float | None:
-    """Returns how long the step of a simpler strategy may be; None where none is asked for, and
-    where steps are not replayed or of devices of several kinds."""
+    """Returns the maximum step of a simpler strategy; None if it is not requested, steps are not
+    replayed, or there are several kinds of devices."""
     options = best.search.options
     if options.simplest == NEVER or not options.replays or isinstance(best.search, MixedSearch):
         return None
@@ -64,8 +64,8 @@ def tolerated_s(searches: Sequence[Search], best: Chosen) -> float | None:
 def _candidates(
     searches: Sequence[Search], best: Chosen, watch: Watch, within_s: float
 ) -> Iterator[Candidate]:
-    """Yields strategies that may be the answer, the simplest first: those with a name, then the
-    strategy of the whole model that the best is most like."""
+    """Yields candidate answers, the simplest first: named strategies, then the strategy of the
+    whole model most like the best."""
     search = best.search
     labels = Labels(search.problem, None, search.replayer, search.limit_bytes)
     own = Candidate.of(best)

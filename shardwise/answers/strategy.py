@@ -56,9 +56,8 @@ Steps = list[documents.Step]
 
 @dataclass(frozen=True)
 class _Executed:
-    """How an operator is executed, without the names of its tensors: its split by the names and the
-    positions of its variables, its layouts, those of its inputs and outputs in words, and the
-    members of its costs."""
+    """How an operator is executed, without tensor names: its split by variable names and positions,
+    its layouts, those of its inputs and outputs in words, and its cost members."""
 
     names: list[str | None]
     variables: list[int | None]
@@ -95,8 +94,8 @@ class Strategy:
         edge_choices: Sequence[int],
         places: Callable[[int, int], list[PlaceCost]] | None = None,
     ) -> None:
-        """`places` returns what a group takes at every place under its choice, where devices are of
-        several kinds."""
+        """`places` returns a group's costs at every place under its choice, on several kinds of
+        devices."""
         self._problem = problem
         self._places = places
         self._choices = [int(choice) for choice in choices]
@@ -105,7 +104,7 @@ class Strategy:
         self._known: dict[tuple[int, int], list[_Executed]] = {}
 
     def groups(self, next_best: Sequence[NextBest | None]) -> list[PlannedGroup]:
-        """Returns every group with its operators and, as given, its next best choice."""
+        """Returns every group with its operators and its next best choice, if given."""
         return [self._group(index, other) for index, other in enumerate(next_best)]
 
     def edges(self) -> list[PlannedEdge]:
@@ -173,8 +172,8 @@ class Strategy:
         return planned
 
     def _executed(self, pattern: GroupPattern, cost: GroupCosts, choice: int) -> list[_Executed]:
-        """Returns how a group's operators are executed; groups that share their costs differ in
-        names only."""
+        """Returns how a group's operators are executed, shared by groups that differ only in
+        names."""
         key = (id(cost), choice)
         if key not in self._known:
             costs = operator_costs(self._problem.context, pattern, cost, choice)
@@ -213,7 +212,7 @@ class Strategy:
         )
 
     def _placed(self, layout: Layout, shares: int) -> Layout:
-        """Returns a layout as re-scheduling tells it apart, with its proportion if it has one."""
+        """Returns a layout as re-scheduling identifies it, with its proportion if any."""
         rows = np.array([layout], dtype=np.int8), np.array([shares], dtype=np.int8)
         return _row(self._problem.context.mesh.placed(*rows)[0])
 
@@ -222,7 +221,7 @@ class Strategy:
         return describe(layout[: len(self._axes)], ())
 
     def _proportion(self, layout: Layout) -> int | UnsetType:
-        """Returns the proportion of a layout, where devices are of several kinds."""
+        """Returns the proportion of a layout, on several kinds of devices."""
         return layout[-1] if len(layout) > len(self._axes) else UNSET
 
     def _move(
@@ -290,7 +289,7 @@ class Strategy:
         )
 
     def _steps(self, name: str, a: Layout, b: Layout, forbidden: str | None) -> Steps:
-        """Returns the sequence that the search priced between two layouts of a tensor."""
+        """Returns the priced sequence of steps between two layouts of a tensor."""
         if a == b:
             return []
         context = self._problem.context
@@ -310,7 +309,7 @@ class Strategy:
 
 
 def choice_of(problem: SearchProblem, group: int, choice: int) -> Choice:
-    """Returns what a group chooses with its configuration `choice`."""
+    """Returns a group's choices under configuration `choice`."""
     axes, sums = problem.context.mesh.axes, problem.context.mesh.gradient_sums
     cost, variables = problem.costs[group], problem.patterns[group].group.variables
     shared = int(cost.zero_axes[choice])
@@ -328,7 +327,7 @@ def choice_of(problem: SearchProblem, group: int, choice: int) -> Choice:
 
 
 def sum_name(gradient_sum: GradientSum | None) -> str:
-    """Returns what answers call a kind of gradient sum."""
+    """Returns the name of a kind of gradient sum."""
     return COLLECTIVE_SUM if gradient_sum is None else gradient_sum.name
 
 

@@ -1,11 +1,10 @@
-"""What people ask of a strategy first: its label, how fast it is, what bounds it, what would help.
+"""A strategy's summary: its label, how fast it is, what bounds it, what would help.
 
-Of the replayed step (`shardwise.replay`), everything beyond its computation is exposed
-communication. The step is bound by the larger of the two; communication by the level of links that
-carries most of all communication, since replay does not tell levels apart. Where the host takes
-longer to launch the work than the devices to do it, the step is bound by the host. The fastest
-strategy that fits is bound by the memory limit where the searches hold one that needs more and is
-`WORTH_MEMORY` faster.
+Everything in the replayed step (`shardwise.replay`) beyond computation is exposed communication;
+the larger of the two bounds the step. Communication is attributed to the link level that carries
+most of it, since replay does not distinguish levels. If launching takes longer than the devices,
+the host bounds the step. The memory limit bounds the fastest strategy that fits if the searches
+have one that needs more memory and is `WORTH_MEMORY` faster.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from shardwise.search.search import Search
 
 COMPUTE, LINKS, MEMORY, HOST = "compute", "links", "memory limit", "host"
 WORTH_MEMORY = 0.05
-"""How much shorter, relative, the step of a strategy that needs more memory is if memory bounds."""
+"""Relative: minimum gain of a strategy with more memory for memory to be the bound."""
 NOTICED = 0.005
-"""Relative: what would gain less is not mentioned."""
+"""Relative: smaller gains are not mentioned."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class _Faster:
-    """Another strategy of the searches: its gain, relative, and the memory that it lacks."""
+    """Another strategy of the searches: its relative gain, and the missing memory."""
 
     label: str
     gain: float
@@ -60,7 +59,7 @@ class _Faster:
 @dataclass(frozen=True)
 class _Launching:
     """The host's part in a step: whether it takes longer than the devices, and the share of the
-    step by which these alone would be faster."""
+    step saved without it."""
 
     binds: bool
     share: float
@@ -69,7 +68,7 @@ class _Launching:
 
     @property
     def text(self) -> str:
-        """What shortens the host's part."""
+        """What would shorten the host's part."""
         remedies = ["larger micro-batches"] if self.micro_batches > 1 else ["a larger batch"]
         if self.framework not in (COMPILED, GRAPHS):
             remedies.append("compiling the model")
@@ -79,7 +78,7 @@ class _Launching:
 
 
 class Summaries:
-    """Summarises points of a question's searches."""
+    """Summarises points of a query's searches."""
 
     def __init__(self, searches: Sequence[Search]) -> None:
         self._searches = searches
@@ -117,7 +116,7 @@ class Summaries:
         return self._texts[key]
 
     def labels(self, search: Search) -> Labels:
-        """Returns what names the strategies of a search, checked by their replayed steps."""
+        """Returns the labels of a search's strategies, checked by their replayed steps."""
         key = id(search.problem)
         if key not in self._labels:
             groups = next((labels.groups for labels in self._labels.values()), None)
@@ -141,8 +140,8 @@ class Summaries:
         return self._ideal(computed=True)
 
     def _ideal(self, *, computed: bool) -> float:
-        """Returns the seconds of the model's flops on one device at its peak; of several kinds on
-        one as fast as their mean."""
+        """Returns the seconds of the model's flops on one device at peak, or on several kinds at
+        their mean."""
         search = self._searches[0]
         subject, graph = search.subject, search.problem.context.graph
         flops = model_flops(subject.coarsened, subject.patterns, graph, computed=computed)
@@ -187,15 +186,15 @@ class Summaries:
     def _faster(self, chosen: Chosen) -> _Faster | None:
         """Returns the fastest strategy that fits or, if that is the chosen one, one that does not.
 
-        Of those that need more memory, up to twice the limit, it is the smallest with half of what
-        the fastest gains.
+        Of those that need more memory, up to twice the limit, it is the smallest with at least half
+        of the fastest's gain.
         """
         fitting: list[tuple[float, float, Search, int]] = []
         beyond: list[tuple[float, float, Search, int]] = []
         for search in self._searches:
             gains = 1.0 - search.ranking_s / max(chosen.ranking_s, 1e-30)
             lacking = search.replayed.peak_bytes - search.limit_bytes
-            # What the simplest strategy within the tolerance may cost is said elsewhere.
+            # The price of simplicity within the tolerance is reported elsewhere.
             simple = search.options.replays and search.options.simplest != NEVER
             noticed = max(NOTICED, search.options.epsilon if simple else 0.0)
             for p in np.flatnonzero(gains >= noticed).tolist():
@@ -223,7 +222,7 @@ def _bound(exposed: float, launching: _Launching, level: str, faster: _Faster | 
 
 
 def _advice(exposed: float, launching: _Launching, level: str, faster: _Faster | None) -> str:
-    """Returns one sentence on what it would take to go faster."""
+    """Returns one sentence on how to go faster."""
     if launching.binds:
         text = (
             f"The GPUs wait for the host, which launches their work: without that wait the step is "

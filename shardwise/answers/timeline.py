@@ -1,8 +1,8 @@
 """The replayed step of a strategy as lanes of bars and memory over time, small enough to draw.
 
-A large model's step has tens of thousands of tasks. In each lane neighbours with little between
-them are one bar, until there are at most `MOST_BARS`; what repeats (micro-batches) is merged once
-and then laid out one after another.
+A large model's step has tens of thousands of tasks. In each lane, neighbours with small gaps share
+a bar until there are at most `MOST_BARS`; repeated micro-batches are merged once and then laid out
+one after another.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 MOST_BARS = 240
-"""Of a lane."""
+"""Maximum bars per lane."""
 FINEST = 1000
-"""Gaps of less than this part of the step are never shown."""
+"""Smaller gaps, as a part of the step, are never shown."""
 STRETCHES = 200
-"""Into how many stretches memory over time is divided."""
+"""Number of intervals of memory over time."""
 
 PHASES: Mapping[int, tuple[str, str]] = {
     FORWARD: ("Forward", "forward"),
@@ -117,7 +117,7 @@ def _lane(spans: TaskSpans, name: str, kind: str, tasks: Bars) -> Lane:
 
 
 def _merged(bars: Bars, gap_s: float) -> Bars:
-    """Returns bars of which neighbours with at most `gap_s` between them are one."""
+    """Returns bars, with neighbours at most `gap_s` apart merged."""
     start, end, busy = bars
     if not len(start):
         return bars
@@ -127,7 +127,7 @@ def _merged(bars: Bars, gap_s: float) -> Bars:
 
 
 def _repeated(spans: TaskSpans, tasks: Bars) -> Bars:
-    """Returns the bars of tasks with what is repeated as often as it happens."""
+    """Returns the bars of tasks, with repeated ones as often as they occur."""
     if not spans.times:
         return tasks
     begin, end = spans.repeat_s
@@ -146,21 +146,21 @@ def _repeated(spans: TaskSpans, tasks: Bars) -> Bars:
 
 
 def _cut(tasks: Bars, begin: float, end: float) -> Bars:
-    """Returns the parts of tasks within a stretch of time."""
+    """Returns the parts of tasks within an interval of time."""
     start, stop = np.clip(tasks[0], begin, end), np.clip(tasks[1], begin, end)
     some = stop > start
     return start[some], stop[some], (stop - start)[some]
 
 
 def _memory(spans: TaskSpans) -> list[int]:
-    """Returns the most that is held in each of `STRETCHES` equal parts of the step."""
+    """Returns the peak in each of `STRETCHES` equal parts of the step."""
     step_s = spans.step_s
     if not step_s:
         return []
     (begin, end), times = spans.repeat_s, spans.times
     edges = np.linspace(0.0, step_s, STRETCHES + 1)
     later = times * (end - begin)
-    # Of each stretch the times in the written step that it shows.
+    # The times in the written step that each interval shows.
     most = np.zeros(STRETCHES)
     for number, (left, right) in enumerate(pairwise(edges.tolist())):
         for low, high in _written(left, right, begin, end, later):
@@ -171,7 +171,7 @@ def _memory(spans: TaskSpans) -> list[int]:
 def _written(
     left: float, right: float, begin: float, end: float, later: float
 ) -> Iterator[tuple[float, float]]:
-    """Yields the stretches of the written step that a stretch of the whole one shows."""
+    """Yields the intervals of the written step shown by an interval of the whole one."""
     if left < end or not later:
         yield left, min(right, end) if later else right
     if later and right > end and left < end + later:
@@ -191,8 +191,7 @@ def _written(
 
 
 def _most_held(spans: TaskSpans, left: float, right: float) -> float:
-    """Returns the most that is held from `left` to `right`: at its beginning, or at a start in
-    it."""
+    """Returns the peak from `left` to `right`: at the beginning, or at a start within it."""
     first = int(np.searchsorted(spans.start_s, left, side="right")) - 1
     last = int(np.searchsorted(spans.start_s, right, side="left"))
     return float(spans.held_bytes[max(first, 0) : max(last, 1)].max(initial=0.0))

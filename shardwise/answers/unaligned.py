@@ -10,15 +10,15 @@ from shardwise.hardware import Device
 from shardwise.hardware.products import LOAD_BYTES
 
 NOTICED = 0.02
-"""The share of the operations of all products from which slow ones are worth a word."""
+"""Minimum share of slow products in all products' operations for a note."""
 ROUND = 64
-"""Sizes that are multiples of it suit all kernels, in halves too."""
+"""Multiples of this suit all kernels, also when halved."""
 
 
 def unaligned_note(graph: Graph, device: Device, narrowed_to: str | None) -> str | None:
-    """Returns a sentence on the size that slows most products down, None where none does.
+    """Returns a sentence on the size that slows most products, or None.
 
-    `narrowed_to` is the dtype that the graph is computed in where not its own.
+    `narrowed_to` is the dtype of the computation if not the graph's.
     """
     flops: dict[tuple[int, int, float], float] = defaultdict(float)
     total = 0.0

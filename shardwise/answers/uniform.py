@@ -6,7 +6,7 @@
     ring CP 8 × FSDP 8               attention divides positions too, and keys and values go round
     EP 4 × DP 8                      experts 4 times, over devices that divide samples elsewhere
 
-What the words mean is in docs/strategies.md.
+docs/strategies.md explains the words.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 
 class Degrees(NamedTuple):
-    """Into how many shares a group's configuration divides each role; `repeated` ranks work
-    alike."""
+    """Numbers of shares per role of a group's configuration; `repeated` ranks do the same work."""
 
     model: int = 1
     expert: int = 1
@@ -28,7 +27,7 @@ class Degrees(NamedTuple):
 
 
 class Sharding(NamedTuple):
-    """A ZeRO stage over `ranks`; `inside` says that they are all within a node."""
+    """A ZeRO stage over `ranks`; `inside`: all within a node."""
 
     stage: int
     ranks: int
@@ -58,15 +57,15 @@ class Uniform:
 
     @property
     def plain(self) -> Uniform:
-        """The same with attention and experts as the products have it."""
+        """The same with attention and experts split as the products."""
         attention = self.attention and self.products._replace(expert=1)
         return replace(self, attention=attention, experts=self.experts and self.products)
 
     @property
     def ulysses(self) -> int | None:
-        """Over how many devices attention divides heads where products divide positions.
+        """The number of devices over which attention divides heads while products divide positions.
 
-        None where attention or experts do not go with the products.
+        None if attention or experts do not match the products.
         """
         own, of = self.products, self.attention or self.products
         if of.batch != own.batch or of.model % own.model or of.repeated != own.repeated:
@@ -80,7 +79,7 @@ class Uniform:
         return times
 
     def fully_sharded(self, gpus: int) -> bool:
-        """Returns whether samples and parameters are in shards over all devices."""
+        """Returns whether samples and parameters are sharded over all devices."""
         return self.products.batch == self.sharding.ranks == gpus and self.sharding.stage == 3
 
     def name(self, *, of_tokens: bool) -> str:

@@ -1,12 +1,12 @@
-"""Model flops utilisation: how much of the GPUs' peak a model's own products would take.
+"""Model flops utilisation: the share of the GPUs' peak that a model's own products would take.
 
     utilisation = Σ flops / peak(dtype) / (time of a step · GPUs)
 
 Flops are those of products, convolutions and attention, forward and as many again in backward for
-each factor that needs its gradient. What is run again in backward does not count, nor does
-anything else (Chowdhery et al. 2022, appendix B; Narayanan et al. 2021). There are two conventions
-for causal attention: it counts whole (the sources above), or as kernels compute it, half the scores
-(Dao et al. 2023). At long sequences they differ by up to a factor of two, so answers name both.
+each factor that needs its gradient, without recomputation or anything else (Chowdhery et al. 2022,
+appendix B; Narayanan et al. 2021). Causal attention counts whole (the sources above), or half, as
+kernels compute it (Dao et al. 2023). At long sequences these differ by up to a factor of two, so
+answers name both.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def model_flops(
 ) -> Mapping[str, float]:
     """Returns the flops of a step by dtype.
 
-    `coarsened` has the whole batch, `graph` the dtypes in which operators run. With `computed`
-    causal attention counts as its kernels compute it.
+    `coarsened` has the whole batch, `graph` the dtypes of operators. `computed` counts causal
+    attention as its kernels compute it.
     """
     flops: dict[str, float] = {}
     for group in coarsened.groups:
@@ -48,5 +48,5 @@ def _dtype(op: Operator, graph: Graph) -> str:
 
 
 def ideal_s(flops: Mapping[str, float], device: Device) -> float:
-    """Returns the seconds in which one device would do these flops at its peak."""
+    """Returns the seconds of these flops on one device at its peak."""
     return sum(number / device.peak(dtype) for dtype, number in flops.items())

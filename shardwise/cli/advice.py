@@ -159,7 +159,7 @@ def _frontier_table(document: Frontier, *, every: bool) -> None:
 
 
 def _pipelines_table(document: Frontier) -> None:
-    """Prints the pipelines that nothing beats, where they were asked for."""
+    """Prints the non-dominated pipelines, if requested."""
     pipelines = document.pipelines
     if pipelines is UNSET:
         return
@@ -192,7 +192,7 @@ def _pipelines_table(document: Frontier) -> None:
 
 
 def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint], str]]:
-    """Returns what each column says of a point; the axes of the frontier come first."""
+    """Returns each column's text of a point; the frontier's axes come first."""
     columns: dict[str, Callable[[FrontierPoint], str]]
     if document.overlap:
         columns = {
@@ -284,7 +284,7 @@ def curve(
     from shardwise.hardware import load_hardware
 
     if form not in FORMS and (efficiency or gpu_type):
-        raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
+        raise BadInput("not a scheduler's format", field="format", expected=", ".join(FORMS))
     check_output(output)
     if plot:
         check_suffix(plot)
@@ -294,7 +294,7 @@ def curve(
     graphs = [graph]
     if batches is not None:
         if plot or form not in (None, "json"):
-            raise BadInput("is of one curve", field="--plot, --format", expected="--batch")
+            raise BadInput("show one curve", field="--plot, --format", expected="--batch")
         graphs = [sized(graph, StepSizes(n)) for n in batches_from(batches, "--batches")]
     listed = [] if counts is None else counts_from(counts, "--counts")
     named = bool(given_options(("schedules",))) or space == ANY
@@ -360,7 +360,7 @@ def curve(
 
 
 def _known(point: Curve) -> None:
-    """Says on standard error what a count came to, as soon as it is known."""
+    """Prints a count's result on standard error as soon as it is known."""
     line = point_line(point)
     if line:
         note(f"… {line}")
@@ -457,7 +457,7 @@ def _prices(texts: tuple[str, ...]) -> dict[str, float]:
             price = 0.0
         if name in prices or not 0 < price < inf:
             raise BadInput(
-                f"{text[:40]!r}", field="price", expected="GROUP=USD per hour, each group once"
+                f"got {text[:40]!r}", field="price", expected="GROUP=USD per hour, each group once"
             )
         prices[name] = price
     return prices

@@ -22,7 +22,7 @@ PRIORITIES = (-10, 10)
 
 
 class Advisor(Protocol):
-    """What `shardwise.answers` and a client of the service have in common."""
+    """The common interface of `shardwise.answers` and a client of the service."""
 
     @property
     def frontier(self) -> Callable[..., Frontier]: ...
@@ -107,17 +107,17 @@ FLAGS = {
     "search_memory_bytes": "search-memory",
     "power_limit_w": "power-limit",
 }
-"""Flags that are not named like their option."""
+"""Flags whose names differ from their option's."""
 
 
 def _of_flag(error: BadInput) -> BadInput:
-    """Returns the error with the flag's name in place of the option's, as the service names it."""
+    """Returns the error with the flag's name instead of the service's option name."""
     field = error.field or ""
     if not field.startswith(OPTIONS):
         return error
     option = field.removeprefix(OPTIONS)
     flag = FLAGS.get(option, option.removeprefix("step.").replace("_", "-"))
-    # A service's message has the field and what was expected in its text already.
+    # A service's message already contains the field and what was expected.
     problem = error.problem.removeprefix(f"{field}: ")
     problem = problem.removesuffix(f" (expected {error.expected})")
     return BadInput(problem, field=flag, expected=error.expected)

@@ -61,15 +61,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def load_graph(spec: str, progress: Progress = quiet) -> Graph:
-    """Reads a graph file or the graph of `shipped:NAME`, or captures a preset, of which `progress`
-    shows the stages."""
+    """Reads a graph file or `shipped:NAME`, or captures a preset, with its stages shown by
+    `progress`."""
     from shardwise.capture.shipped import load_graph as load
 
     return load(spec, progress)
 
 
 def graph_of_question(spec: str, server: str | None, progress: Progress) -> Graph | str:
-    """Returns the graph; for a `server` a preset's name, whose graph the service may have."""
+    """Returns the graph, or for a `server` a preset's name, since the service may have its
+    graph."""
     from shardwise.capture.source import parse_preset
 
     plain, _ = split_sizes(spec)
@@ -115,7 +116,7 @@ def json_option(command: Command) -> Command:
 
 
 def output_option(command: Command) -> Command:
-    """Adds `--output`, of the answer's whole document."""
+    """Adds `--output`, for the answer's whole document."""
     return click.option("-o", "--output", help="Write the answer's document here.")(command)
 
 
@@ -146,7 +147,7 @@ def search_options(command: Command) -> Command:
 
 
 def other_search_options(command: Command) -> Command:
-    """Adds the options of every search, for a command that has an objective of its own."""
+    """Adds the options of every search, for a command with its own objective."""
     for option in (
         quiet_option,
         click.option("--time-limit", type=float, help="Seconds for each search."),
@@ -327,7 +328,7 @@ def other_search_options(command: Command) -> Command:
 
 
 def given_options(values: Collection[str]) -> frozenset[str]:
-    """Returns which options of the running command were given by name, not left at defaults."""
+    """Returns the options of the running command that were given explicitly."""
     context = click.get_current_context()
     return frozenset(
         name
@@ -377,10 +378,10 @@ def options_from(values: dict[str, Any]) -> Options:
 
 
 def _numbers(text: str | None, field: str) -> tuple[int, ...]:
-    """Returns the whole numbers between commas, each once, ascending; none of no text."""
+    """Returns the comma-separated whole numbers, each once, ascending; none for an empty text."""
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
-        raise BadInput(f"{text!r}", field=field, expected="whole numbers, such as 1,2,4")
+        raise BadInput(f"got {text!r}", field=field, expected="whole numbers, such as 1,2,4")
     return tuple(sorted({int(word) for word in words}))

@@ -73,7 +73,9 @@ def simulate_cluster(
 
     source = _source(jobs_file, generate)
     if write_jobs and generate is None:
-        raise BadInput("nothing is generated", field="write-jobs", expected="--generate N")
+        raise BadInput(
+            "applies only to generated jobs", field="write-jobs", expected="--generate N"
+        )
     for path, field in ((plot, "plot"), (write_jobs, "write-jobs")):
         check_output(path, field)
     if plot:
@@ -115,7 +117,7 @@ def _source(jobs_file: str | None, generate: int | None) -> str | int:
         return jobs_file
     if generate is not None and jobs_file is None:
         return generate
-    raise BadInput("neither or both", field="jobs", expected="one of --jobs and --generate")
+    raise BadInput("got neither or both", field="jobs", expected="one of --jobs and --generate")
 
 
 def _curve_of(path: str) -> Counts:

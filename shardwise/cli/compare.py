@@ -117,7 +117,7 @@ def compare(
 def _comparer(
     server: str | None, key_file: str | None, priority: int
 ) -> Iterator[Callable[..., Comparison]]:
-    """Yields what compares: the service's client, or without `server` the library."""
+    """Yields the comparer: the service's client, or without `server` the library."""
     if server:
         with service(server, key_file, priority) as client:
             yield client.compare
@@ -201,14 +201,14 @@ def _stages(document: Comparison) -> None:
 
 
 def _peaks(peak_bytes: list[int]) -> str:
-    """Returns the peaks of stages, of many the first, the largest and the last."""
+    """Returns the peaks of stages; if there are many, the first, the largest and the last."""
     if len(peak_bytes) <= MOST_PEAKS:
         return " ".join(map(gib, peak_bytes))
     return f"{gib(peak_bytes[0])} … {gib(peak_bytes[-1])}, at most {gib(max(peak_bytes))}"
 
 
 def _places(document: Comparison) -> None:
-    """Prints what the steps take at each place, where devices are of several kinds."""
+    """Prints the steps' values at each place, on several kinds of devices."""
     rows = [
         (
             method.title if number == 0 else "",

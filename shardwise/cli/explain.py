@@ -67,11 +67,11 @@ def explain(
     sizes = StepSizes(batch, seq)
     if like is not None:
         if plan is None and sizes.asked:
-            raise BadInput("the file names them", field="--batch, --seq", expected="with a graph")
+            raise BadInput("the file has its own", field="--batch, --seq", expected="a graph")
         if hardware is None or gpus is None:
-            raise BadInput("needs to know where", field="--like", expected="--hardware and --gpus")
+            raise BadInput("needs devices", field="--like", expected="--hardware and --gpus")
         if plot is not None:
-            raise BadInput("is of a plan", field="--plot", expected="no --like")
+            raise BadInput("cannot be combined with --like", field="--plot", expected="a plan")
         from shardwise.cli.pricing import explain_like
 
         given = given_options(search)
@@ -82,7 +82,9 @@ def explain(
         raise BadInput("missing", field="PLAN", expected="a plan, or --like FILE")
     if hardware is not None or gpus is not None or sizes.asked:
         raise BadInput(
-            "a plan has its own", field="--hardware, --gpus, --batch, --seq", expected="with --like"
+            "apply only with --like",
+            field="--hardware, --gpus, --batch, --seq",
+            expected="--like FILE",
         )
     if plot is not None:
         check_suffix(plot)

@@ -1,6 +1,6 @@
-"""Whether a model that does not fit would with shorter sequences.
+"""Tries whether a model that does not fit would with shorter sequences.
 
-Fewer samples are not tried: a batch of half as many in half as many micro-batches holds the same,
+Smaller batches are not tried: half the batch in half as many micro-batches takes the same memory,
 and micro-batches are the search's own choice.
 """
 
@@ -21,17 +21,17 @@ Ask = Callable[[Graph, Options], Plan]
 """Answers the question about another graph, with other options; raises `NotFound`."""
 
 PARTS = (2, 4)
-"""Into how many parts sequences are cut, one after another."""
+"""Divisors of the sequence length, tried in turn."""
 MOST_S = 10.0
-"""Seconds of each search."""
+"""Time limit of each search, in seconds."""
 COARSE = 10.0
-"""The epsilon of a try: whether something fits is all that it has to say."""
+"""The epsilon of a try, which only decides whether something fits."""
 
 
 def fewer_tokens(spec: str, options: Options, ask: Ask) -> str:
-    """Returns which shorter sequences would fit, with the option that asks for them.
+    """Returns the shorter sequences that would fit, with the option for them.
 
-    Empty where none does, and where the graph is no language model's or holds for no others.
+    Empty if none does, if the graph is no language model's, or if it holds for no other lengths.
     """
     options = replace(
         options,

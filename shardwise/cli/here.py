@@ -1,4 +1,4 @@
-"""The library as commands ask it, under the names that a client of the service has too."""
+"""The library's functions for commands, under the names of the service's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that say of what kinds ranks on one host are (docs/measuring.md)."""
+"""The options for the device kinds of ranks on one host (docs/measuring.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Kinds:
-    """`--kinds` and `--slowed` as they were given, None where they were not."""
+    """`--kinds` and `--slowed` as given, None if not."""
 
     kinds: str | None = None
     slowed: str | None = None

@@ -198,14 +198,14 @@ def launch(
 
 
 def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[str, Any]:
-    """Returns the launch that the options describe."""
+    """Returns the launch described by the options."""
     from shardwise.answers import read_plan
 
     environment = {}
     for pair in given["environment"]:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise BadInput(f"{pair[:60]!r}", field="env", expected="NAME=VALUE")
+            raise BadInput(f"got {pair[:60]!r}", field="env", expected="NAME=VALUE")
         environment[name] = value
     spec: dict[str, Any] = {
         "entry_point": given["entry_point"],

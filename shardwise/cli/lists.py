@@ -133,7 +133,7 @@ def _group(text: str | None) -> tuple[int, int] | None:
         return None
     nodes, _, ranks = text.partition("x")
     if not (nodes.isdecimal() and ranks.isdecimal() and int(nodes) and int(ranks)):
-        raise BadInput(f"{text!r}", field="group", expected="NODESxRANKS, such as 2x8")
+        raise BadInput(f"got {text!r}", field="group", expected="NODESxRANKS, such as 2x8")
     return int(nodes), int(ranks)
 
 

@@ -50,7 +50,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except BrokenPipeError:
-        # The reader went away (`| head`); not an error, but Python would report it at exit.
+        # The reader closed the pipe (`| head`); not an error, but Python would report it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError:
@@ -64,7 +64,7 @@ def main() -> None:
 def _internal_error(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Reports a defect of Shardwise itself, and exits: Python would exit with 1 after this."""
+    """Reports a defect of Shardwise itself, and exits with its own code, not Python's 1."""
     print(
         f"shardwise: {defect_text(error)} (SHARDWISE_DEBUG=1 shows where)",
         file=sys.stderr,

@@ -143,7 +143,7 @@ def measure(
 
 
 def _report() -> str | None:
-    """Returns where an agent looks for the profile; None where no agent started this."""
+    """Returns the path at which an agent expects the profile; None if no agent started this."""
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is None:
         return None
@@ -153,7 +153,8 @@ def _report() -> str | None:
 
 
 def _devices() -> int:
-    """Returns the number of GPUs. Raises `BadInput` without any: the number of ranks is unknown."""
+    """Returns the number of GPUs. Raises `BadInput` without any, since the number of ranks is then
+    unknown."""
     from shardwise.measure.rank import load_torch
 
     count: int = load_torch().cuda.device_count()

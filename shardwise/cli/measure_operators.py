@@ -59,7 +59,7 @@ def operator_options(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class OperatorWish:
-    """Which operators to measure; `profile` is the one that they are added to, if not a new one."""
+    """The operators to measure; `profile` is the one to which they are added, if not a new one."""
 
     graph: str
     profile: Hardware | None
@@ -89,7 +89,7 @@ class OperatorWish:
         return cls(operators, profile, gpus, of, optimizer)
 
     def question(self, time_limit_s: float) -> OperatorQuestion:
-        """Returns what ranks of several kinds are to answer together."""
+        """Returns the query that ranks of several kinds answer together."""
         from shardwise.measure.kinds.operators import OperatorQuestion
 
         return OperatorQuestion(

@@ -1,4 +1,4 @@
-"""frontier: the strategies with a name, which a person can decide by."""
+"""frontier: the named strategies, for a decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwise.texts import counted, gib, seconds
 
 
 def named_table(document: Frontier, named: Sequence[NamedStrategy]) -> None:
-    """Prints the strategies that fit, with what each gives up."""
+    """Prints the strategies that fit, with the price of each."""
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware}: "
         f"strategies that fit, within {WITHIN:.0%} of the fastest "

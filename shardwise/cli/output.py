@@ -32,7 +32,7 @@ INTERRUPTED = 130
 
 
 class _Console(Console):
-    """A console for names that others chose: no markup and no control characters."""
+    """A console for names from outside: without markup and control characters."""
 
     def render_str(self, text: str, **keywords: Any) -> Text:
         return super().render_str(printable(text), **keywords)
@@ -43,7 +43,7 @@ class _Console(Console):
 
 
 def printable(text: str) -> str:
-    """Returns `text` with everything replaced that a terminal would obey instead of show."""
+    """Returns `text` with terminal control characters replaced."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -57,9 +57,9 @@ def console() -> Console:
 
 
 def emit(document: Any) -> None:
-    """Prints the JSON document of `--json`: one line of UTF-8, whatever the locale.
+    """Prints the JSON document of `--json`: one line of UTF-8 in any locale.
 
-    A program that reads from a pipe has it at once: `serve` goes on for days.
+    Flushed at once for programs that read from a pipe, since `serve` runs for days.
     """
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
@@ -67,7 +67,7 @@ def emit(document: Any) -> None:
 
 
 def keep(document: Any, output: str | None, *, quiet: bool) -> None:
-    """Writes an answer's document to the file of `--output`, if there is one, and says so."""
+    """Writes an answer's document to the file of `--output`, if given, and reports it."""
     if output is not None:
         write_json(document, output)
         if not quiet:
@@ -85,13 +85,13 @@ def note(text: str) -> None:
 
 
 def warn(warnings: Iterable[str] | UnsetType) -> None:
-    """Prints an answer's warnings about its own limits."""
+    """Prints an answer's warnings about its limits."""
     for warning in warnings or ():
         note(f"note: {warning}")
 
 
 def say_searched(not_searched: list[str] | UnsetType) -> None:
-    """Prints which strategies that the model is trained with were not searched, if any."""
+    """Prints the customary strategies that were not searched, if any."""
     text = not_searched_text(not_searched)
     if text:
         say(f"searched {text}")
@@ -110,7 +110,8 @@ def proven(certificate: Certificate) -> str:
 
 
 def stop_if_cancelled(certificate: Certificate) -> None:
-    """Ends the command with an error if Ctrl-C cut the search short: its answer is partial."""
+    """Ends the command with an error if Ctrl-C interrupted the search, since its answer is
+    partial."""
     if certificate.status == "cancelled":
         raise click.exceptions.Exit(INTERRUPTED)
 
@@ -120,7 +121,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, name in enumerate(columns):
         left = position == 0 or name in LEFT_ALIGNED
-        # Text that users copy stays on one line, however the other columns wrap.
+        # Text that users copy stays on one line, even if other columns wrap.
         justify: Literal["left", "right"] = "left" if left else "right"
         shown.add_column(name, justify=justify, overflow="fold", no_wrap=name in IN_ONE_LINE)
     for row in rows:
@@ -132,8 +133,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 def progress(quiet: bool, stoppable: bool = True) -> Iterator[Listener]:
     """Yields progress on standard error: a bar on a terminal, else a line every few seconds.
 
-    The first Ctrl-C asks the search for what it has so far, a second one ends the command; a
-    search that is not `stoppable` (a service's, which has no partial answers) ends at the first.
+    The first Ctrl-C asks the search for its best answer so far, a second one ends the command. A
+    search that is not `stoppable` (a service's, without partial answers) ends at the first.
     """
     with _stoppable() if stoppable else nullcontext(lambda: True) as wanted:
         if quiet:
@@ -150,7 +151,7 @@ def progress(quiet: bool, stoppable: bool = True) -> Iterator[Listener]:
 def _stoppable() -> Iterator[Callable[[], bool]]:
     """Yields a function that returns whether Ctrl-C has not been pressed yet.
 
-    When that is not being called (a graph is being read), Ctrl-C ends the command at once.
+    While it is not called (while reading a graph), Ctrl-C ends the command at once.
     """
     pressed = False
     asked = -ASKED_RECENTLY_S

@@ -99,7 +99,7 @@ def plan(
     from shardwise.hardware import devices_of, load_hardware
 
     if unfolded and output is None:
-        raise BadInput("is about the file", field="unfolded", expected="--output FILE")
+        raise BadInput("applies only to a file", field="unfolded", expected="--output FILE")
     check_output(output)
     if plot:
         check_suffix(plot)

@@ -22,7 +22,7 @@ from shardwise.documents.plan import MORE_ROOM
 from shardwise.texts import counted, gib, percentages, seconds
 
 MOST_OTHERS = 4
-"""Other strategies that a page names."""
+"""Maximum number of other strategies on a page."""
 
 _LABEL = 11
 _FASTEST = ("mini-time", "mini-cost")
@@ -30,10 +30,9 @@ _FASTEST = ("mini-time", "mini-cost")
 
 @dataclass(frozen=True)
 class Asked:
-    """The question as it was typed, for the commands that follow from its answer.
+    """The query as typed, for the commands that follow from its answer.
 
-    `epsilon` is the certified error that was asked for, `file` where the plan was written; None
-    where it was not.
+    `epsilon` is the requested error, `file` the plan's file; None if not given.
     """
 
     graph: str
@@ -121,8 +120,8 @@ def _staged_figures(pipeline: Pipeline) -> _Figures:
 
 
 def how_to_fit(asked: Asked) -> None:
-    """Prints what else may help where nothing fits, before the error that says by how much and
-    with which options it would."""
+    """Prints further remedies if nothing fits, before the error that has the missing memory and the
+    options that would fit."""
     if asked.gpus.isdecimal():
         more = asked.command("curve", f"--max-gpus {2 * int(asked.gpus)}")
         note(f"note: {more} says how many GPUs are enough")
@@ -130,7 +129,7 @@ def how_to_fit(asked: Asked) -> None:
 
 
 def _row(name: str, text: str, width: int) -> None:
-    """Prints a line of the page; what does not fit into it goes on below its beginning."""
+    """Prints a line of the page, continued below if it is too long."""
     indent = " " * _LABEL
     wrapped = textwrap.wrap(
         text,
@@ -152,7 +151,7 @@ def _heading(plan: Plan) -> str:
 def _step(plan: WholePlan) -> str:
     predicted = plan.predicted
     exposed_s = predicted.exposed_communication_s
-    # Without communication the difference of two sums is left.
+    # Without communication, only the rounding of two sums is left.
     waits = exposed_s > 1e-9 * predicted.replayed_time_s
     waiting = f"{seconds(exposed_s)} of it" if waits else "none of it"
     step = f"{seconds(predicted.replayed_time_s)}{step_range(predicted.expected)}"
@@ -253,14 +252,14 @@ def _compared(pipeline: Pipeline) -> str:
 
 
 def _others(why: Explanation) -> Iterator[str]:
-    """Yields other strategies, each with why it was not taken."""
+    """Yields other strategies, each with the reason why it was not taken."""
     for one in sorted(why.neighbours or [], key=lambda n: (not n.fits, n.replayed_time_s)):
         if one.name != MORE_ROOM:
             yield one.text
 
 
 def _commands(plan: Plan, asked: Asked) -> Iterator[tuple[str, str]]:
-    """Yields what to do next: the tables, the trainer's file, a run."""
+    """Yields the next commands: the tables, the trainer's file, a run."""
     file = "plan.json" if asked.file is None else asked.file
     if asked.file is None:
         yield "to keep it", "the same command with -o plan.json; then"

@@ -41,9 +41,8 @@ def explain_like(
 ) -> None:
     """Prints the price of a configuration file for a graph; raises as `price` does.
 
-    Without a graph it is captured from the model that the file names.
-
-    `given` are the options that were given by name, which override what the file states.
+    Without a graph, captures the model that the file names. `given` are the options given
+    explicitly, which override the file.
     """
     from shardwise.hardware import devices_of, load_hardware
     from shardwise.question.question import Question
@@ -89,7 +88,7 @@ def _price_here(
 
 
 def _captured(configuration: Configuration, like: str, listener: Progress) -> Graph:
-    """Returns the graph of the model that a file names, and says which it is."""
+    """Returns the graph of the model named by a file, and prints its name."""
     from shardwise.capture.named_model import graph_of_configuration, source_of
 
     graph = graph_of_configuration(configuration, like, listener)
@@ -175,8 +174,8 @@ def pipeline_pricing_page(document: PipelinePricing) -> None:
 
 
 def _stated(document: Pricing | PipelinePricing) -> str:
-    """Prints what the file states of the step, and what of it is priced otherwise. Returns whether
-    it fits, in words."""
+    """Prints what the file states about the step, and what is priced differently. Returns in words
+    whether it fits."""
     if document.stated is not UNSET:
         say(f"From the file: {', '.join(document.stated)}.")
     left_out = [] if document.left_out is UNSET else document.left_out
@@ -191,7 +190,7 @@ def _piped(one: PipelinePricing | PipelineAlternative) -> str:
 
 
 def _rest(document: Pricing | PipelinePricing) -> None:
-    """Prints what to change, and what was not read."""
+    """Prints suggested changes, and unread settings."""
     rows = document.alternatives[:MOST_ALTERNATIVES]
     if rows:
         say("")

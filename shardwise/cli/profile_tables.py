@@ -54,7 +54,7 @@ def show_profile(profile: Hardware) -> None:
 
 
 def _groups(profile: Hardware) -> list[str]:
-    """Returns what the profile says of its groups of devices, and of the paths between them."""
+    """Returns the profile's device groups, and the paths between them."""
     lines = []
     for group in profile.groups:
         own = [
@@ -76,7 +76,7 @@ def _speed(link: Level | GroupLink | GroupPath) -> str:
 
 
 def _kernels(device: Device) -> list[str]:
-    """Returns what is measured of a device's kernels, and the clocks they keep in training."""
+    """Returns a device's measured kernels, and their clocks in training."""
     lines = []
     if device.products:
         lines.append(f"measured products: {', '.join(p.dtype for p in device.products)}")
@@ -91,7 +91,7 @@ def _kernels(device: Device) -> list[str]:
 
 
 def _said(level: Level) -> str:
-    """Returns what else the profile says of a level."""
+    """Returns the profile's other figures of a level."""
     said = [
         "uplinks" if level.uplinks else "",
         "with rails" if level.rails else "",

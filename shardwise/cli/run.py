@@ -35,7 +35,7 @@ GRACE_S = 30.0
 
 
 class RunFailed(ShardwiseError):
-    """A rank ended with an error; its own output is above this."""
+    """A rank ended with an error; its own output is above."""
 
     def __init__(self, code: int) -> None:
         how = f"was ended by signal {code - 128}" if code > 128 else f"ended with {code}"
@@ -262,7 +262,7 @@ def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str
     """Returns what rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         report = Path(folder) / "measurement.json"
-        # torchrun would leave an empty folder for logs among the temporary ones.
+        # torchrun would leave an empty log folder among temporary files.
         launched = [f"--log-dir={folder}/logs", *launcher_arguments(plan, launcher)]
         command = [
             sys.executable, "-m", "shardwise.execute.torchrun", *launched,
@@ -281,8 +281,8 @@ def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str
 def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
     """Returns the user's arguments, completed from the plan.
 
-    Raises `BadInput` where nodes have unequal numbers of ranks and the user does not say how many
-    this host has.
+    Raises `BadInput` if nodes have unequal numbers of ranks and the user does not give this host's
+    number.
     """
     words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
     added = []

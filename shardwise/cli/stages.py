@@ -38,7 +38,7 @@ def schedules_option(command: Command, text: str = SCHEDULES) -> Command:
 
 
 def with_stages(command: Command) -> Command:
-    """Adds both, for an answer that has the strategies without a pipeline anyway."""
+    """Adds both, for an answer that also has strategies without a pipeline."""
     text = (
         "Numbers of pipeline stages to search too, such as 2,4, or auto: all that are possible "
         "(docs/pipelines.md)."
@@ -48,29 +48,29 @@ def with_stages(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class Stages:
-    """What was asked of pipelines: numbers of stages, None for `auto`, and schedules."""
+    """A pipeline request: numbers of stages, None for `auto`, and schedules."""
 
     counts: list[int] | None
     schedules: list[str]
 
     @classmethod
     def of(cls, stages: str, schedules: str = ",".join(DEFAULT_SCHEDULES)) -> Stages:
-        """Returns what the options say. Raises `BadInput` for text that is no number of stages, and
+        """Returns the options' request. Raises `BadInput` for text that is no number of stages, and
         for schedules without stages."""
         named = [name.strip() for name in schedules.split(",")]
         asked = cls(stages_from(stages, "--stages"), named)
         if not asked.piped and tuple(named) != DEFAULT_SCHEDULES:
-            raise BadInput("of no pipeline", field="--schedules", expected="them beside --stages")
+            raise BadInput("apply only to pipelines", field="--schedules", expected="--stages")
         return asked
 
     @property
     def piped(self) -> bool:
-        """Whether anything was asked of pipelines."""
+        """Whether pipelines were requested."""
         return self.counts != [1]
 
     def arguments(self, *, given: bool = True) -> dict[str, Any]:
-        """Returns the arguments of a question that says so, none of one that does not; schedules
-        only where they were `given`."""
+        """Returns the corresponding arguments of a query, none without a request; schedules only if
+        they were `given`."""
         if not self.piped:
             return {}
         return {"stages": self.counts, **({"schedules": self.schedules} if given else {})}
@@ -78,8 +78,8 @@ class Stages:
     def check(
         self, options: Options, kind: QuestionKind, devices: Devices | None = None, **more: Any
     ) -> None:
-        """Raises `BadInput` for a question that has no answer: before its graph is read, and in the
-        same words with a server."""
+        """Raises `BadInput` for a query without an answer, before its graph is read and in the same
+        words with a server."""
         from shardwise.question.question import Question
         from shardwise.question.refusals import check
 

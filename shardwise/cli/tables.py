@@ -35,7 +35,7 @@ from shardwise.texts import counted, gib, seconds
 
 MOST_OFFERS = 24
 MOST_NAMES = 3
-"""Instances with one reason that a line names."""
+"""Maximum instances named in a line of one reason."""
 
 
 def curve_table(document: Curve, recompute: str) -> None:
@@ -89,7 +89,7 @@ def curve_table(document: Curve, recompute: str) -> None:
 
 
 def point_line(curve: Curve) -> str:
-    """Returns what a curve of one count, or of one bundle, says: `8 GPUs: 8.317 s a step, FSDP 8`.
+    """Returns the text of a curve's only count or bundle: `8 GPUs: 8.317 s a step, FSDP 8`.
 
     Empty for a curve without points.
     """
@@ -106,18 +106,18 @@ def point_line(curve: Curve) -> str:
 
 
 def _scaling_text(point: CurvePoint) -> str:
-    """Returns the share of a linear speed-up that a count has."""
+    """Returns a count's share of linear speed-up."""
     return f"{point.efficiency:.0%}" if isinstance(point.efficiency, float) else "-"
 
 
 def _missing_lines(document: Curve) -> None:
-    """Prints what is not known of a curve that met a limit, a line for each reason."""
+    """Prints the missing counts of a curve that met a limit, a line for each reason."""
     for text in missing_texts(document):
         say(f"not known: {text}")
 
 
 def _pipeline_text(of: CurvePoint | OfferRow) -> str:
-    """Returns the pipeline that is fastest, in words; empty where none is."""
+    """Returns the faster pipeline in words; empty if there is none."""
     return "" if of.pipeline is UNSET else pipeline_text(of.pipeline)
 
 
@@ -160,8 +160,7 @@ def _bundles_table(document: Curve, fitting: Sequence[CurvePoint], recompute: st
 
 
 def peaks_text(point: CurvePoint) -> str:
-    """Returns the peak of every place in GiB, where there are several; else that of one GPU, or of
-    the pipeline that is faster."""
+    """Returns the peaks of several places in GiB, or that of one GPU, or of the faster pipeline."""
     if point.places is UNSET or point.pipeline is not UNSET:
         return gib(fastest_peak_bytes(point))
     return ", ".join(f"{place.place} {gib(place.peak_bytes)}" for place in point.places)
@@ -173,7 +172,8 @@ def gap_text(gap: float | UnsetType | None) -> str:
 
 
 def ranges_table(ranges: Sequence[DoesNotFit], recompute: str) -> None:
-    """Prints a line for each range of counts that do not fit, and what would keep less memory."""
+    """Prints a line for each range of counts that do not fit, and options that would take less
+    memory."""
     from shardwise.answers.ranges import range_text
 
     for run in ranges:
@@ -187,19 +187,19 @@ def _recompute_hint(ranges: Sequence[DoesNotFit], recompute: str) -> None:
 
 
 def _compute_line(points: Sequence[CurvePoint | OfferRow]) -> None:
-    """Prints the line of `compute_basis`, nothing where only pipelines are shown."""
+    """Prints the line of `compute_basis`; nothing if only pipelines are shown."""
     if points:
         say(compute_basis(points))
 
 
 def program_line(program: str | UnsetType) -> None:
-    """Prints what runs a step, where a document says it."""
+    """Prints the program of a step, if a document states it."""
     if program:
         say(f"Program: {program}.")
 
 
 def compute_basis(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:
-    """Returns a line that says how much of these points' compute times was measured."""
+    """Returns a line with the measured share of these points' compute times."""
     known = [p.compute_shares for p in points if p.compute_shares is not None]
     if not known:
         return "Compute times: none."
@@ -233,7 +233,7 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
 
 
 def quote_table(document: Quote, recompute: str) -> None:
-    """Prints the offers, and what is not offered and why.
+    """Prints the offers, and those left out with the reason.
 
     `recompute` says whether forward might run again in backward.
     """
@@ -285,7 +285,7 @@ def quote_table(document: Quote, recompute: str) -> None:
 
 
 def _not_offered(rows: Sequence[NotOffered]) -> None:
-    """Prints what is not offered and why, instances with one reason in one line."""
+    """Prints what is not offered, instances with the same reason in one line."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         names = by_reason.setdefault(row.reason, [])
@@ -309,14 +309,14 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _gpus(row: OfferRow) -> str:
-    """Returns how many GPUs of which kind an offer has."""
+    """Returns the numbers and kinds of an offer's GPUs."""
     if row.parts is UNSET:
         return f"{row.gpus} {row.gpu_kind}"
     return " + ".join(f"{part.gpus} {part.gpu_kind}" for part in row.parts)
 
 
 def _combinations(document: Combinations) -> None:
-    """Prints which offers were taken together and how that ended."""
+    """Prints the combined offers that were tried, with their outcomes."""
     considered = counted(document.considered, "combination")
     say(f"{considered} could be better than one kind, {len(document.tried)} were searched.")
     for one in document.tried:

@@ -27,7 +27,7 @@ Document = Mapping[str, Any]
 class ServiceError(ShardwiseError):
     """An error that the service returned; `document` is its problem document.
 
-    `slug` is the last part of the problem's type (docs/service.md, Errors).
+    `slug` is the last part of the problem's type (docs/reference/http.md).
     """
 
     def __init__(self, document: Document) -> None:

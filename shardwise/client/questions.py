@@ -38,9 +38,9 @@ def options_document(options: Options | None) -> dict[str, Any]:
         if value == getattr(default, item.name) or item.name == ASSUMED:
             continue
         if item.name == POLICY:
-            raise BadInput("a file of this machine", field=POLICY, expected="none with a server")
+            raise BadInput("cannot be sent to a server", field=POLICY, expected="no policy file")
         if item.name == THREADS:
-            raise BadInput("the service decides", field=THREADS, expected="none with a server")
+            raise BadInput("the service decides", field=THREADS, expected="no value")
         if item.name == "pins":
             value = [str(pin) for pin in value]
         elif is_dataclass(value) and not isinstance(value, type):

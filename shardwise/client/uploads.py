@@ -82,7 +82,7 @@ def upload_of_graph(
     if not onnx:
         if name or sizes:
             raise BadInput(
-                "is for ONNX files",
+                "applies only to ONNX files",
                 field="name, sizes",
                 expected="none of them with a graph file",
             )

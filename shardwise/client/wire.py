@@ -27,7 +27,7 @@ def settings(server: str, key: str | None, timeout_s: float) -> dict[str, Any]:
             raise BadInput("this is not a key", field="key", expected=KEY_EXPECTED)
         headers["Authorization"] = f"Bearer {key}"
     if not 0 < timeout_s < float("inf"):
-        raise BadInput(f"{timeout_s}", field="timeout_s", expected="a finite number above 0")
+        raise BadInput(f"got {timeout_s}", field="timeout_s", expected="a finite number above 0")
     local = _is_loopback(host)
     keywords: dict[str, Any] = {
         "base_url": server.rstrip("/"),

@@ -1,1 +1,1 @@
-"""What a strategy costs: the terms of every group and crossing, and the problem they add up to."""
+"""The cost of a strategy: the terms of every group and crossing, and the problem that sums them."""

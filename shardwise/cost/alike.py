@@ -1,4 +1,4 @@
-"""Owners that share what they cost: computed once for all of them."""
+"""Owners (groups and edges) with the same costs, which are computed once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 
 class Ends(Protocol):
-    """An edge, as far as it says which groups it joins."""
+    """The two groups that an edge joins."""
 
     @property
     def source(self) -> int:
-        """The group that makes what crosses."""
+        """The group that makes the tensor."""
         ...
 
     @property
@@ -24,7 +24,7 @@ class Ends(Protocol):
 
 
 class Alike(NamedTuple):
-    """Edges that share what they cost: their numbers, and those of their groups."""
+    """Edges with the same costs: their numbers, and those of their groups."""
 
     edges: NDArray[np.int64]
     sources: NDArray[np.int64]
@@ -37,7 +37,7 @@ class Alike(NamedTuple):
 
 
 def alike_edges(edges: Sequence[Ends], *lists: Sequence[object]) -> list[Alike]:
-    """Returns edges at which all of the lists have the same objects."""
+    """Returns the edges at which all lists have the same objects."""
     sources = np.array([edge.source for edge in edges], dtype=np.int64)
     targets = np.array([edge.target for edge in edges], dtype=np.int64)
     every = [np.array(of, dtype=np.int64) for of in alike(*lists)]
@@ -45,7 +45,7 @@ def alike_edges(edges: Sequence[Ends], *lists: Sequence[object]) -> list[Alike]:
 
 
 def alike(*lists: Sequence[object]) -> list[list[int]]:
-    """Returns the positions at which all of the lists have the same objects."""
+    """Returns the positions at which all lists have the same objects."""
     positions: dict[tuple[int, ...], list[int]] = {}
     for position, objects in enumerate(zip(*lists, strict=True)):
         positions.setdefault(tuple(map(id, objects)), []).append(position)

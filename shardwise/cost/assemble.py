@@ -59,8 +59,8 @@ class SearchProblem:
     def summed(
         self, choices: NDArray[np.uint32], edge_choices: NDArray[np.uint32]
     ) -> tuple[Floats, Floats]:
-        """Returns memory and time of S strategies, (S, groups) and (S, edges), without what is
-        fixed.
+        """Returns memory and time of S strategies, (S, groups) and (S, edges), without the fixed
+        part.
 
         Bytes and seconds, shape (S,).
         """
@@ -106,7 +106,7 @@ def assemble(
     progress: Progress,
     micro_batches: int = 1,
 ) -> SearchProblem:
-    """Costs every group and every crossing on the mesh.
+    """Computes the costs of every group and crossing on the mesh.
 
     `patterns` have the batch of one of the `micro_batches`. Raises `BadInput` for pins that match
     nothing or leave nothing.
@@ -116,9 +116,9 @@ def assemble(
 
 @dataclass(frozen=True)
 class Costed:
-    """The groups of a problem, `terms` by kind of group, without the crossings between them.
+    """The groups of a problem, `terms` by kind of group, without crossings.
 
-    What they compute is costed at once, everything else when it is first asked for.
+    Their computation is costed at once, everything else on first use.
     """
 
     context: CostContext
@@ -128,13 +128,13 @@ class Costed:
     kinds: list[Hashable]
 
     def least_compute_s(self) -> float:
-        """Returns a bound on the time that any strategy computes; no step is shorter."""
+        """Returns a lower bound on every strategy's computation, and so on every step."""
         least = {kind: terms.least_compute_s() for kind, terms in self.terms.items()}
         _, fixed = fixed_costs(self.context, self.coarsened)
         return fixed + sum(least[kind] for kind in self.kinds)
 
     def least_host_s(self) -> float:
-        """Returns a bound on the host's time of any strategy's step."""
+        """Returns a lower bound on the host's time of every strategy's step."""
         fixed = fixed_host_s(self.context, self.coarsened)
         return fixed + sum(self.terms[kind].host.least_s for kind in self.kinds)
 
@@ -150,8 +150,7 @@ class Costed:
         return [known[kind] for kind in self.kinds]
 
     def alone(self) -> SearchProblem:
-        """Returns a problem of groups without configurations: fit for its figures, not to
-        search."""
+        """Returns a problem without configurations, only for its figures."""
         return self._problem([], [])
 
     def joined(self, progress: Progress) -> SearchProblem:
@@ -174,7 +173,7 @@ def costed(
     progress: Progress,
     micro_batches: int = 1,
 ) -> Costed:
-    """Costs what every group computes on the mesh; as `assemble`."""
+    """Computes the costs of every group's computation on the mesh; as `assemble`."""
     coarsened = patterns.coarsened
     search_mesh = SearchMesh.build(mesh, options.max_configurations)
     context = context_of(patterns, hardware, search_mesh, options, micro_batches)
@@ -195,7 +194,8 @@ def context_of(
     options: Options,
     micro_batches: int,
 ) -> CostContext:
-    """Returns what all costs of a question share. Raises `BadInput` for pins that match nothing."""
+    """Returns the context that all costs of a query share. Raises `BadInput` for pins that match
+    nothing."""
     coarsened = patterns.coarsened
     of_group = patterns.once("segments", lambda: segments(coarsened))
     early_stop = options.rerun_of_segments == NEEDED
@@ -274,7 +274,7 @@ def all_edges(
 
 
 def fixed_costs(context: CostContext, coarsened: Coarsened) -> tuple[float, float]:
-    """Returns memory and time of what every device computes in full: constants and buffers."""
+    """Returns memory and time of constants and buffers, which every device computes in full."""
     tensors = context.graph.tensors
     memory = float(sum(t.size_bytes for t in tensors.values() if t.role == "buffer"))
     time = 0.0
@@ -299,5 +299,6 @@ def fixed_host_s(context: CostContext, coarsened: Coarsened) -> float:
 
 
 def _leaves(tensor: str, coarsened: Coarsened) -> bool:
-    """Returns whether a group reads this constant; what only constants read is freed at once."""
+    """Returns whether a group reads this constant; those that only constants read are freed at
+    once."""
     return any(op.name in coarsened.group_of for op in coarsened.graph.consumers[tensor])

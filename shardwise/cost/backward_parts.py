@@ -1,14 +1,14 @@
 """The two parts of a member's backward: gradients of inputs, I, and gradients of weights, W.
 
-Backward is priced as a whole, measured or modelled (`group_work.py`). Of an operator that is split
-(`graph/split_backward.py`), the parts are priced alone, each by its own product of the measured
-tables or by the roofline,
+Backward is priced as a whole, measured or modelled (`group_work.py`). For an operator whose
+backward is split (`graph/split_backward.py`), each part is also priced alone, by its own product in
+the measured tables or by the roofline,
 
     I    reads the output's gradient and the weight, writes the gradient of data
     W    reads the output's gradient and data, writes the gradients of weight and bias
 
-and the whole is divided in their proportion, so that I + W is what backward is without a split.
-Both parts read the output's gradient, and so do the two kernels of a whole backward.
+and the whole is divided in this ratio, so that I + W equals the whole backward. Both parts read the
+output's gradient, and so do the two kernels of a whole backward.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwise.sharding.pattern import Patterns
 
 
 def waiting_ports(member: Member, patterns: Patterns) -> Ports | None:
-    """Returns the ports of a member whose gradients of weights are W, None where it has none."""
+    """Returns the ports of a member whose gradients belong to W, or None."""
     op = member.operator
     ports = split_ports(op, arguments_of(op), patterns.graph.tensors)
     if ports is None or not patterns.has_backward(member):

@@ -1,9 +1,9 @@
 """The configurations of a group: assignments, ZeRO stages, recomputation; costed and thinned.
 
-Configurations that share layouts and recomputation differ in nothing that another group sees. One
-that another beats (or equals) in memory and in every term of its time is in no strategy that
-matters, whichever terms a step hides behind others: it is dropped. Where times are added up, one
-that another beats in memory and in the sum is in none either, and the search of sums leaves it out.
+Configurations with the same layouts and recomputation look the same to other groups. One that
+another equals or beats in memory and in every term of its time is never needed, whichever terms a
+step hides behind others, and is dropped. The search by sums also leaves out those beaten in memory
+and summed time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from shardwise.sharding.pattern import GroupPattern
 
 @dataclass(frozen=True)
 class _Variant:
-    """One ZeRO stage and kind of gradient sum for every assignment: bytes of parameters, seconds,
+    """One ZeRO stage and kind of gradient sum under every assignment: parameter bytes and seconds,
     shape (n,).
 
-    `terms` are the times that a step may hide each on its own, shape (n, terms).
+    `terms` are the times that a step may hide separately, shape (n, terms).
     """
 
     stage: int
@@ -70,9 +70,9 @@ def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
 
 
 def group_costs(terms: GroupTerms) -> GroupCosts:
-    """Returns every configuration of the group that none with the same layouts beats in all terms.
+    """Returns the group's configurations that none with the same layouts beats in all terms.
 
-    Raises `BadInput` when the pins leave none.
+    Raises `BadInput` if the pins leave none.
     """
     return group_costs_of_places([terms])[0]
 
@@ -80,11 +80,11 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
 def group_costs_of_places(
     places: Sequence[GroupTerms], *, judged: int | None = None, keep_beaten: bool = False
 ) -> list[GroupCosts]:
-    """Returns the configurations as devices at several places see them, row by row the same.
+    """Returns the configurations at several places, the same rows for each.
 
-    One is dropped that another with the same layouts beats in all terms of the first `judged`
+    One is dropped if another with the same layouts beats it in all terms of the first `judged`
     places (None: of all); with `keep_beaten` only if an earlier one is equal in all. Raises
-    `BadInput` when the pins leave none.
+    `BadInput` if the pins leave none.
     """
     work = places[0].work
     every = [list(_variants(terms)) for terms in places]
@@ -113,7 +113,7 @@ def group_costs_of_places(
 
 
 def _of_variants(terms: GroupTerms, variants: Sequence[_Variant], what: Sequence[str]) -> Floats:
-    """Returns what variants are judged by, shape (variants, n, kinds of cost)."""
+    """Returns the variants' costs for comparison, shape (variants, n, kinds of cost)."""
     columns = []
     for variant in variants:
         parts = {
@@ -134,8 +134,8 @@ def _selected(
     which: NDArray[np.int64],
     summed: NDArray[np.bool_],
 ) -> GroupCosts:
-    """Returns configurations as one place sees them: of each whether it recomputes, the number of
-    its assignment and that of its variant."""
+    """Returns one place's configurations: recomputation, and the numbers of assignment and
+    variant."""
     work = terms.work
     pattern = work.pattern
 
@@ -222,7 +222,7 @@ def _variant(group: GroupTerms, stage: int, gradient_sum: int, axes: NDArray[np.
 
 
 def _where_sharded(variant: _Variant, plain: _Variant) -> _Variant:
-    """Returns a variant that is stage 0 where there are no axes to shard over."""
+    """Returns a variant that is stage 0 if there are no axes to shard over."""
     sharded = variant.axes > 0
 
     def chosen(own: Floats, other: Floats) -> Floats:
@@ -241,7 +241,7 @@ def _where_sharded(variant: _Variant, plain: _Variant) -> _Variant:
 
 
 def _best(costs: Floats) -> NDArray[np.bool_]:
-    """Returns which variants no other beats or, if equal in all, precedes.
+    """Returns which variants are not beaten, nor preceded by an equal one.
 
     `costs` has the shape (variants, n, kinds of cost), the result (variants, n).
     """
@@ -256,7 +256,7 @@ def _best(costs: Floats) -> NDArray[np.bool_]:
 
 
 def _distinct(costs: Floats) -> NDArray[np.bool_]:
-    """Returns which variants have no equal before them; shapes are those of `_best`."""
+    """Returns which variants have no equal predecessor; shapes as in `_best`."""
     keep = np.ones(costs.shape[:2], dtype=bool)
     for v in range(len(costs)):
         for u in range(v):
@@ -265,7 +265,7 @@ def _distinct(costs: Floats) -> NDArray[np.bool_]:
 
 
 def _recomputations(work: GroupWork) -> list[bool]:
-    """Returns whether forward may be run again, as options and pins allow and where it matters."""
+    """Returns whether forward may be recomputed, as options and pins allow and if it matters."""
     context, group = work.context, work.pattern.group
     wanted = {"never": [False], "always": [True], "auto": [False, True]}[
         context.options.recomputation
@@ -282,8 +282,8 @@ def _recomputations(work: GroupWork) -> list[bool]:
 def _can_matter(work: GroupWork) -> bool:
     """Returns whether recomputing the group can save memory.
 
-    A group without gradients has no backward; one that keeps nothing, alone, saves nothing, nor
-    does one of which nothing runs again.
+    It cannot without gradients (and so backward), for a group alone that keeps nothing, or if
+    nothing would run again.
     """
     context, pattern = work.context, work.pattern
     if not any(context.patterns.has_backward(member) for member in pattern.members):
@@ -309,7 +309,7 @@ def legal_splits(context: CostContext, pattern: GroupPattern) -> Callable[[int, 
 def pinned_axes(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]:
     """Returns per pinned axis the variables (or NONE) that it may split.
 
-    An axis pinned to variables of which the group has none splits nothing there.
+    An axis pinned only to variables that the group lacks splits nothing there.
     """
     variables = pattern.group.variables
     allowed: dict[int, list[int]] = {}
@@ -334,7 +334,7 @@ def pinned_axes(context: CostContext, pattern: GroupPattern) -> dict[int, list[i
 def no_configuration(
     context: CostContext, pattern: GroupPattern, rules: tuple[Pin, ...]
 ) -> BadInput:
-    """Returns what to raise where pins leave a group no configuration."""
+    """Returns the error for pins that leave a group no configuration."""
     constraints = "; ".join(str(rule) for rule in rules) or "the options"
     axes = ", ".join(f"{axis.name} ({axis.size})" for axis in context.mesh.axes)
     return BadInput(

@@ -1,4 +1,4 @@
-"""What the costs of all groups of a question share."""
+"""The context that the costs of all groups of a query share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from shardwise.sharding.rerun import Rerun
 
 
 class ReschedulerFor(Protocol):
-    """Returns the rescheduler of a shape, an item size in bytes, and what may not end a sum."""
+    """Returns the rescheduler for a shape, an item size in bytes, and the collective that may not
+    end a sum."""
 
     def __call__(
         self, shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
@@ -30,10 +31,10 @@ class ReschedulerFor(Protocol):
 
 @dataclass(frozen=True)
 class CostContext:
-    """What the cost of a group depends on besides the group itself.
+    """What a group's cost depends on besides the group itself.
 
-    `graph` has the batch of one micro-batch; `segments` gives each group's segment of
-    recomputation, `rerun` what of one runs again.
+    `graph` has the batch of one micro-batch; `segments` is each group's recomputation segment,
+    `rerun` the part of a segment that runs again.
     """
 
     graph: Graph
@@ -49,7 +50,7 @@ class CostContext:
     rerun: Rerun = field(default_factory=Rerun)
 
     def __post_init__(self) -> None:
-        """Raises `BadInput` where a device has no units for the precision that is asked for."""
+        """Raises `BadInput` if a device has no units for the requested precision."""
         require_units(self.hardware.devices, self.options)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Crossings: what it costs when a tensor goes from one group to another, in any two layouts.
 
-Edge costs (TensorOpt Eq. 2 and §4.2, Tensor reuse). A tensor x crosses from group i to group j
-in layouts s and d:
+Edge costs (TensorOpt Eq. 2 and §4.2, Tensor reuse). A tensor x crosses from group i to group j in
+layouts s and d:
 
     t = A (path(s → d) forward + path(of the gradient, d → s) backward)
 
@@ -49,7 +49,7 @@ ONE, AFTER, BEFORE, BOTH, REBUILT = range(len(ALTERNATIVES))
 class EdgeTable:
     """One edge's choices: alternatives (R, C, A) between rows (source) and columns (target).
 
-    `host_s` is the host's time of the collectives of a step; one 0 where launching takes none.
+    `host_s` is the host's time of a step's collectives; a single 0 if launching is free.
     """
 
     memory_bytes: Floats
@@ -69,8 +69,8 @@ class EdgeTable:
 class End:
     """One side of a crossing: layouts of its configurations, and what each needs.
 
-    `again` says that forward, run again, makes the tensor once more (at its source) or reads it (at
-    its target); `keeps` that backward needs the tensor on this side, forward run again or not.
+    `again`: recomputation makes the tensor again (at its source) or reads it again (at its target);
+    `keeps`: backward needs the tensor on this side, with or without recomputation.
     """
 
     port: Port
@@ -208,7 +208,7 @@ class CrossingKind:
         """Fills in the alternatives of each pair of layouts."""
         everywhere = np.ones(same.shape, dtype=bool)
         source_keeps = source_keeps & everywhere
-        # What the source counts itself costs nothing more here.
+        # A copy counted by the source costs nothing more here.
         counted = source_keeps if not self.deferred else ~everywhere
         owed = source_keeps & ~counted
         cells.put(rebuilt, REBUILT, 0.0, cells.time + cells.forward)
@@ -227,9 +227,9 @@ class CrossingKind:
         cells.put(two & self._may(BEFORE), BEFORE, np.where(counted, 0.0, cells.at_source), before)
         if (cells.count == 0).any():
             raise BadInput(
-                "the rules leave no copy of a re-scheduled tensor to keep",
+                "the pins allow no copy of a re-scheduled tensor",
                 field="pin",
-                expected="reuse=before or after where only one side needs the tensor",
+                expected="reuse=before or after if only one side needs the tensor",
             )
 
     def _may(self, alternative: int) -> bool:
@@ -308,7 +308,7 @@ def crossing_kind(
     patterns: list[GroupPattern],
     costs: list[GroupCosts],
 ) -> CrossingKind:
-    """Returns what determines the costs of a crossing."""
+    """Returns the key that determines a crossing's costs."""
     source, target = patterns[crossing.source], patterns[crossing.target]
     tensor = context.graph.tensors[crossing.tensor]
     item = DTYPE_BYTES[tensor.dtype]

@@ -1,7 +1,7 @@
 """Data loading: inputs arrive split by the batch (TensorOpt §4.2, Data loading).
 
-Users load training data as for data parallelism, whatever the strategy; what a strategy wants
-otherwise is re-scheduled, at a cost.
+Training data is loaded as for data parallelism under every strategy; inputs that a strategy needs
+in another layout are re-scheduled, at a cost.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from shardwise.sharding.layout import REPLICATE, shard_fits
 
 
 def arriving(tensor: Tensor, mesh: SearchMesh) -> NDArray[np.int8]:
-    """Returns the layout in which an input arrives: its batch over as many axes as it has samples
-    for."""
+    """Returns the layout in which an input arrives: its batch over as many axes as its samples
+    allow."""
     layout = np.full(len(mesh.axes), REPLICATE, dtype=np.int8)
     if tensor.batch_dim is None:
         return layout

@@ -1,5 +1,5 @@
-"""What operators exchange while they run: statistics, scales, neighbours' rows, keys in a ring,
-and tensors that a member reads in another layout than theirs."""
+"""Communication inside operators: statistics, scales, neighbours' rows, rings of keys, and tensors
+that a member reads in another layout than the group's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwise.sharding.layout import PARTIAL, Floats, shard_of
 
 
 def communication(work: GroupWork) -> Passes:
-    """Returns seconds of statistics, halos and moves in the group, by the member that waits."""
+    """Returns the seconds of statistics, halos and moves in the group, by waiting member."""
     passes = Passes.none(work.count, len(work.pattern.members))
     for position, member in enumerate(work.pattern.members):
         _statistics(work, position, member, passes)
@@ -47,8 +47,8 @@ def _statistics(work: GroupWork, position: int, member: Member, passes: Passes) 
 
 
 def _maxima(work: GroupWork, position: int, member: Member, passes: Passes) -> None:
-    """Adds the exchange of the largest number of data, and of the output's gradient, that have
-    one scale and are split by anything but samples (which trainers scale apart)."""
+    """Adds the exchange of maxima, of data and of the output's gradient, if they have one scale and
+    are split by anything but samples (which trainers scale separately)."""
     rounded, op = work.context.patterns.rounded(member), member.operator
     if rounded is None or not rounded.recipe.is_whole:
         return
@@ -85,8 +85,8 @@ def _windows(work: GroupWork, position: int, member: Member, passes: Passes) -> 
 
 
 def ring_bytes(work: GroupWork, position: int) -> tuple[Floats, Floats]:
-    """Returns the keys and values that a device sends on in one step, and their gradients; 0
-    where none go round."""
+    """Returns the bytes of keys and values that a device sends in one step of a ring, and of their
+    gradients; 0 without a ring."""
     member, block, gradients = work.pattern.members[position], *np.zeros((2, work.count))
     merging = member.semantics.merging
     if merging is None or merging.ring is None:
@@ -103,7 +103,7 @@ def ring_bytes(work: GroupWork, position: int) -> tuple[Floats, Floats]:
 
 
 def ring_steps(work: GroupWork, position: int) -> Floats:
-    """Returns over how many devices a member's keys and values go round; 1 where they stay."""
+    """Returns the number of devices in a member's ring of keys and values; 1 without a ring."""
     member = work.pattern.members[position]
     merging = member.semantics.merging
     if merging is None or merging.ring is None:
@@ -112,7 +112,7 @@ def ring_steps(work: GroupWork, position: int) -> Floats:
 
 
 def _ring(work: GroupWork, position: int, member: Member, passes: Passes) -> None:
-    """Adds the sending of keys and values round, in backward with their gradients."""
+    """Adds the sending of keys and values around a ring, in backward with their gradients."""
     merging = member.semantics.merging
     if merging is None or merging.ring is None:
         return

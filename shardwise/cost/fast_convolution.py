@@ -1,10 +1,9 @@
-"""Convolutions that libraries compute with fewer operations than their definition has.
+"""Convolutions computed with fewer operations than by definition.
 
-Winograd's minimal filtering computes an m × m tile of a 3 × 3 convolution of stride 1 with
-(m + 2)² products a channel pair in place of 9 m² (Lavin & Gray 2016, §4): 2.25 times fewer for
-m = 2. How many fewer a device's library takes is in its profile (`fast_convolution_saving`),
-by dtype. Counting the definition's operations against the peak makes VGG16 on a V100 twice as
-slow as it is measured (docs/reference/paper.md).
+Winograd's minimal filtering computes an m × m tile of a 3 × 3 convolution of stride 1 with (m + 2)²
+products per channel pair in place of 9 m² (Lavin & Gray 2016, §4): 2.25 times fewer for m = 2. The
+factor of a device's library is in its profile (`fast_convolution_saving`), by dtype. Without it
+VGG16 on a V100 would be twice as slow as measured (docs/reference/paper.md).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _KINDS = ("aten.conv2d.default", "aten.conv2d.padding")
 
 
 def saving(device: Device, graph: Graph, operator: Operator, dtype: str) -> float:
-    """Returns how many times fewer operations than by its definition this operator takes.
+    """Returns the factor by which this operator takes fewer operations than by definition.
 
     1 for most.
     """

@@ -1,6 +1,7 @@
-"""How the gradients of replicas are summed where a collective is not the only way.
+"""Ways to sum the gradients of replicas other than a collective.
 
-Devices of several kinds have parameter servers and uneven shards besides (`cost/mixed/sums.py`).
+Only devices of several kinds have others: parameter servers and uneven shards
+(`cost/mixed/sums.py`).
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ COLLECTIVE = 0
 
 
 class GradientSum(Protocol):
-    """A kind of sum, as one of the devices sees it. `masks` (n,) are the axes that repeat a
-    parameter, `proportions` (n,) the devices' shares."""
+    """A kind of sum at one device. `masks` (n,) are the axes that repeat a parameter, `proportions`
+    (n,) the devices' shares."""
 
     @property
     def name(self) -> str:
-        """What answers call it."""
+        """Its name in answers."""
         ...
 
     @property
     def stages(self) -> Sequence[int]:
-        """The ZeRO stages that it can have."""
+        """The ZeRO stages that it supports."""
         ...
 
     def reaches(self, masks: NDArray[np.int64], proportions: NDArray[np.int8]) -> NDArray[np.bool_]:
-        """Returns where the replicas are such that this differs from a collective, (n,)."""
+        """Returns where the replicas make this differ from a collective, (n,)."""
         ...
 
     def elements(
@@ -44,6 +45,6 @@ class GradientSum(Protocol):
     def one_way_s(
         self, sizes_bytes: Floats, masks: NDArray[np.int64], proportions: NDArray[np.int8]
     ) -> Floats:
-        """Returns how long this device's links are busy with bringing all gradients to their
-        shards, or shards to all replicas, (n,) seconds."""
+        """Returns the time for which this device's links are busy with moving all gradients to
+        their shards, or shards to all replicas, (n,) seconds."""
         ...

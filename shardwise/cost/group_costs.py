@@ -33,7 +33,7 @@ from shardwise.sharding.layout import Floats, Layouts
 
 @dataclass(frozen=True)
 class Port:
-    """The layouts of one boundary tensor, forward and of its gradient, shape (K, axes)."""
+    """The layouts of one boundary tensor and of its gradient, shape (K, axes)."""
 
     forward: Layouts
     gradient: Layouts
@@ -45,16 +45,15 @@ class Port:
 
 @dataclass(frozen=True)
 class GroupCosts:
-    """The configurations of a group and what each costs on one device (arrays of length K).
+    """The configurations of a group and their costs on one device (arrays of length K).
 
     `zero` is the ZeRO stage and `zero_axes` the bit mask of mesh axes that it shards over;
-    `recompute` says that forward is run again in backward. `compute_by_source_s` (K, 3) says what
-    of `compute_s` was measured, interpolated, modelled. Configurations of one number in `alike`
-    have the same layouts and recomputation; `summed` marks those of them that no other beats in
-    memory and in the sum of its times. `host_s` is the host's time of a step (`cost/host.py`).
-    `proportion` and `gradient_sum` are numbers among those of the mesh (`cost/space.py`). `terms`
-    are those that all of it follows from, of assignments, and `base` the assignment that each
-    configuration has there.
+    `recompute`: forward runs again in backward. `compute_by_source_s` (K, 3) divides `compute_s`
+    into measured, interpolated and modelled. Configurations with one number in `alike` have the
+    same layouts and recomputation; `summed` marks those that no other of them beats in memory and
+    summed time. `host_s` is the host's time of a step (`cost/host.py`). `proportion` and
+    `gradient_sum` are numbers among those of the mesh (`cost/space.py`). `terms` are the terms of
+    assignments, from which all this follows, and `base` each configuration's assignment.
     """
 
     assignment: NDArray[np.int8]

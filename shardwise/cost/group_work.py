@@ -1,8 +1,8 @@
-"""The assignments of a group: the layouts that each gives its tensors, and what follows from them.
+"""The assignments of a group, with the layouts of its tensors and the resulting terms.
 
-With each goes a proportion (n,): which shares devices have where they are of several kinds. Terms
-are for one micro-batch, forward and backward apart, one column per member: shape (n, M) for
-n assignments of a group of M members.
+Each assignment has a proportion (n,), the devices' shares if they are of several kinds. Terms are
+for one micro-batch, forward and backward separately, one column per member: shape (n, M) for n
+assignments of a group of M members.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from shardwise.sharding.recipes import WHOLE
 
 
 class GroupWork:
-    """The assignments of a group with their layouts, derived once, and the terms of its cost."""
+    """The assignments of a group with their layouts, derived once, and its cost terms."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class GroupWork:
                 self.input_layouts.setdefault(name, layouts)
 
     def at(self, context: CostContext) -> GroupWork:
-        """Returns the same assignments as devices at another place of a cluster see them.
+        """Returns the same assignments at another place of a cluster.
 
-        Layouts are the same at all places, and derived once; `context` may differ in its hardware,
-        in its mesh's shares and in its view of re-scheduling.
+        Layouts are the same at all places; `context` may differ in its hardware, its mesh's shares
+        and its view of re-scheduling.
         """
         other = copy(self)
         other.context = context
@@ -109,7 +109,7 @@ class GroupWork:
             self.paths(name).register(self.placed(self.input_layouts[name][0]))
 
     def placed(self, layouts: Layouts) -> Layouts:
-        """Returns layouts (n, axes) as re-scheduling tells them apart."""
+        """Returns layouts (n, axes) in the form that re-scheduling distinguishes."""
         return self.context.mesh.placed(layouts, self.proportion)
 
     def where_present(self, values: Floats) -> Floats:
@@ -127,7 +127,7 @@ class GroupWork:
     def _elements(self, name: str, layouts: Layouts) -> Floats:
         """Returns elements of the largest shard of a tensor under each layout, found once for each
         of the arrays of layouts."""
-        # With the layouts, so that no other array takes their place in memory.
+        # With the layouts, to keep their ids from being reused.
         key = (name, id(layouts))
         if key not in self._known_elements:
             elements = local_elements(self.tensors[name].extents, layouts, self.sizes)
@@ -136,7 +136,7 @@ class GroupWork:
         return self._known_elements[key][1]
 
     def kept_bytes(self, names: tuple[str, ...]) -> Floats:
-        """Returns the bytes of tensors that are made or read here, in their layout here."""
+        """Returns the bytes of tensors made or read here, in their layout here."""
         total = np.zeros(self.count)
         for name in names:
             total += self.local_bytes(
@@ -146,7 +146,7 @@ class GroupWork:
 
     @cached_property
     def kept_still(self) -> tuple[str, ...]:
-        """The storages made or loaded here that are kept although forward is run again."""
+        """The storages made or loaded here that are kept despite recomputation."""
         context, pattern = self.context, self.pattern
         exits = zip(pattern.exits, pattern.exit_deferred, strict=True)
         on_edges = {name for name, deferred in exits if deferred}
@@ -174,15 +174,15 @@ class GroupWork:
         return split
 
     def own_bytes(self, position: int) -> Floats:
-        """Returns what a member keeps for backward besides tensors of the graph: copies with
-        neighbours' rows, and data as it was rounded."""
+        """Returns the bytes that a member keeps for backward besides the graph's tensors: copies
+        with neighbours' rows, and rounded data."""
         windows = (self.window_bytes(m, port) for m, port in self.kept_windows if m == position)
         total = sum(windows, np.zeros(self.count))
         rounded = self.rounded(position)
         return total if rounded is None else total + rounded.kept_bytes
 
     def rounded(self, position: int) -> RoundedWork | None:
-        """Returns a member's product in 8 or 4 bits; None where it is not rounded."""
+        """Returns a member's product in 8 or 4 bits, or None."""
         op = self.pattern.members[position].operator
         how = self.context.patterns.rounded(self.pattern.members[position])
         if how is None:
@@ -198,7 +198,7 @@ class GroupWork:
 
     @cached_property
     def kept_windows(self) -> list[tuple[int, int]]:
-        """Members and those inputs whose neighbours' rows backward needs too."""
+        """Members and their inputs whose neighbours' rows backward also needs."""
         return [
             (position, port)
             for position, member in enumerate(self.pattern.members)
@@ -207,8 +207,7 @@ class GroupWork:
         ]
 
     def compute(self) -> Passes:
-        """Returns times of the members on their local shapes: measured, interpolated or of the
-        roofline."""
+        """Returns the members' times on local shapes: measured, interpolated or by the roofline."""
         passes = Passes.none(self.count, len(self.pattern.members))
         known = {p: self.work_of(p) for p in range(len(self.pattern.members))}
         for position, of_member in known.items():
@@ -229,7 +228,7 @@ class GroupWork:
     def _shorten(
         self, passes: Passes, region: Region, direction: Direction, work: list[Work]
     ) -> None:
-        """Lets the members of a region take no longer than one pass over what is in memory."""
+        """Limits the members of a region to the time of one pass over its memory traffic."""
         done = [one for one in work if one.direction == direction]
         if not done:
             return
@@ -256,8 +255,8 @@ class GroupWork:
         )
 
     def _restoring_s(self, position: int, direction: Direction) -> Floats:
-        """Returns the seconds in which a member's operands are made of what is stored in another
-        form: a pass that reads that and writes the numbers that are computed with."""
+        """Returns the seconds to expand a member's operands from another stored form: a pass that
+        reads it and writes the numbers for computing."""
         member, total = self.pattern.members[position], np.zeros(self.count)
         for name, layouts in zip(member.operator.inputs, self.inputs[position], strict=True):
             tensor = self.tensors[name]
@@ -284,8 +283,8 @@ class GroupWork:
         )
 
     def _kernel(self, position: int, flops: Floats, dtype: str) -> Kernel | None:
-        """Returns the time of a member in one direction by measured kernels of the device; None
-        where it has none of its kind in this dtype. `flops` are those of forward."""
+        """Returns a member's time in one direction by measured kernels of the device, or None
+        without such in this dtype. `flops` are those of forward."""
         op = self.pattern.members[position].operator
         places = operands(op)
         product = self.product(position, flops, dtype)
@@ -307,8 +306,8 @@ class GroupWork:
         return None
 
     def product(self, position: int, flops: Floats, dtype: str) -> Product | None:
-        """Returns the product that a member of `flops` (n,) operations is; None for what is none,
-        and where the device has no measured products of this dtype."""
+        """Returns the product equivalent to a member of `flops` (n,) operations, or None if there
+        is none or the device has no measured products of this dtype."""
         op = self.pattern.members[position].operator
         places, table = operands(op), self.device.product_table(dtype)
         if places is None or table is None:
@@ -336,7 +335,7 @@ class GroupWork:
         return np.concatenate(columns, axis=1).astype(np.int64)
 
     def work_of(self, position: int) -> list[Work]:
-        """Returns what a member does forward and, if anything needs its gradients, backward."""
+        """Returns a member's work forward and, if anything needs its gradients, backward."""
         member = self.pattern.members[position]
         sem, op = member.semantics, member.operator
         if sem.category == "view":
@@ -369,7 +368,8 @@ class GroupWork:
         return work
 
     def _needed_bytes(self, position: int, member: Member) -> Floats:
-        """Returns what backward reads besides gradients; an addition needs neither of its terms."""
+        """Returns the bytes that backward reads besides gradients; an addition needs neither of its
+        terms."""
         sem, op = member.semantics, member.operator
         total = np.zeros(self.count)
         for names, kept, layouts in (
@@ -407,7 +407,8 @@ class GroupWork:
         return np.asarray(split @ (1 << np.arange(split.shape[1], dtype=np.int64)))
 
     def staged_bytes(self, position: int) -> Floats:
-        """Returns the most that moves of a member's inputs hold besides their source and result."""
+        """Returns the maximum bytes that moves of a member's inputs hold besides source and
+        result."""
         most = np.zeros(self.count)
         for reader, name, source, wanted in self.moves:
             if reader == position:
@@ -456,7 +457,7 @@ class GroupWork:
     def agree(self, name: str, source: LayoutRows, wanted: LayoutRows) -> bool:
         if source is wanted:
             return True
-        # A gradient that is partial where the producer wants it whole must be summed.
+        # A gradient that is partial must be summed if the producer needs it whole.
         backward = self.context.patterns.carries_gradient(name)
         return np.array_equal(source[0], wanted[0]) and (
             not backward or np.array_equal(source[1], wanted[1])
@@ -467,7 +468,8 @@ class GroupWork:
         return self.context.rescheduler(tensor.extents, DTYPE_BYTES[tensor.dtype], self.forbidden)
 
     def is_fixed(self, name: str) -> bool:
-        """Returns whether a tensor has every layout: a parameter, buffer, input or constant."""
+        """Returns whether a tensor is available in every layout: a parameter, buffer, input or
+        constant."""
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.output_layouts and name not in self.pattern.entries
         )

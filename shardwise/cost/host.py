@@ -11,7 +11,7 @@ c_sync       gathers, scatters and reductions of the group's parameters, one eac
              as buckets have it
 t            of the profile's host in eager PyTorch, times what the framework takes of it
 
-Views are left out: what they take is part of the operators beside them.
+Views are left out: their time is part of the operators beside them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class Launching:
-    """Seconds of the host for one pass of an operator, and for one collective."""
+    """The host's seconds for one pass of an operator, and for one collective."""
 
     operator_s: float
     collective_s: float
 
     @classmethod
     def of(cls, context: CostContext) -> Launching:
-        """Returns what launching takes on a profile's host in the framework of the options."""
+        """Returns the launch times of a profile's host under the options' framework."""
         host, framework = context.hardware.host, context.options.launching
         if host is None:
             return cls(0.0, 0.0)
@@ -48,7 +48,7 @@ class Launching:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing takes any time."""
+        """Whether launching takes no time."""
         return self.operator_s == self.collective_s == 0.0
 
 
@@ -71,7 +71,7 @@ class GroupHost:
 
     @property
     def least_s(self) -> float:
-        """The least of any configuration: all operators, and no collective."""
+        """A lower bound on any configuration: all operators, and no collective."""
         return self._micro_batches * sum(self.passes) * self._launching.operator_s
 
     def of_passes_s(self, communication: Passes, loading_s: Floats) -> Floats:
@@ -109,8 +109,8 @@ def is_view(member: Member) -> bool:
 
 
 def backward_passes(context: CostContext, member: Member) -> int:
-    """Returns how many passes the backward of an operator has: one for each factor of a product
-    that needs its gradient, one for any other operator that has a backward."""
+    """Returns the number of passes of an operator's backward: one per factor of a product that
+    needs its gradient, one for any other operator with a backward."""
     patterns, op = context.patterns, member.operator
     if is_view(member) or not patterns.has_backward(member):
         return 0
@@ -121,7 +121,7 @@ def backward_passes(context: CostContext, member: Member) -> int:
 
 
 def _number(times_s: Floats) -> NDArray[np.int64]:
-    """Returns how many of the members' times, (n, M), are not 0."""
+    """Returns the number of non-zero member times, (n, M)."""
     return np.asarray((times_s > 0.0).sum(axis=1))
 
 

@@ -1,4 +1,4 @@
-"""Which splits of a group's variables are legal, by every member's demands."""
+"""Legal splits of a group's variables, by every member's constraints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwise.sharding.routing import ROUTED
 
 
 class Legality:
-    """Which splits of a group's variables every member can have."""
+    """The splits of a group's variables that every member supports."""
 
     def __init__(self, graph: Graph, group: Group) -> None:
         demands: dict[int, list[tuple[int, Access | None]]] = {}
@@ -69,7 +69,7 @@ class Legality:
 def keeping_rows(
     variables: Sequence[str], legal: Callable[[int, int], bool]
 ) -> Callable[[int, int], bool]:
-    """Returns which splits are legal where rows are never sent to experts, and no keys go round."""
+    """Returns the legal splits if rows are never sent to experts and there is no ring of keys."""
     return lambda variable, parts: (
         variables[variable] not in (ROUTED, RING) and legal(variable, parts)
     )

@@ -1,8 +1,8 @@
-"""Shares of attention: what the busiest device computes, and keys and values that go round.
+"""Shares of attention: the busiest device's computation, and rings of keys and values.
 
-Rows (queries) that c devices split see all keys, gathered (variable `query`), or each block of
-keys in turn (`ring`; Liu et al. 2023, Ring Attention, §3). Of causal attention the busiest of c
-shares computes
+Rows (queries) that c devices split see all keys, gathered (variable `query`), or each block of keys
+in turn (`ring`; Liu et al. 2023, Ring Attention, §3). Of causal attention the busiest of c shares
+computes
 
     1/c            in zigzag order (sharding/zigzag.py)
     (2c - 1)/c²    in the order of the sequence: the last rows see most keys; in a ring each step

@@ -31,8 +31,8 @@ from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
 
 HERE_ONLY = ("policy", "threads", "assumed")
-"""Options that no request has: a file of this machine, what its settings decide, and what answers
-say of options that were left out."""
+"""Options that requests do not have: local files, service settings, and options that answers set
+themselves."""
 
 NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONLY)
 
@@ -63,7 +63,7 @@ _FLAGS = {
 def options_from_request(values: Mapping[str, Any], *, strict: bool = True) -> Options:
     """Returns the options of a request's `options` object; `pins` are rules as on the command line.
 
-    Without `strict`, numbers and truth values may be texts. Raises `BadInput` whose field is
+    Unless `strict`, numbers and truth values may be strings. Raises `BadInput` with the field
     `options.NAME`.
     """
     for name in values:

@@ -1,9 +1,9 @@
 """One problem costed on devices of several kinds: the same configurations, row by row.
 
-A stage of a pipeline is on devices of one kind, and which kind that is differs from pipeline to
-pipeline. What stages agree on, layouts, is named by configurations, so all kinds have the same: one
-is dropped only where another with its layouts beats it on every kind. Meshes have as many devices
-along each axis; between which links an axis runs may differ.
+A stage of a pipeline is on devices of one kind, which differs between pipelines. Configurations
+name the layouts on which stages agree, so all kinds have the same ones: one is dropped only if
+another with its layouts beats it on every kind. All meshes have the same axis sizes, but an axis
+may use different links.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CostedKind(Costed):
 
 
 def alike(meshes: Sequence[Mesh]) -> bool:
-    """Returns whether meshes have as many devices along each axis."""
+    """Returns whether meshes have the same number of devices along each axis."""
     return len({tuple(axis.size for axis in mesh.axes) for mesh in meshes}) == 1
 
 
@@ -64,7 +64,8 @@ def costed_of_kinds(
     progress: Progress,
     micro_batches: int,
 ) -> list[CostedKind]:
-    """Costs what every group computes on each kind of device, on meshes that are `alike`.
+    """Computes the costs of every group's computation on each kind of device, on meshes that are
+    `alike`.
 
     `patterns` have the batch of one of the `micro_batches`. Raises `BadInput` for pins that match
     nothing or leave nothing.
@@ -74,7 +75,7 @@ def costed_of_kinds(
         context_of(patterns, hardware, mesh, options, micro_batches)
         for (hardware, _), mesh in zip(kinds, meshes, strict=True)
     ]
-    # The mesh with most levels of links tells most assignments apart.
+    # The mesh with the most link levels distinguishes the most assignments.
     finest = max(range(len(meshes)), key=lambda n: len({axis.level for axis in meshes[n].axes}))
     coarsened = patterns.coarsened
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
@@ -103,7 +104,7 @@ def costed_of_kinds(
 
 
 def _search_meshes(meshes: Sequence[Mesh], max_configurations: int) -> list[SearchMesh]:
-    """Returns meshes whose axes are merged alike: as those of the mesh that merges least."""
+    """Returns meshes with axes merged as in the mesh that merges least."""
     built = [SearchMesh.build(mesh, max_configurations) for mesh in meshes]
     axes = max((mesh.axes for mesh in built), key=len)
     return [

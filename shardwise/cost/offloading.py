@@ -12,10 +12,10 @@ from shardwise.texts import gib
 
 
 def host_memory_of(hardware: Hardware) -> HostMemory:
-    """Returns the memory beside the devices. Raises `BadInput` where a profile does not say it."""
+    """Returns the host memory. Raises `BadInput` if a profile does not state it."""
     if hardware.host_memory is None:
         raise BadInput(
-            f"{hardware.name} does not say what memory its hosts have",
+            f"{hardware.name} does not state its hosts' memory",
             field="offload",
             expected="a profile with host_memory (docs/offloading.md)",
         )
@@ -31,8 +31,8 @@ def devices_of_node(context: CostContext) -> int:
 def too_large_for_hosts(
     graph: Graph, hardware: Hardware, mesh: Mesh, options: Options
 ) -> str | None:
-    """Returns why hosts have too little memory for the states under any strategy; None if they
-    may have enough. Raises `BadInput` where a profile does not say what they have."""
+    """Returns why hosts have too little memory for the states under any strategy, or None if they
+    may have enough. Raises `BadInput` if a profile does not state it."""
     if not options.step.offloads_states:
         return None
     memory = host_memory_of(hardware).memory_bytes

@@ -1,4 +1,4 @@
-"""The options of a search: what the user may choose besides model, hardware and GPU count."""
+"""The options of a search, besides model, hardware and GPU count."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ METHODS = (*SOLVER_METHODS, TOFU)
 
 
 SMALLEST_SEARCH = 16 * 2**20
-"""The least that `search_memory_bytes` may be."""
+"""Minimum of `search_memory_bytes`."""
 
 
 MOST_IMBALANCE = 1000.0
-"""The most that `expert_imbalance` may be: one of a thousand devices gets all rows."""
+"""Maximum `expert_imbalance`: one of a thousand devices gets all rows."""
 
 
 @dataclass(frozen=True)
@@ -192,15 +192,15 @@ class Options:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
         if self.step.offloads_states and (self.method == TOFU or set(self.zero) == {0}):
             raise BadInput(
-                "states on the host are shared out among its devices, as ZeRO does",
+                "states on the host must be sharded by ZeRO",
                 field="offload",
                 expected="ZeRO stages from 1 on, and another method than tofu",
             )
         if self.pins and self.method == TOFU:
             raise BadInput(
-                "Tofu's recursion takes no rules",
+                "Tofu's recursion does not support pins",
                 field="pin",
-                expected="another method, or no rules",
+                expected="another method, or no pins",
             )
         if self.micro_batches and min(self.micro_batches) < 1:
             raise BadInput(
@@ -230,23 +230,23 @@ class Options:
 
     @property
     def assumes_compiled(self) -> bool:
-        """Whether light operators are compiled though nobody asked for it."""
+        """Whether light operators are compiled by default, without a request."""
         return self.assumed and self.kernels is None and self.light_kernels == COMPILED
 
     @property
     def light_kernels(self) -> str:
-        """How light operators run: one of `KERNELS`."""
+        """How memory-bound operators run: one of `KERNELS`."""
         return self.kernels or self.launching.kernels
 
     @property
     def fusing(self) -> Fusing:
-        """What operators run as one pass."""
+        """Which operators run as one pass."""
         kernels = self.light_kernels
         return Fusing(JOINS[kernels], self.loss or LOSS_OF[kernels])
 
     @property
     def rerun_of_segments(self) -> str:
-        """How much of a segment of recomputation runs again: one of `RERUNS`."""
+        """How much of a recomputation segment runs again: one of `RERUNS`."""
         return self.rerun or self.launching.rerun
 
     @property
@@ -266,9 +266,9 @@ class Options:
         return tuple(sorted({*small, *(batch // count for count in small)}))
 
     def limit_for(self, device_memory_bytes: float) -> float:
-        """Returns what a step may take of one device, in bytes.
+        """Returns the memory limit of one device for a step, in bytes.
 
-        Raises `BadInput` where the room that is to stay free leaves nothing.
+        Raises `BadInput` if the room to keep free leaves nothing.
         """
         limit = self.memory_limit_bytes
         may_use = device_memory_bytes / self.memory_headroom if limit is None else float(limit)
@@ -289,8 +289,8 @@ class Options:
         return sum(moments) + step.master_bytes(parameter_bytes)
 
     def host_bytes_per_element(self, parameter_bytes: int) -> int:
-        """Returns what the host keeps of one parameter element where it has the states: these, and
-        of parameters that have no wider copy the parameter too."""
+        """Returns the host's bytes per parameter element if it has the states: these, and the
+        parameter if it has no wider copy."""
         copy = 0 if self.step.has_master(parameter_bytes) else parameter_bytes
         return self.state_bytes_per_element(parameter_bytes) + copy
 
@@ -301,7 +301,7 @@ class Options:
 
 
 def go_on(progress: Progress, stage: str, fraction: float) -> None:
-    """Reports how far a search is. Raises `Cancelled` when `progress` returns False."""
+    """Reports progress. Raises `Cancelled` if `progress` returns False."""
     if not progress(stage, fraction):
         raise Cancelled
 

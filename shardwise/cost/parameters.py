@@ -1,8 +1,8 @@
-"""Parameters, gradients and optimizer state: what they take, and how copies are kept equal.
+"""Parameters, gradients and optimizer state: memory, time, and synchronisation.
 
-ZeRO (Rajbhandari et al. 2020) shards over axes Z what all ranks along them would repeat, with W
-the bytes of a parameter on this device, G of its gradient, S of its state, |Z| ranks, Q the axes
-that repeat the parameter beyond Z, and A micro-batches:
+ZeRO (Rajbhandari et al. 2020) shards over axes Z what all ranks along them would repeat, with W the
+bytes of a parameter on this device, G of its gradient, S of its state, |Z| ranks, Q the axes that
+repeat the parameter beyond Z, and A micro-batches:
 
     stage   memory                  time of a step
     0       W + G + S               all_reduce(G)
@@ -85,7 +85,7 @@ class ParameterTerms:
         return np.asarray((self.weight_bytes + self.gradient_bytes + self.state_bytes).sum(axis=1))
 
     def hidden_apart_s(self) -> Floats:
-        """Returns the times that a step may hide each on its own, shape (n, 8 P).
+        """Returns the times that a step may hide separately, shape (n, 8 P).
 
         Per parameter: update, gather, the reduction at the end of the step or in each micro-batch,
         the reduction over further axes, the gather after the update, and the copies to the host and
@@ -148,7 +148,7 @@ def inside_axes(work: GroupWork) -> list[int]:
 
 
 class Parameters:
-    """The parameters of a group's assignments. What stages have in common is computed once."""
+    """The parameters of a group's assignments; the common part of all stages is computed once."""
 
     def __init__(self, work: GroupWork) -> None:
         self._work = work
@@ -199,7 +199,7 @@ class Parameters:
 
 
 class _Parameter:
-    """One parameter, whatever its stage: elements and bytes on a device, and its sharding."""
+    """One parameter under any stage: elements and bytes on a device, and its sharding."""
 
     def __init__(self, work: GroupWork, name: str) -> None:
         self.work = work
@@ -224,7 +224,7 @@ class _Parameter:
         self._sharded: dict[tuple[int, bytes], _Sharded] = {}
 
     def sharded(self, axes: NDArray[np.int64], gradient_sum: int = COLLECTIVE) -> _Sharded:
-        """Returns what is sharded over those of `axes` along which all ranks have the parameter."""
+        """Returns the parameter sharded over those of `axes` along which all ranks have it."""
         axes = (self.repeated | self.equal) & axes
         key = gradient_sum, axes.tobytes()
         if key not in self._sharded:
@@ -235,8 +235,7 @@ class _Parameter:
 
     @cached_property
     def rounded_s(self) -> Floats | None:
-        """Seconds of rounding the weight once for the products that read it rounded; None where it
-        is not."""
+        """Seconds of rounding the weight once for the products that read it rounded, or None."""
         recipe, device = self._recipe, self.work.device
         if recipe is None:
             return None
@@ -244,7 +243,7 @@ class _Parameter:
 
     @property
     def rounded_bytes(self) -> Floats:
-        """Bytes of the weight's rounded copies that are kept for a step."""
+        """Bytes of the weight's rounded copies kept for a step."""
         recipe = self._recipe
         if recipe is None:
             return np.zeros(self.work.count)
@@ -430,7 +429,7 @@ def _update(
 
 
 def _ranks(work: GroupWork, masks: NDArray[np.int64]) -> Floats:
-    """Returns how many ranks the axes of each mask span."""
+    """Returns the number of ranks that the axes of each mask span."""
     marked = masks[:, None] >> np.arange(work.assignment.shape[1]) & 1
     ranks = work.context.mesh.ranks_of(work.proportion)
     return np.asarray(np.where(marked, ranks, 1).prod(axis=1), dtype=np.float64)
@@ -438,9 +437,9 @@ def _ranks(work: GroupWork, masks: NDArray[np.int64]) -> Floats:
 
 def stages(work: GroupWork) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
     """Yields the ZeRO stages that the options and pins allow, each with a kind of gradient sum and
-    the axes that it may use.
+    its axes.
 
-    Every stage is stage 0 where a group has nothing to shard.
+    Every stage is stage 0 for a group without anything to shard.
     """
     repeated = summed_axes(work)
     everywhere = repeated | equal_axes(work)

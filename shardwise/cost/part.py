@@ -1,7 +1,7 @@
-"""The solver's problem over some configurations of each group, or over other costs than the sums'.
+"""The solver's problem over some configurations of each group, or with other costs.
 
-Costs are those of the whole problem, by row; whatever is found in a part is a strategy of the
-whole, with the same price.
+Costs are indexed by the whole problem's rows; a solution is a strategy of the whole problem with
+the same cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Masks = Sequence[NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class Part:
-    """The solver's problem, and per group the rows of the whole that its choices refer to."""
+    """The solver's problem, and per group the whole problem's rows that its choices mean."""
 
     problem: _core.Problem
     rows: tuple[NDArray[np.int64], ...]
@@ -57,10 +57,10 @@ def part_of(
     *,
     time_only: bool = False,
 ) -> Part:
-    """Returns the problem in which group g takes one of the configurations that `allowed[g]` marks.
+    """Returns the problem in which group g takes one of the configurations marked by `allowed[g]`.
 
-    Memory and time are the sums'; with `time_only` memory counts nothing, so that the frontier is
-    the one fastest strategy. Raises `ValueError` where a group has no configuration left.
+    Memory and time are the sums'; with `time_only` memory is 0, so that the frontier is the single
+    fastest strategy. Raises `ValueError` if a group has no configuration left.
     """
     part = _core.Problem()
     known_rows: dict[tuple[int, int], tuple[NDArray[np.int64], Hashable]] = {}

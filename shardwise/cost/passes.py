@@ -1,4 +1,4 @@
-"""What the members of a group do in forward and backward, and how long it takes."""
+"""Work and time of a group's members in forward and backward."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Passes:
         (self.backward_codes if backward else self.forward_codes)[:, position] = codes
 
     def shorten(self, positions: list[int], direction: Direction, most_s: Floats) -> None:
-        """Lets some members take no more than `most_s` (n,) together, in one direction.
+        """Limits the total time of some members to `most_s` (n,), in one direction.
 
-        Their shares stay; where they are shortened their times count as modelled.
+        Their ratios stay; shortened times count as modelled.
         """
         backward = direction == "backward"
         times_s = self.backward_s if backward else self.forward_s
@@ -54,9 +54,9 @@ class Passes:
 
 @dataclass(frozen=True)
 class Work:
-    """What one member does in one direction under every assignment: operations, bytes moved.
+    """One member's work in one direction under every assignment: operations, bytes moved.
 
-    `kernel_s` returns the time by measured kernels of the device, where it has such.
+    `kernel_s` returns the time by measured kernels of the device, if it has such.
     """
 
     direction: Direction

@@ -1,4 +1,4 @@
-"""Pins: what the user fixes or forbids, for an operator, a scope or the whole graph.
+"""Pins: rules that require or forbid choices, for an operator, a scope or the whole graph.
 
     RULE     [PATTERN:]KEY=VALUE[,VALUE…]      only these
              [PATTERN:]KEY!=VALUE[,VALUE…]     all but these
@@ -21,7 +21,7 @@ configuration.
     stage        0, 1, …, last: the stages of a pipeline that may have the operator
     cut          before, after: where a stage of a pipeline begins or ends
 
-The last two are rules of pipelines (`search/pipelines/rules.py`).
+The last two are for pipelines (`search/pipelines/rules.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _VALUES = {
 STAGE = "stage"
 LAST = "last"
 PIPELINE_KEYS = (STAGE, "cut")
-"""Keys of rules that are for pipelines alone."""
+"""Keys of rules for pipelines only."""
 
 KEYS = ("split", *_VALUES, STAGE, *LEVELS)
 _EXPECTED = "[PATTERN:]KEY=VALUE[,VALUE…] or KEY!=VALUE, such as 'layers.*:zero=3' or 'm0=batch'"
@@ -61,7 +61,7 @@ class NoSuchAxis(BadInput):
 
 @dataclass(frozen=True)
 class Pin:
-    """One rule; `values` are what is allowed, or with `forbids` what is not."""
+    """One rule; `values` are the allowed values, or with `forbids` the forbidden ones."""
 
     pattern: str
     key: str
@@ -135,7 +135,7 @@ class Pins:
         for rule in rules:
             if rule.key in PIPELINE_KEYS:
                 raise BadInput(
-                    f"{rule} is a rule of pipelines",
+                    f"{rule} applies only to pipelines",
                     field="pin",
                     expected="--stages with numbers of stages, for plan",
                 )
@@ -165,7 +165,7 @@ class Pins:
 
 
 SOME = 3
-"""Names of operators that an error gives as examples."""
+"""Number of example operator names in an error."""
 
 
 def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
@@ -178,10 +178,10 @@ def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
 
 
 def require_variables(rule: Pin, variables: Set[str]) -> None:
-    """Raises `BadInput` for a rule that asks for a variable which none of the groups it binds has.
+    """Raises `BadInput` for a rule that requires a variable which none of its groups has.
 
-    One that forbids such a variable holds: a dimension of one element, as the batch of a single
-    sample, is no variable.
+    A rule that forbids such a variable holds trivially: a dimension of one element, such as the
+    batch of a single sample, is no variable.
     """
     if rule.forbids:
         return

@@ -1,4 +1,4 @@
-"""What members of a group read and write at their ports: shares, neighbours' rows, tables."""
+"""Shares, neighbours' rows and tables at the ports of a group's members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shard_shapes(tensor: Tensor, layouts: Layouts, sizes: NDArray[np.int64] | Fl
 
 
 def halos(member: Member, port: int) -> list[tuple[int, int, int]]:
-    """Returns variables whose shares of an input also read neighbours' rows: variable, dimension,
+    """Returns the variables whose shares of an input include neighbours' rows: variable, dimension,
     rows."""
     return [
         (member.variables[v], access.dim, access.halo_before + access.halo_after)
@@ -31,8 +31,7 @@ def halos(member: Member, port: int) -> list[tuple[int, int, int]]:
 
 
 def taps(member: Member, port: int) -> list[int]:
-    """Returns variables of the windows through which an input is read, as far as they are summed
-    over."""
+    """Returns the summed variables of the windows through which an input is read."""
     if not halos(member, port):
         return []
     sem = member.semantics
@@ -44,7 +43,7 @@ def taps(member: Member, port: int) -> list[int]:
 
 
 def looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
-    """Returns whether a tensor is a table of which only the rows that are written are read."""
+    """Returns whether a tensor is a lookup table, of which only the selected rows are read."""
     return (
         member.operator.kind.startswith("aten.embedding")
         and len(shape) == 2

@@ -22,11 +22,12 @@ _STATES = {FLOAT32: "float32 state", CAPTURED: "state as captured", EIGHT_BITS: 
 
 
 def assumed(options: Options | None, hardware: Hardware) -> Options:
-    """Returns options that say what runs the step, where they left it open, as usual on a profile.
+    """Returns the options with the program of a step filled in, if left open, as usual on a
+    profile.
 
-    On devices beside a host (`Hardware.host`: GPUs) that is torch.compile with a fused update, with
-    which people train large models; elsewhere, and with kernels that torch.compile does not write,
-    eager torch. The update is then that of the framework. What was said stays as it is.
+    On devices with a host (`Hardware.host`: GPUs) that is torch.compile with a fused update, as
+    large models are trained; elsewhere, and with kernels that torch.compile does not write, eager
+    torch. The update follows the framework. Given options stay.
     """
     options = options or Options()
     if options.framework is None:
@@ -42,8 +43,8 @@ def assumed(options: Options | None, hardware: Hardware) -> Options:
 def program_text(options: Options, graph: Graph) -> str:
     """Returns text such as `compiled torch; adam, float32 state, fused update`.
 
-    It begins with what is trained of the graph, where that is not all. A compiled program that
-    nobody asked for is called assumed, with the option for another.
+    It begins with the trained part of the graph, unless that is all. A compiled program by default
+    is called assumed, with the option for another.
     """
     step, framework = options.step, options.launched_by
     runs = [_FRAMEWORKS.get(framework, framework)]

@@ -69,7 +69,7 @@ class Rescheduling(Protocol):
         ...
 
     def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
-        """Returns what each path between nodes (broadcast) holds besides its two ends."""
+        """Returns the bytes that each path between nodes (broadcast) holds besides its two ends."""
         ...
 
     def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
@@ -112,7 +112,7 @@ class Rescheduler:
         return self.distance(self.register(source), self.register(target))
 
     def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
-        """Returns what each path between nodes (broadcast) holds besides its two ends
+        """Returns the bytes that each path between nodes (broadcast) holds besides its two ends
         (`staging.py`)."""
         nodes = self._paths.nodes
         if len(self._staged) < nodes:
@@ -233,7 +233,7 @@ class Paths:
 
     @property
     def nodes(self) -> int:
-        """How many layouts are registered."""
+        """The number of registered layouts."""
         return len(self._rows)
 
     @property
@@ -290,7 +290,7 @@ class Paths:
 
 
 def detours(layout: NDArray[np.int8]) -> list[NDArray[np.int8]]:
-    """Returns the layouts in which everything of one kind is gathered or reduced."""
+    """Returns the layouts with everything of one kind gathered or reduced."""
     states = set(layout.tolist()) - {REPLICATE}
     return [np.where(layout == state, np.int8(REPLICATE), layout) for state in states]
 
@@ -310,7 +310,7 @@ def no_path(forbidden: str | None, shape: tuple[int, ...]) -> ShardwiseError:
 
 
 class ArcMesh(Protocol):
-    """What the times of arcs need of a mesh."""
+    """The part of a mesh that arc times need."""
 
     @property
     def axes(self) -> Sequence[object]: ...

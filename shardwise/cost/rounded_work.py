@@ -9,7 +9,7 @@ and written in w ways of i bytes,
 
 x is rounded by the first product that reads it, for all. Where kernels of the units were measured
 (`products.py`) the products take their times, otherwise the roofline's. A CPU has no such units:
-the product takes what it takes in the graph's dtype, and the passes come on top of it.
+the product takes as long as in the graph's dtype, and the passes are added.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def pass_s(
 
 
 def weight_copies(device: Device, recipe: Recipe) -> int:
-    """Returns in how many ways a weight that is rounded once in a step is kept."""
+    """Returns the number of copies of a weight that is rounded once per step."""
     return recipe.ways(recipe.weight_block, transposes=not has_block_units(device))
 
 

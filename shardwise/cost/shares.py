@@ -1,9 +1,4 @@
-"""The sources of a time: how many of its seconds were measured, interpolated, modelled.
-
-Every single term (one operator forward, one collective) has exactly one of the three sources
-(docs/costs.md, "Time of an operator"); sums of terms have shares. Terms carry a code, an index into
-`SOURCES`, so that arrays of terms have arrays of codes of the same shape.
-"""
+"""The sources of a time: its measured, interpolated and modelled seconds."""
 
 from __future__ import annotations
 
@@ -75,7 +70,8 @@ class Shares:
         )
 
     def text(self) -> str:
-        """Returns `72% measured, 20% interpolated, 8% modelled`; one word where it is all."""
+        """Returns text such as `72% measured, 20% interpolated, 8% modelled`; one word if all is of
+        one source."""
         return shares_text(self.document())
 
 

@@ -1,4 +1,4 @@
-"""The software that runs a step, as far as its time and memory depend on it."""
+"""The software that runs a step, with its effects on time and memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ those of one module as one pass, as Megatron, Transformer Engine and Apex have t
 
 
 JOINS: Mapping[str, str | None] = {EAGER: None, COMPILED: GROUP, FUSED: MODULE}
-"""What a pass of each kind of kernels joins (`sharding/fusion.py`)."""
+"""The operators that each kind of kernels joins in a pass (`sharding/fusion.py`)."""
 
 LOSS_OF: Mapping[str, str] = {EAGER: ALONE, COMPILED: CONVERTED, FUSED: IN_PLACE}
-"""How a cross entropy runs with each kind of kernels unless it is said."""
+"""Default form of a cross entropy for each kind of kernels."""
 
 NEEDED, WHOLE = "needed", "whole"
 RERUNS = (NEEDED, WHOLE)
@@ -61,4 +61,4 @@ FRAMEWORKS: Mapping[str, Framework] = {
     # The same with the checks and the logging that its own tests run with.
     MEGATRON_TESTS: Framework(2.5, 2.5, FUSED, WHOLE, FUSED_UPDATE, torchao=False),
 }
-"""Of eager PyTorch; docs/accuracy.md says what the figures stand on."""
+"""Eager PyTorch; docs/accuracy.md has the sources of the figures."""

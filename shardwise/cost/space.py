@@ -1,11 +1,10 @@
 """The strategies of a group: assignments of mesh axes to its variables.
 
-Axes of one size at one link level are interchangeable up to naming, and trying every naming
-multiplies the space without changing what can be reached by groups on their own. Each
-assignment is therefore **canonical**: among such axes the outermost go to the first variable,
-and so on, axes that replicate last. If axes were only counted, two edges could contradict each
-other; a canonical assignment names its axes, so that every strategy can be executed
-(docs/adr/0003-canonical-assignments.md).
+Axes of one size at one link level are interchangeable, and trying every naming multiplies the space
+without adding strategies of single groups. Each assignment is therefore **canonical**: among such
+axes the outermost go to the first variable, and so on, axes that replicate last. If axes were only
+counted, two edges could contradict each other; a canonical assignment names its axes, so that every
+strategy can be executed (docs/adr/0003-canonical-assignments.md).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NONE = -1
 
 @dataclass(frozen=True)
 class SearchAxis:
-    """An axis as the search sees it: one or several neighbouring axes of the mesh."""
+    """An axis of the search: one or several neighbouring axes of the mesh."""
 
     name: str
     size: int
@@ -80,17 +79,17 @@ class SearchMesh:
         return collective_times(hardware, operation, sizes_bytes, self.group_shape(mask))
 
     def alike_for_collectives(self, proportions: NDArray[np.int8]) -> NDArray[np.int64]:
-        """Returns for each of the proportions (n,) the first under which collectives of a size take
-        as long."""
+        """Returns for each proportion (n,) the first one under which collectives of a size take
+        equally long."""
         return np.full(len(proportions), EVEN)
 
     def sizes_of(self, proportions: NDArray[np.int8]) -> NDArray[np.int64] | Floats:
-        """Returns into how many shares like this device's the axes split, (axes,) or under each
+        """Returns the number of shares of this device's size along the axes, (axes,) or under each
         of the proportions (n, axes)."""
         return self.sizes
 
     def ranks_of(self, proportions: NDArray[np.int8]) -> NDArray[np.int64]:
-        """Returns how many ranks take part along the axes, (axes,) or under each of the
+        """Returns the number of ranks that take part along the axes, (axes,) or under each of the
         proportions (n, axes)."""
         return self.sizes
 
@@ -99,8 +98,8 @@ class SearchMesh:
         return values
 
     def placed(self, layouts: Layouts, proportions: NDArray[np.int8]) -> Layouts:
-        """Returns layouts (n, axes) as edges compare them: with a column for the proportion on
-        devices of several kinds."""
+        """Returns layouts (n, axes) in the form that edges compare, on several kinds of devices
+        with a column for the proportion."""
         return layouts
 
     def local_elements(self, shape: tuple[int, ...], layouts: Layouts) -> Floats:
@@ -201,7 +200,8 @@ def _unpinned(axes: tuple[SearchAxis, ...], variables: int) -> NDArray[np.int8]:
 
 
 def canonical(axes: tuple[SearchAxis, ...], assignment: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Returns the canonical assignment with as many shares of every variable at every level."""
+    """Returns the canonical assignment with the same number of shares of every variable at every
+    level."""
     result = assignment.copy()
     for run in _classes(list(axes)):
         result[run] = sorted(assignment[run].tolist(), key=lambda v: (v == NONE, v))

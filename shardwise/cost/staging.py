@@ -1,4 +1,5 @@
-"""What re-scheduling holds besides the tensor before and after it (`execute/collectives.py`).
+"""Temporary memory of re-scheduling, besides the tensor before and after it
+(`execute/collectives.py`).
 
 Shares of the outermost dimension lie one after another in memory; those of any other are packed
 before they are sent, and put into place when they have come:
@@ -8,7 +9,7 @@ before they are sent, and put into place when they have come:
     all_to_all       what is sent, unless to the outermost; what came, unless from the outermost
     all_reduce, slice, mask    nothing
 
-A path of several steps also holds what its steps have made on the way.
+A path of several steps also holds its intermediate results.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Layout = tuple[int, ...]
 def staged_elements(
     shape: tuple[int, ...], sizes: NDArray[np.int64], path: Sequence[Layout]
 ) -> float:
-    """Returns the most elements that a path holds besides its two ends, on one device.
+    """Returns the maximum elements that a path holds besides its two ends, on one device.
 
     `path` are the layouts of a tensor of global `shape` from one collective to the next; `sizes`
     those of the mesh axes.

@@ -1,4 +1,4 @@
-"""How a training step is executed, as far as its memory depends on it."""
+"""How a training step is executed, with effects on its memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOREACH, ONE_BY_ONE, FUSED = UPDATES = ("foreach", "for-loop", "fused")
 FLOAT32, CAPTURED, EIGHT_BITS = "float32", "captured", "8bit"
 STATES = (FLOAT32, CAPTURED, EIGHT_BITS)
 STATE_BITS = r"(?:0|16|32):(?:8|16|32):(?:8|16|32)"
-"""The form of a state that says the bits of the main copy, of the first and the second moment."""
+"""The form of a state given in bits: of the main copy, the first and the second moment."""
 GRADIENTS = (CAPTURED, FLOAT32)
 SHARDS, WHOLE = ACCUMULATIONS = ("shards", "whole")
 NONE, OFFLOADED_STATES = OFFLOADS = ("none", "states")
@@ -77,7 +77,7 @@ class StepSettings:
 
     @property
     def offloads_states(self) -> bool:
-        """Whether the host keeps the optimizer's states, and updates."""
+        """Whether the host keeps the optimizer's states and updates."""
         return self.offload == OFFLOADED_STATES
 
     @property
@@ -87,7 +87,7 @@ class StepSettings:
 
     @property
     def fused(self) -> bool:
-        """Whether the optimizer needs no temporaries: as is said, or as its state requires."""
+        """Whether the optimizer needs no temporaries, as given or as its state requires."""
         return self.update == FUSED or self.state not in (FLOAT32, CAPTURED)
 
     def moments_bytes(self, parameter_bytes: int) -> tuple[int, int]:

@@ -1,15 +1,4 @@
-"""Every term of a group's cost, and how often a step pays it: the one place where both are written.
-
-For A micro-batches, member by member (M) and parameter by parameter (P),
-
-    compute          A (forward + backward [+ forward again]), and the update
-    communication    A (forward + backward + loading [+ forward again]), and synchronisation
-    memory           weights, gradients, optimizer state; kept activations, or with recomputation
-                     the inputs of the graph alone
-
-The search sums terms over members (`GroupTerms`), a plan takes one configuration's member by member
-(`operator_costs`), replay takes them as columns (`shardwise.replay.columns`).
-"""
+"""Every term of a group's cost, and how often a step pays it: the only definition of both."""
 
 from __future__ import annotations
 
@@ -45,7 +34,7 @@ class GroupTerms:
 
     @cached_property
     def weights_s(self) -> Floats:
-        """Seconds of backward that are gradients of weights, where it is split, shape (n, M)."""
+        """Seconds of the gradients of weights in a split backward, shape (n, M)."""
         shares = [weights_share(self.work, m) for m in range(len(self.work.pattern.members))]
         return np.asarray(self.compute.backward_s * np.stack(shares, axis=1))
 
@@ -70,18 +59,18 @@ class GroupTerms:
 
     @cached_property
     def host(self) -> GroupHost:
-        """What the host takes to launch the group's work."""
+        """The host's launch times of the group's work."""
         return GroupHost(self.work)
 
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
-        """Which members compute again where forward runs again."""
+        """The members that compute again when forward is recomputed."""
         rerun, members = self.work.context.rerun, self.work.pattern.members
         return np.array([rerun.computes(member) for member in members], dtype=bool)
 
     @cached_property
     def reads(self) -> NDArray[np.bool_]:
-        """Which members read their inputs again where forward runs again."""
+        """The members that read their inputs again when forward is recomputed."""
         rerun, members = self.work.context.rerun, self.work.pattern.members
         return np.array([rerun.takes_part(member) for member in members], dtype=bool)
 
@@ -92,32 +81,32 @@ class GroupTerms:
         return self.micro_batches * self.compute.both_s
 
     def least_compute_s(self) -> float:
-        """Returns the least that any assignment computes in a step, with any ZeRO stage."""
+        """Returns the least computation of a step over all assignments and ZeRO stages."""
         return float((self.passes_compute_s() + self._update_s()).min())
 
     def least_passes_s(self) -> float:
-        """Returns the least that forward and backward of a step compute under any assignment."""
+        """Returns the least computation of a step's forward and backward over all assignments."""
         return float(self.passes_compute_s().min())
 
     def least_forward_s(self) -> float:
-        """Returns the least that forward of a step computes under any assignment."""
+        """Returns the least computation of a step's forward over all assignments."""
         return self.micro_batches * float(self.compute.forward_s.sum(axis=1).min())
 
     def least_backward_s(self) -> float:
-        """Returns the least that backward of a step computes under any assignment."""
+        """Returns the least computation of a step's backward over all assignments."""
         return self.micro_batches * float(self.compute.backward_s.sum(axis=1).min())
 
     def least_weights_s(self) -> float:
-        """Returns the least that gradients of weights of a step compute under any assignment."""
+        """Returns the least computation of a step's weight gradients over all assignments."""
         return self.micro_batches * float(self.weights_s.sum(axis=1).min())
 
     def least_inputs_s(self) -> float:
-        """Returns the least that backward of a step computes besides, under any assignment."""
+        """Returns the least computation of the rest of a step's backward over all assignments."""
         inputs_s = self.compute.backward_s - self.weights_s
         return self.micro_batches * float(inputs_s.sum(axis=1).min())
 
     def least_update_s(self) -> float:
-        """Returns the least that the update computes under any assignment, with any ZeRO stage."""
+        """Returns the least computation of the update over all assignments and ZeRO stages."""
         return float(self._update_s().min())
 
     def _update_s(self) -> Floats:
@@ -169,8 +158,8 @@ class GroupTerms:
         return self.work.kept_bytes(self.work.pattern.kept) + self._own_bytes(members)
 
     def kept_still_bytes(self) -> Floats:
-        """Returns what is kept although forward is run again: the inputs of the graph, and what
-        members have made that do not run again."""
+        """Returns the bytes kept despite recomputation: the graph's inputs, and results of members
+        that do not run again."""
         still = np.flatnonzero(~self.reads).tolist()
         return self.work.kept_bytes(self.work.kept_still) + self._own_bytes(still)
 

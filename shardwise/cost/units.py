@@ -1,4 +1,4 @@
-"""Which devices have units for the precision that is asked for."""
+"""Checks that devices have units for the requested precision."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def is_cpu(device: Device, options: Options) -> bool:
 
 
 def require_units(devices: Sequence[Device], options: Options) -> None:
-    """Raises `BadInput` where a device has no units for the recipes of the options and their rules;
-    it says what the device has."""
+    """Raises `BadInput` if a device has no units for the recipes of the options and pins, naming
+    those that it has."""
     pinned = {value for pin in options.pins if pin.key == "precision" for value in pin.values}
     asked = [RECIPES[name] for name in sorted({options.precision, *pinned} & RECIPES.keys())]
     for device in devices:

@@ -58,7 +58,9 @@ class Symbols(msgspec.Struct, frozen=True, omit_defaults=True):
         for name, value in sizes.asked.items():
             symbol: Symbol | None = getattr(self, name)
             if symbol is None:
-                raise BadInput(f"{value}", field=name, expected="none: the model has no such size")
+                raise BadInput(
+                    f"got {value}", field=name, expected="none: the model has no such size"
+                )
             if not symbol.least <= value <= symbol.most:
                 raise self._refusal(name, value, symbol)
         return {
@@ -120,7 +122,7 @@ def value_of(text: str, values: Mapping[str, int]) -> int:
         for part in term.split("*"):
             name, _, power = part.partition("^")
             if not name.isdigit() and name not in values:
-                raise BadInput(f"{text[:80]!r}", field=SYMBOLS, expected=f"a symbol {name}")
+                raise BadInput(f"got {text[:80]!r}", field=SYMBOLS, expected=f"a symbol {name}")
             value *= (int(name) if name.isdigit() else values[name]) ** int(power or 1)
         total += value
     if abs(total) > MOST_VALUE:

@@ -85,7 +85,7 @@ class Devices:
         if len(text) > MOST_BUNDLE_CHARACTERS:
             raise _refused(hardware, field, f"a text of {len(text)} characters")
         if text.strip().isdecimal():
-            raise _refused(hardware, field, f"{text.strip()} devices, of which group is not said")
+            raise _refused(hardware, field, f"{text.strip()} devices of an unspecified group")
         counts: dict[str, int] = {}
         for part in text.split(","):
             name, equals, count = (piece.strip() for piece in part.partition("="))
@@ -137,6 +137,8 @@ def devices_of(gpus: int | str | Devices, hardware: Hardware, field: str = "gpus
         return Devices.parse(str(gpus), hardware, field)
     if isinstance(gpus, str):
         if not (gpus.isascii() and gpus.isdecimal() and len(gpus) <= MOST_DIGITS):
-            raise BadInput(f"{gpus[:40]!r}", field=field, expected="a whole number of at least 1")
+            raise BadInput(
+                f"got {gpus[:40]!r}", field=field, expected="a whole number of at least 1"
+            )
         return Devices.alike(int(gpus))
     return Devices.alike(gpus)

@@ -166,7 +166,7 @@ def table_rows(
             yield read, row
     except csv.Error as error:
         raise BadInput(
-            f"{error}", file=file, field=f"row {read + 1}", expected="a CSV file"
+            f"not CSV: {error}", file=file, field=f"row {read + 1}", expected="a CSV file"
         ) from None
 
 

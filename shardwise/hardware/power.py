@@ -83,7 +83,7 @@ def limited(device: Device, limit_w: float) -> Device:
     power = power_range(device)
     if power is None:
         raise BadInput(
-            f"how much power {device.kind} takes is not known",
+            f"the power of {device.kind} is not known",
             field=FIELD,
             expected=f"no limit, or one of {', '.join(_known())}",
         )

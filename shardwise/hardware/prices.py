@@ -43,7 +43,7 @@ def group_prices(
         if name not in names:
             raise BadInput("unknown group", field=at, expected=f"one of {', '.join(names)}")
         if not 0 < usd < float("inf"):
-            raise BadInput(f"{usd}", field=at, expected="a finite number above 0")
+            raise BadInput(f"got {usd}", field=at, expected="a finite number above 0")
         prices[name] = GroupPrice(usd, 1)
     offered = node_prices(offers)
     for group in hardware.groups:

@@ -26,7 +26,7 @@ from shardwise.peers.answer import Answer
 from shardwise.peers.methods import STAGE
 from shardwise.peers.pipelines import piped_point
 from shardwise.search.pipelines.pipeline import Pipeline
-from shardwise.search.pipelines.question import Guided, Question
+from shardwise.search.pipelines.question import Guided, PipelineQuery
 from shardwise.search.pipelines.search import NEAR_LIMIT, PipelineSearch
 from shardwise.search.pipelines.searched import Run
 from shardwise.search.pipelines.staged import Staged
@@ -99,7 +99,7 @@ def alpa_answer(
     )
 
 
-def _best(questions: Iterator[Question], progress: Progress) -> Pipeline | None:
+def _best(questions: Iterator[PipelineQuery], progress: Progress) -> Pipeline | None:
     """Returns the fastest pipeline by its replayed step over all numbers of micro-batches."""
     best: Pipeline | None = None
     for question in sorted(questions, key=lambda one: one.least_s):

@@ -1,1 +1,1 @@
-"""Schedules of pipelines as data: who does what when, how long a step takes, what is kept."""
+"""Pipeline schedules as data: actions, their times, and memory."""

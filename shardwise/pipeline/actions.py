@@ -1,4 +1,4 @@
-"""What a rank of a pipeline does: actions on a micro-batch of a stage, and lists of them."""
+"""Actions of a pipeline's ranks, each on a micro-batch of a stage, and schedules of them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Kind(StrEnum):
     BACKWARD = "B"
     """The whole backward pass: gradients of inputs and of weights."""
     INPUTS = "I"
-    """The backward pass of the inputs, which the previous stage waits for."""
+    """The backward pass of the inputs, for which the previous stage waits."""
     WEIGHTS = "W"
-    """The backward pass of the weights, which only the update waits for."""
+    """The backward pass of the weights, for which only the update waits."""
 
 
 class Action(NamedTuple):
     """One kind of work on one micro-batch of one stage; written `2F0` for stage 2, micro-batch 0.
 
-    `with_previous` says that the schedule means the action to run at the same time as the one
-    before it in the list, as DualPipe overlaps a forward with a backward.
+    `with_previous`: the schedule intends the action to overlap the one before it in the list, as
+    DualPipe overlaps a forward with a backward.
     """
 
     kind: Kind
@@ -38,13 +38,13 @@ class Action(NamedTuple):
 
     @property
     def work(self) -> tuple[Kind, int, int]:
-        """The action without how it is run: what other actions wait for."""
+        """The action's identity for dependencies, without how it is run."""
         return self.kind, self.stage, self.micro_batch
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A step of a pipeline: for each rank, its actions in the order in which it does them."""
+    """A step of a pipeline: each rank's actions in order."""
 
     name: str
     placement: Placement

@@ -1,4 +1,4 @@
-"""What an action of a pipeline waits for, and whether a schedule does everything once."""
+"""The dependencies of a pipeline's actions, and a check that a schedule is complete."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _TWIN = {Kind.BACKWARD: Kind.INPUTS, Kind.INPUTS: Kind.BACKWARD}
 
 
 def needs(action: Action, stages: int) -> tuple[tuple[Work, ...], ...]:
-    """Returns what must have ended before an action starts, in a pipeline of `stages` stages.
+    """Returns the prerequisites of an action, in a pipeline of `stages` stages.
 
-    Each entry lists alternatives, of which a schedule has exactly one: the gradient that a backward
-    pass waits for comes from the next stage's whole backward pass or from that of its inputs. The
-    first entry is done by the same stage, a second one by its neighbour, from which a tensor comes.
+    Each entry lists alternatives, exactly one of which is in a schedule: the gradient that a
+    backward pass waits for comes from the next stage's whole backward pass or from that of its
+    inputs. The first entry is done by the same stage, the second by the neighbour that sends a
+    tensor.
     """
     kind, stage, micro_batch = action.work
     forward = (Kind.FORWARD, stage, micro_batch)
@@ -33,10 +34,10 @@ def needs(action: Action, stages: int) -> tuple[tuple[Work, ...], ...]:
 
 
 def check(schedule: Schedule) -> None:
-    """Raises BadInput unless each micro-batch is done once by each stage, on the stage's rank.
+    """Raises BadInput unless each stage does each micro-batch once, on the stage's rank.
 
-    That is one forward, and one whole backward or one of the inputs and one of the weights. Whether
-    the lists can run to their end is seen by running them (`simulate`).
+    That is one forward, and either one whole backward or one each of the inputs and the weights.
+    Whether the lists can run to their end is found by running them (`simulate`).
     """
     done: Counter[Work] = Counter()
     for rank, actions in enumerate(schedule.ranks):

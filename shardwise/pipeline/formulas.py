@@ -28,12 +28,12 @@ def gpipe_s(times: Sequence[StageTimes], hops_s: Sequence[float], micro_batches:
 
 
 def period_s(times: Sequence[StageTimes], hops_s: Sequence[float], window: int = 1) -> float:
-    """Returns the seconds in which 1F1B takes in one more micro-batch, once the pipeline is full.
+    """Returns the seconds per further micro-batch under 1F1B, once the pipeline is full.
 
     π = max over s ≤ j of (Σ_{i=s..j} (f_i + b_i) + 2 Σ_{s≤i<j} x_i) / (h (j - s) + 1)
 
-    Stage s may be `window` = h micro-batches ahead of the next: 1 for 1F1B, 2 for the eager kind.
-    A micro-batch goes from s to j and back while s begins at most h (j - s) + 1.
+    Stage s may be `window` = h micro-batches ahead of the next: 1 for 1F1B, 2 for the eager form. A
+    micro-batch goes from s to j and back while s starts at most h (j - s) + 1.
     """
     longest = 0.0
     for first in range(len(times)):
@@ -47,11 +47,11 @@ def period_s(times: Sequence[StageTimes], hops_s: Sequence[float], window: int =
 def one_forward_one_backward_s(
     times: Sequence[StageTimes], hops_s: Sequence[float], micro_batches: int, window: int = 1
 ) -> float:
-    """Returns about the seconds of a 1F1B step: T ≈ Σ (f_s + b_s) + 2 Σ x_s + (n - 1) π.
+    """Estimates the seconds of a 1F1B step: T ≈ Σ (f_s + b_s) + 2 Σ x_s + (n - 1) π.
 
-    It is exact for equal stages without hops. Of 2,500 random pipelines of unequal stages it was
-    exceeded by 0.4 % at most (with a window of 2 by 2.6 %), so it is no bound; steps were up to
-    27 % shorter with few micro-batches, 14 % from 20 on.
+    Exact for equal stages without hops. It is not a bound: 2,500 random pipelines of unequal stages
+    exceeded it by at most 0.4 % (with a window of 2 by 2.6 %), and took up to 27 % less with few
+    micro-batches, 14 % from 20 on.
     """
     through_s = once_through_s(times, hops_s)
     return through_s + (micro_batches - 1) * period_s(times, hops_s, window)
@@ -115,7 +115,7 @@ def bubble_s(
         case "interleaved" | "zb-h1" | "zbv" | "dualpipev":
             return None
     raise BadInput(
-        f"no schedule is called {name!r}",
+        f"unknown schedule {name!r}",
         field="schedule",
         expected="a schedule of docs/pipeline-schedules.md",
     )

@@ -1,4 +1,4 @@
-"""Schedules that run ahead by some forwards and then alternate forward and backward."""
+"""Schedules with a warm-up of forwards, after which forward and backward alternate."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def steady(
 ) -> list[Action]:
     """Returns a rank's list: `warm_up` forwards, then one forward and one backward in turn.
 
-    Forwards that `warm_up` exceeds are left out; backwards that are left come at the end. With
-    `weights_late_by` backwards are split, and that of the weights comes that many backwards of the
-    inputs later. Chunks are taken in rounds: of a round's micro-batches all forwards of the first
-    chunk, of the second, …, and backwards from the last chunk to the first.
+    Forwards beyond the last are left out; remaining backwards come at the end. With
+    `weights_late_by`, backwards are split, and that of the weights follows that many backwards of
+    the inputs later. Chunks run in rounds: all forwards of a round's micro-batches for the first
+    chunk, then for the second, …, and backwards from the last chunk to the first.
     """
     chunks = placement.stages_of(rank)
     forwards = _in_rounds(chunks, placement.ranks, micro_batches)
@@ -42,7 +42,7 @@ def steady(
 
 
 def _in_rounds(chunks: tuple[int, ...], ranks: int, micro_batches: int) -> list[_Turn]:
-    """Returns the order in which a rank takes the micro-batches of its chunks."""
+    """Returns a rank's order of its chunks' micro-batches."""
     size = round_of(ranks, micro_batches) if len(chunks) > 1 else micro_batches
     return [
         (stage, micro_batch)
@@ -53,9 +53,9 @@ def _in_rounds(chunks: tuple[int, ...], ranks: int, micro_batches: int) -> list[
 
 
 def round_of(ranks: int, micro_batches: int) -> int:
-    """Returns how many micro-batches each chunk takes before the next chunk begins.
+    """Returns the number of micro-batches per chunk in a round.
 
-    Rounds have as few micro-batches as they may, but at least one for each rank; fewer of them
+    Rounds are as small as possible, but have at least one micro-batch per rank; fewer micro-batches
     than ranks are one round.
     """
     return micro_batches // max(1, micro_batches // ranks)

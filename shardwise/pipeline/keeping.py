@@ -1,4 +1,4 @@
-"""What a rank holds while it runs its list, action by action: the one count for all schedules.
+"""A rank's memory while it runs its list, action by action: one count for all schedules.
 
 A rank does one thing at a time, so this follows from its list alone, whatever the times are:
 
@@ -33,23 +33,23 @@ FORWARD, BACKWARD, WEIGHTS = range(3)
 """The parts of a micro-batch that run; `BACKWARD` is I where backward is split."""
 
 FIRST, BETWEEN, LAST = range(3)
-"""Which of a stage's passes runs. A forward is the first while there are no gradients of weights,
+"""Which of a stage's passes runs: a forward is the first while there are no gradients of weights,
 an I while no W has run; later forwards are between."""
 
 Counts = NDArray[np.int64]
 
 
 class Moments(NamedTuple):
-    """What a rank of v stages holds while its actions run, one row an action or half of a whole
+    """The memory of a rank of v stages while its actions run, one row per action or half of a whole
     backward that is split.
 
-    `action` (M,) is its place in the rank's list, `place` (M,) which of the rank's stages runs,
-    `part` (M,) which part of a micro-batch and `turn` (M,) which pass, by the numbers above.
+    `action` (M,) is the position in the rank's list, `place` (M,) the rank's stage that runs,
+    `part` (M,) the part of a micro-batch and `turn` (M,) the pass, by the numbers above.
 
-    Of each stage (M, v): micro-batches that are kept and that wait for W, the one that runs among
-    them; single tensors or gradients on their way over the cut before the stage and behind it; and
-    whether the gradients that backward (I where it is split) makes and those that W makes are
-    there, beside those that come and go in a pass of this part and turn.
+    Per stage (M, v): micro-batches that are kept and that wait for W, including the running one;
+    tensors or gradients in transfer over the cut before the stage and behind it; and whether the
+    gradients of backward (I if it is split) and of W exist, apart from those that come and go in a
+    pass of this part and turn.
     """
 
     action: Counts
@@ -64,7 +64,7 @@ class Moments(NamedTuple):
     weights_gradients: Counts
 
     def distinct(self) -> Moments:
-        """Returns the moments that differ in more than the action, in the order of the first."""
+        """Returns the moments that differ in more than the action, in order of first occurrence."""
         columns = [self.place, self.part, self.turn]
         table = np.concatenate([np.stack(columns, axis=1), *self[4:]], axis=1)
         _, first = np.unique(table, axis=0, return_index=True)
@@ -74,7 +74,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Keeping:
-    """A schedule, and what each of its ranks holds."""
+    """A schedule, and the memory of each of its ranks."""
 
     order: Schedule
     splits: bool
@@ -92,13 +92,13 @@ class Keeping:
 
     @cached_property
     def distinct(self) -> tuple[Moments, ...]:
-        """The same, each moment once."""
+        """The distinct moments of each rank."""
         return tuple(of_rank.distinct() for of_rank in self.moments)
 
 
 @lru_cache(maxsize=256)
 def keeping(name: str, ranks: int, micro_batches: int, stages_per_rank: int) -> Keeping:
-    """Returns a schedule by name and what its ranks hold.
+    """Returns a schedule by name with the memory of its ranks.
 
     Raises `BadInput` as `schedule`.
     """
@@ -124,14 +124,14 @@ def moments(
 
 
 class _Sent(NamedTuple):
-    """A tensor or gradient that may be on its way, sent after the first `actions` actions."""
+    """A tensor or gradient possibly in transfer, sent after the first `actions` actions."""
 
     transfer: Transfer
     actions: int
 
 
 class _Rank:
-    """What a rank holds as it goes through its list, by stage."""
+    """A rank's memory by stage while it runs its list."""
 
     def __init__(self, stages: tuple[int, ...], micro_batches: int, splits: bool) -> None:
         self._place = {stage: number for number, stage in enumerate(stages)}
@@ -143,7 +143,7 @@ class _Rank:
         self._actions = 0
 
     def transfer(self, transfer: Transfer) -> None:
-        """Notes a tensor or gradient that is sent or asked for."""
+        """Records a tensor or gradient that is sent or requested."""
         if transfer.target in self._place:
             self._asked[transfer.target, transfer.is_forward, transfer.micro_batch] = transfer
             self._count(transfer, transfer.target, 1)
@@ -157,7 +157,7 @@ class _Rank:
         over[self._place[stage]] += change
 
     def run(self, action: Action) -> Iterator[list[int]]:
-        """Yields place, part and turn of what runs for an action, and what is held meanwhile."""
+        """Yields place, part and turn of an action's parts, and the memory meanwhile."""
         here = self._place[action.stage]
         if action.kind is Kind.FORWARD:
             yield from self._forward(action, here)
@@ -191,7 +191,7 @@ class _Rank:
             self._behind[before] += 1
 
     def _summed(self, place: int) -> bool:
-        """Returns whether all gradients of a stage's parameters are there."""
+        """Returns whether all gradients of a stage's parameters exist."""
         return (self._weights if self._splits else self._backwards)[place] > 0
 
     def _turn(self, ran: int) -> int:
@@ -200,8 +200,8 @@ class _Rank:
         return LAST if ran == self._micro_batches - 1 else BETWEEN
 
     def _get(self, action: Action, *, forward: bool) -> bool:
-        """Takes what an action needs, and lets go of what the other rank had asked for before it
-        sent that; returns whether another rank has sent it."""
+        """Takes an action's inputs, and releases what the other rank had requested before it sent
+        them; returns whether another rank sent them."""
         self._actions += 1
         come = self._asked.pop((action.stage, forward, action.micro_batch), None)
         if come is None:

@@ -1,11 +1,11 @@
-"""What each rank does in a step: actions of the schedule, and what it sends and gets.
+"""Each rank's list for a step: actions of the schedule and transfers.
 
 All ranks take their lists from one order of the whole step, that of the schedule run with equal
-times. So two ranks begin the transfers between them in one order, over whichever cuts these go,
-which is all that some transports (NCCL) need and more than others (gloo) do: what is waited for was
-always begun. A transfer is sent right after the action that makes it. It is asked for one action
-before the one that needs it, so that it comes during that one, but never before what was to be
-begun before it. Between two stages on one rank there are no transfers.
+times. So two ranks begin the transfers between them in the same order over all cuts, which some
+transports (NCCL) need and others (gloo) do not: a transfer that is waited for has always begun. A
+transfer is sent right after the action that makes it. It is requested one action before its use, so
+that it arrives during that action, but never before an earlier transfer. Between two stages on one
+rank there are no transfers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shardwise.pipeline.simulate import StageTimes, simulate
 
 @dataclass(frozen=True)
 class Transfer:
-    """What one stage sends to a neighbour: tensors of a micro-batch, or the gradients of those that
-    it got. `number` is its place among all transfers of the step, `ranks` are those of the two
-    stages, the lower first."""
+    """A transfer from one stage to a neighbour: tensors of a micro-batch, or the gradients of
+    received ones. `number` is its position among all transfers of the step, `ranks` are those of
+    the two stages, the lower first."""
 
     number: int
     source: int
@@ -38,7 +38,7 @@ class Transfer:
 
     @property
     def cut(self) -> int:
-        """The cut that it goes over: that behind this stage."""
+        """The cut that it crosses: the one behind this stage."""
         return min(self.source, self.target)
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ Item = Action | Transfer
 
 
 def forward_only(schedule: Schedule) -> Schedule:
-    """Returns a schedule's forwards alone."""
+    """Returns only a schedule's forwards."""
     ranks = tuple(
         tuple(action for action in actions if action.kind is Kind.FORWARD)
         for actions in schedule.ranks
@@ -62,10 +62,10 @@ def forward_only(schedule: Schedule) -> Schedule:
 def lists_of(
     schedule: Schedule, carries: Sequence[bool], returns: Sequence[bool]
 ) -> tuple[tuple[Item, ...], ...]:
-    """Returns the list of each rank under a schedule.
+    """Returns each rank's list under a schedule.
 
-    `carries` says of each cut whether tensors go over it, `returns` whether gradients come back.
-    Raises `BadInput` for a schedule whose ranks wait for each other for ever.
+    `carries` says for each cut whether tensors cross it, `returns` whether gradients come back.
+    Raises `BadInput` for a schedule whose ranks deadlock.
     """
     between: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
     for transfer in _transfers(schedule, carries, returns):
@@ -106,7 +106,7 @@ def _equal_times(schedule: Schedule) -> list[StageTimes]:
 def _transfers(
     schedule: Schedule, carries: Sequence[bool], returns: Sequence[bool]
 ) -> list[Transfer]:
-    """Returns the transfers of a step in the order in which they are made."""
+    """Returns the transfers of a step in the order of their making."""
     spans = simulate(schedule, _equal_times(schedule)).spans_s
     made = sorted(
         (end, action.stage, action)
@@ -156,10 +156,10 @@ def _positions(
 
 
 def require_end(lists: Sequence[Sequence[Item]]) -> None:
-    """Walks the lists of all ranks together; raises `ShardwiseError` where they never end.
+    """Walks the lists of all ranks together; raises `ShardwiseError` for a deadlock.
 
-    It is stricter than any transport: transfers between two ranks happen one after another, each
-    once both sides have begun it, in the order in which each side begins them.
+    This is stricter than any transport: transfers between two ranks happen one after another, each
+    once both sides have begun it, in each side's order.
     """
     walks = [_Walk(rank, items) for rank, items in enumerate(lists)]
     pairs = sorted({i.ranks for items in lists for i in items if isinstance(i, Transfer)})
@@ -185,7 +185,7 @@ def require_end(lists: Sequence[Sequence[Item]]) -> None:
 
 
 class _Walk:
-    """How far a rank has come in its list, and the transfers that it has begun, by its peers."""
+    """A rank's position in its list, and the transfers that it has begun, by peer."""
 
     def __init__(self, rank: int, items: Sequence[Item]) -> None:
         self.rank = rank
@@ -195,7 +195,7 @@ class _Walk:
         self._needed: dict[_Turn, Transfer] = {}
 
     def advance(self, come: set[Transfer]) -> bool:
-        """Goes on until something has not come; returns whether it went on at all."""
+        """Advances until something is missing; returns whether it advanced at all."""
         before = len(self.rest)
         while self.rest:
             item = self.rest[0]

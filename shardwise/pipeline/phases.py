@@ -1,4 +1,4 @@
-"""V schedules: a rank has an early stage and a late one, and repeats patterns, phase by phase.
+"""V schedules: a rank has an early and a late stage, and repeats patterns in phases.
 
 A pattern is written in words: `F0` is the next forward of the rank's early stage, `B1` the next
 whole backward of its late one, `I` and `W` those of inputs and weights; `F0+B1` run at the same
@@ -14,7 +14,7 @@ from shardwise.pipeline.placement import Placement
 
 
 class _Phases:
-    """The list of a rank as it is written: the next micro-batch of each stage, what waits."""
+    """A rank's list while it is written: each stage's next micro-batch, and waiting weights."""
 
     def __init__(self, stages: tuple[int, ...]) -> None:
         self.actions: list[Action] = []

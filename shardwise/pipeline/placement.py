@@ -9,7 +9,7 @@ from shardwise.errors import BadInput
 
 
 class Shape(StrEnum):
-    """The ways in which stages go round the ranks."""
+    """How stages are placed on ranks."""
 
     LOOP = "loop"
     """From the last rank back to the first: interleaved stages (Narayanan et al. 2021, §2.2.2)."""

@@ -16,15 +16,15 @@ from shardwise.pipeline.phases import dual_pipe_v, zero_bubble_v
 from shardwise.pipeline.placement import Placement, Shape
 
 MAX_ACTIONS = 2_000_000
-"""The longest schedule that is written, in actions of all ranks: some 200 MB."""
+"""Maximum length of a schedule, in actions of all ranks: some 200 MB."""
 
 Writer = Callable[[Placement, int, int], list[Action]]
-"""Writes the list of one rank from placement, number of micro-batches and rank."""
+"""Writes one rank's list from placement, number of micro-batches and rank."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a schedule is written, and for which sizes."""
+    """A schedule's writer and allowed sizes."""
 
     write: Writer
     shape: Shape = Shape.LOOP
@@ -35,7 +35,7 @@ class Rule:
     fills: bool = False
     """Whether the schedule needs a micro-batch for each stage."""
     splits: bool = False
-    """Whether some backward is in two parts."""
+    """Whether some backward is split."""
 
 
 def _gpipe(placement: Placement, micro_batches: int, rank: int) -> list[Action]:
@@ -104,7 +104,7 @@ def schedule(
     rule = SCHEDULES.get(name)
     if rule is None:
         raise BadInput(
-            f"no schedule is called {name[:80]!r}", field="schedule", expected=", ".join(SCHEDULES)
+            f"unknown schedule {name[:80]!r}", field="schedule", expected=", ".join(SCHEDULES)
         )
     chunks = stages_per_rank if stages_per_rank is not None else rule.stages_per_rank or 1
     placement = Placement(ranks, chunks, rule.shape)

@@ -1,9 +1,9 @@
-"""Runs a schedule with given times: how long the step takes, who waits, what is kept when.
+"""Simulates a schedule with given times: step time, idle time, memory.
 
-An action starts when its rank has done the one before it in the list and what it needs has come. A
-tensor of a neighbouring stage comes a hop after the action that made it has ended, at once if both
-stages are on one rank. Hops take no time of ranks and do not wait for each other. Actions that a
-schedule means to overlap run one after the other.
+An action starts when its rank has finished the one before it in the list and its inputs have
+arrived. A tensor of a neighbouring stage arrives a hop after the action that made it, or at once if
+both stages are on one rank. Hops occupy no ranks and do not wait for each other. Actions that a
+schedule intends to overlap run one after the other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StageTimes(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a stage holds from a moment on, in micro-batches.
+    """A stage's memory from a moment on, in micro-batches.
 
     `kept` are those whose forward has begun and whose backward (of the inputs) has not ended;
     `split` those that wait for the backward of the weights, which needs a part of what was kept.
@@ -66,16 +66,16 @@ class Step:
     idle_s: tuple[float, ...]
     """For each rank, the seconds of the step in which it does nothing."""
     held: tuple[tuple[Held, ...], ...]
-    """For each stage, what it holds, as it changes."""
+    """For each stage, its memory over time."""
     rank_peaks: tuple[int, ...]
-    """For each rank, the most that its stages hold together, split ones included."""
+    """For each rank, the peak of its stages together, including split ones."""
 
     def peak_kept(self, stage: int) -> int:
-        """Returns the most micro-batches that a stage keeps whole."""
+        """Returns the maximum number of micro-batches that a stage keeps whole."""
         return max(held.kept for held in self.held[stage])
 
     def peak_held(self, stage: int) -> int:
-        """Returns the most micro-batches that a stage holds, split ones included."""
+        """Returns the maximum number of micro-batches that a stage holds, including split ones."""
         return max(held.kept + held.split for held in self.held[stage])
 
 
@@ -114,7 +114,7 @@ def _check_times(schedule: Schedule, times: Sequence[StageTimes], hops_s: Sequen
     durations += [(f"hops_s[{s}]", hop) for s, hop in enumerate(hops_s)]
     for field, duration in durations:
         if not (math.isfinite(duration) and duration >= 0):
-            raise BadInput(f"{duration} is no duration", field=field, expected="seconds from 0")
+            raise BadInput(f"{duration} is not a duration", field=field, expected="seconds from 0")
 
 
 Spans = list[list[tuple[float, float]]]
@@ -124,7 +124,7 @@ Spans = list[list[tuple[float, float]]]
 def _run(schedule: Schedule, times: Sequence[StageTimes], hops_s: Sequence[float]) -> Spans:
     """Returns when each action runs.
 
-    A rank goes on until something is missing; whoever makes that wakes it.
+    A rank advances until something is missing; the rank that makes it wakes it.
     """
     spans: Spans = [[] for _ in schedule.ranks]
     ended: dict[Work, float] = {}
@@ -158,7 +158,7 @@ def _run(schedule: Schedule, times: Sequence[StageTimes], hops_s: Sequence[float
 
 
 def _missing(schedule: Schedule, action: Action, ended: dict[Work, float]) -> tuple[Work, ...]:
-    """Returns the alternatives for the first thing that an action needs and that has not ended."""
+    """Returns the alternatives for the first unfinished prerequisite of an action."""
     for alternatives in needs(action, schedule.stages):
         if not any(work in ended for work in alternatives):
             return alternatives
@@ -168,7 +168,7 @@ def _missing(schedule: Schedule, action: Action, ended: dict[Work, float]) -> tu
 def _arrival(
     schedule: Schedule, action: Action, ended: dict[Work, float], hops_s: Sequence[float]
 ) -> float:
-    """Returns when the last thing that an action needs has come."""
+    """Returns when an action's last input has arrived."""
     rank_of = schedule.placement.rank_of
     here, arrival = rank_of(action.stage), 0.0
     for alternatives in needs(action, schedule.stages):
@@ -182,9 +182,9 @@ def _arrival(
 
 
 def _held(schedule: Schedule, spans: Spans) -> tuple[tuple[tuple[Held, ...], ...], tuple[int, ...]]:
-    """Returns what each stage holds over time, and the most that each rank holds.
+    """Returns each stage's memory over time, and each rank's peak.
 
-    The actions of a stage are one rank's, so its list has them in the order of time.
+    A stage's actions are all on one rank, so its list has them in order of time.
     """
     held = [[Held(0.0, 0, 0)] for _ in range(schedule.stages)]
     peaks = []

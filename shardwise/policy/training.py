@@ -144,11 +144,11 @@ def train(
     training = Training(families, settings, None)
     if resume:
         if checkpoint is None:
-            raise BadInput("no checkpoint to go on from", field="resume", expected="a checkpoint")
+            raise BadInput("no checkpoint to resume", field="resume", expected="a checkpoint")
         saved = read_checkpoint(checkpoint, settings.size)
         if saved.identity != training.identity:
             raise BadInput(
-                "a checkpoint of another training",
+                "the checkpoint belongs to another training",
                 file=checkpoint,
                 field="resume",
                 expected="the same size, seed, numbers of tasks and samples, and families",

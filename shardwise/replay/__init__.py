@@ -1,1 +1,1 @@
-"""A training step run in a model: what is alive when, and what overlaps what."""
+"""Simulation of a training step: what is in memory when, and what overlaps."""

@@ -26,8 +26,8 @@ from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE
 
 
 class _Waiting(NamedTuple):
-    """What a member leaves to W: the gradients of its results, what its backward reads, its task of
-    I, and the positions of the weights."""
+    """The part of a member left to W: the gradients of its results, what its backward reads, its
+    task of I, and the positions of the weights."""
 
     group: int
     position: int
@@ -97,7 +97,7 @@ class Backward:
         """Writes W of all operators that have left it."""
         tape = self._step.tape
         start = len(tape.holds)
-        # Groups begin anew: what they wait for are scatters of W.
+        # Groups start again: they wait for scatters of W.
         self._scatters.clear()
         tape.phase()
         for waiting in self._waiting:
@@ -158,7 +158,7 @@ class Backward:
         self._waiting.append(_Waiting(group, position, arriving, saved, task, ports.weights))
 
     def _ports(self, group: int, position: int) -> Ports | None:
-        """Returns the ports of a member that leaves gradients to W."""
+        """Returns the ports of a member's gradients that are left to W."""
         if not self._split:
             return None
         return waiting_ports(self._step.member(group, position), self._step.patterns)
@@ -179,10 +179,10 @@ class Backward:
         self._contribute(group, position, arriving, task, ports)
 
     def _limit(self, group: int) -> list[int]:
-        """Returns the scatters that a beginning group waits for: those of the last group but one.
+        """Returns the scatters that a starting group waits for: those of the last group but one.
 
-        Otherwise whole gradients pile up where scattering takes longer than computing; FSDP allows
-        two in flight (Zhao et al. 2023, §3.4).
+        Otherwise whole gradients accumulate if scattering is slower than computing; FSDP allows two
+        in flight (Zhao et al. 2023, §3.4).
         """
         if not self._step.table(group).shards_gradients or group in self._scatters:
             return []
@@ -193,7 +193,7 @@ class Backward:
         return begun[-2] if len(begun) > 1 else []
 
     def _take(self, tensor: str, group: int) -> Copies:
-        """Returns a result's gradient, brought together from all that read it."""
+        """Returns a result's gradient, summed over all readers."""
         return self._gradient.pop((tensor, group), ())
 
     def _contribute(
@@ -206,8 +206,8 @@ class Backward:
         *,
         frees: bool = True,
     ) -> None:
-        """Passes gradients of some inputs from the task that computed them to their readers;
-        `frees` says that nothing else needs those of the results."""
+        """Passes gradients of some inputs from their task to their readers; `frees`: nothing else
+        needs the gradients of the results."""
         step = self._step
         op = step.member(group, position).operator
         parts: list[tuple[int, str, Copies]] = []
@@ -274,7 +274,7 @@ class Backward:
         self._parameter[name] = Copy(added, task)
 
     def _moved_back(self, group: int, position: int, port: int, part: Copies) -> Copies:
-        """Returns a member's gradient, brought into the layout that its tensor has in the group."""
+        """Returns a member's gradient, moved to the tensor's layout in the group."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
         task = part[0].maker
@@ -306,7 +306,7 @@ class Backward:
         self._add(crossing.tensor, crossing.source, (new, *stays))
 
     def _add(self, tensor: str, group: int, part: Copies) -> None:
-        """Adds one part of a gradient, into the first part where that may be written to."""
+        """Adds one part of a gradient, in place into the first part if allowed."""
         tape = self._tape
         first = self._gradient.get((tensor, group))
         if not first:
@@ -322,7 +322,7 @@ class Backward:
             self._gradient[tensor, group] = tuple(Copy(c.buffer, task, c.flag) for c in first)
             return
         self._holders.drop(first)
-        # It is as large in any of the buffers that the part may lie in.
+        # The size is the same in every buffer in which the part may be.
         size = self._holders.size(part)
         added = Copy(tape.buffer(f"gradient of {tensor} added", task, size), task)
         self._holders.hold((added,))

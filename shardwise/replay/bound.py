@@ -1,10 +1,10 @@
 """Lower bounds on the replayed time that hold for every strategy: weights of tasks.
 
-A longest path of the step program (`solver/frontier/src/replay/longest_path.rs`) is a set of tasks
-of which the durations add up to at most the replayed time, whatever the strategy. Of more than
-three micro-batches the middle one is repeated, and a repetition takes at least the longest path
-between its marks; with contention (`overlap.py`) the step takes h times the replayed time and
-1 - h times all that both streams do. So with weights w of tasks
+The durations along a longest path of the step program
+(`solver/frontier/src/replay/longest_path.rs`) add up to at most the replayed time, under every
+strategy. With more than three micro-batches the middle one is repeated, and a repetition takes at
+least the longest path between its marks. With contention (`overlap.py`) the step is h times the
+replayed time plus 1 - h times the busy time of both streams. So with weights w of tasks
 
     sum over tasks t of w_t p_t(s) <= D(s) for every strategy s
 
@@ -31,12 +31,11 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class Paths:
-    """Of P strategies: the length of the longest path, (P,) seconds, and its weights
-    (P, tasks + 1).
+    """The longest paths of P strategies: lengths, (P,) seconds, and weights (P, tasks + 1).
 
-    `once` are the tasks of a path through what is written, `again` those of one through what is
-    repeated, both times a; where nothing is, `again` is 0. Both have two more columns, in `once`
-    the slopes a and b, in `again` 0.
+    `once` are the tasks of a path through the written step, `again` those through the repeated
+    micro-batch (0 without one), both times a. Both have two more columns, in `once` the slopes a
+    and b, in `again` 0.
     """
 
     length_s: Floats
@@ -59,7 +58,7 @@ class StepBound:
 
     @cached_property
     def often(self) -> Floats:
-        """How often each written task happens in a step, shape (tasks,)."""
+        """The number of times that each written task runs in a step, shape (tasks,)."""
         replayer = self._replayer
         often = np.ones(replayer.tasks)
         if replayer.repeat is not None:
@@ -68,7 +67,7 @@ class StepBound:
         return often
 
     def durations(self, durations_s: Floats, choices: Choices, edge_choices: Choices) -> Floats:
-        """Returns what paths of P strategies are made of: the durations of their tasks."""
+        """Returns the task durations of P strategies."""
         return durations_s
 
     def longest(self, durations_s: Floats) -> Paths:
@@ -99,7 +98,7 @@ class StepBound:
         return np.concatenate([tasks, host], axis=-1)
 
     def sums(self) -> Floats:
-        """Returns the weights with which the search of sums counts: (tasks + 1,)."""
+        """Returns the weights of the search by sums: (tasks + 1,)."""
         return np.append(self.often, 0.0)
 
     def _of_tasks(self, once: Floats, again: Floats, share: Floats) -> Floats:

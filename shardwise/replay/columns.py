@@ -1,8 +1,8 @@
-"""The terms of a group's costs as columns for replay: every task's time, every buffer's size.
+"""A group's cost terms as columns for replay: the time of every task, the size of every buffer.
 
-A view of `shardwise.cost.terms` under each configuration (arrays of length K): forward apart from
-backward, member by member, parameter by parameter; and the flags that say what happens at all.
-A column is computed when it is first asked for.
+A view of `shardwise.cost.terms` under each configuration (arrays of length K), with forward and
+backward separate, per member and parameter, and flags for what happens at all. Columns are computed
+on first use.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ T = TypeVar("T", bound=np.generic)
 class GroupTable(Columns):
     """Columns over the configurations of all groups that share their costs.
 
-    Such groups differ in names only, so columns are asked for by position.
+    Such groups differ only in names, so columns are addressed by position.
     """
 
     def __init__(self, context: CostContext, pattern: GroupPattern, costs: GroupCosts) -> None:
-        """`context` may be another one than that of the costs, at another place of a cluster or
-        with other links."""
+        """`context` may differ from that of the costs: another place of a cluster, or other
+        links."""
         super().__init__(len(costs.base))
         self.pattern = pattern
         self.terms = costs.terms
@@ -49,7 +49,7 @@ class GroupTable(Columns):
         self._costs = costs
         self._base = costs.base
         self.places: Sequence[GroupTable] = (self,)
-        """The tables of the same groups at all places, where devices are of several kinds."""
+        """The tables of the same groups at all places, on several kinds of devices."""
         self._communicates: dict[tuple[int, int], bool] = {}
         self._moves: dict[tuple[int, int], bool] = {}
         self._rings: dict[int, bool] = {}
@@ -75,7 +75,7 @@ class GroupTable(Columns):
         return self.work.context.mesh.where_present(values, self._costs.proportion)
 
     def _of_each(self, values: NDArray[T]) -> NDArray[T]:
-        """Returns what each configuration has of the values of assignments."""
+        """Returns each configuration's value, from values by assignment."""
         return values[self._base]
 
     # Members
@@ -92,7 +92,7 @@ class GroupTable(Columns):
 
     @column
     def where_recomputed(self, column: int, recomputes: bool) -> int:
-        """Returns another column where forward is recomputed (or where it is not), else 0."""
+        """Returns another column if forward is recomputed (or if it is not), else 0."""
         return self._column(
             ("where recomputed", column, recomputes),
             lambda: np.where(self._costs.recompute == recomputes, self._columns[column], 0.0),
@@ -135,12 +135,12 @@ class GroupTable(Columns):
         return self._column((what, position, direction, recompute), seconds)
 
     def _recomputed(self, values: Floats) -> Floats:
-        """Returns the values where forward is recomputed, else 0."""
+        """Returns the values if forward is recomputed, else 0."""
         return np.where(self._costs.recompute, values, 0.0)
 
     def goes_round(self, position: int) -> bool:
-        """Returns whether keys and values of a member go round a ring under any configuration,
-        anywhere."""
+        """Returns whether a member's keys and values travel around a ring under any configuration,
+        at any place."""
         if position not in self._rings:
             self._rings[position] = any(
                 ring_bytes(table.work, position)[0].any() for table in self.places
@@ -149,8 +149,8 @@ class GroupTable(Columns):
 
     @column
     def beside_ring_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
-        """Returns a member's computation while keys and values go round: of all blocks but the
-        last; 0 where none do."""
+        """Returns a member's computation during the ring exchange, of all blocks but the last; 0
+        without a ring."""
 
         def seconds() -> Floats:
             of = self._columns[self.compute_s(position, direction, recompute=recompute)]
@@ -160,7 +160,7 @@ class GroupTable(Columns):
 
     @column
     def after_ring_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
-        """Returns a member's computation of the last block, all of it where none go round."""
+        """Returns a member's computation of the last block; all of it without a ring."""
 
         def seconds() -> Floats:
             of = self._columns[self.compute_s(position, direction, recompute=recompute)]
@@ -170,8 +170,8 @@ class GroupTable(Columns):
 
     @column
     def ring_bytes(self, position: int, direction: int, *, recompute: bool = False) -> int:
-        """Returns what a member holds while keys and values go round: two blocks, and in backward
-        of the gradients those that are made, sent and received."""
+        """Returns a member's bytes during the ring exchange: two blocks, and in backward the
+        gradients being made, sent and received."""
 
         def size() -> Floats:
             block, gradients = ring_bytes(self.work, position)
@@ -209,7 +209,8 @@ class GroupTable(Columns):
 
     @column
     def moved(self, position: int, port: int, direction: int, *, negated: bool = False) -> int:
-        """Flag: the input (backward: its gradient) is read in another layout than it has."""
+        """Flag: the input (backward: its gradient) is read in another layout than it is stored
+        in."""
         return self._column(
             ("moved", position, port, direction, negated),
             lambda: self._differs(position, port, direction) != negated,
@@ -219,7 +220,8 @@ class GroupTable(Columns):
     def moved_bytes(
         self, position: int, port: int, direction: int, *, recompute: bool = False
     ) -> int:
-        """Returns the copy that a move between members makes, of the input or of its gradient."""
+        """Returns the bytes of the copy made by a move between members, of the input or of its
+        gradient."""
 
         def size() -> Floats:
             source, wanted = self._move(position, port)
@@ -234,7 +236,7 @@ class GroupTable(Columns):
 
     @column
     def staged_bytes(self, position: int, *, recompute: bool = False) -> int:
-        """Returns the most that a member's moves hold besides what they read and make
+        """Returns the maximum bytes that a member's moves hold besides their inputs and outputs
         (`staging.py`)."""
 
         def most() -> Floats:
@@ -257,7 +259,7 @@ class GroupTable(Columns):
 
     @column
     def loading_s(self, position: int) -> int:
-        """Returns seconds of re-scheduling the inputs of the graph that a member is the first to
+        """Returns the seconds of re-scheduling the graph's inputs that a member is the first to
         read."""
         return self._column(
             ("loading", position), lambda: self._of_each(self.terms.loading_s[:, position])
@@ -265,7 +267,7 @@ class GroupTable(Columns):
 
     @cached_property
     def loads(self) -> list[tuple[int, int]]:
-        """Inputs of the graph by the member that is the first to read them, and its port."""
+        """The graph's inputs by the member that reads them first, and its port."""
         return [
             (position, self.pattern.members[position].operator.inputs.index(name))
             for position, name in self.work.loads
@@ -273,7 +275,8 @@ class GroupTable(Columns):
 
     @column
     def loaded_bytes(self, position: int, port: int) -> int:
-        """Returns the copy that loading makes where an input does not arrive as it is read."""
+        """Returns the bytes of the copy that loading makes if an input arrives in another
+        layout."""
         name = self.pattern.members[position].operator.inputs[port]
 
         def size() -> Floats:
@@ -286,7 +289,7 @@ class GroupTable(Columns):
 
     @column
     def arriving_bytes(self, position: int, port: int, block_bytes: int) -> int:
-        """Returns an input as it arrives, that of every micro-batch in whole blocks."""
+        """Returns the bytes of an input on arrival, for all micro-batches in whole blocks."""
         name = self.pattern.members[position].operator.inputs[port]
 
         def size() -> Floats:
@@ -375,8 +378,8 @@ class GroupTable(Columns):
 
     @cached_property
     def _terms(self) -> list[tuple[NDArray[np.int64], ParameterTerms]]:
-        """Configurations, of which no two have one assignment, and the terms of assignments under
-        the ZeRO stage, the kind of gradient sum and the axes that they have."""
+        """Distinct assignments' configurations, and the parameter terms under their ZeRO stages,
+        kinds of gradient sum and axes."""
         costs = self._costs
         parts = []
         for kind in sorted(set(zip(costs.zero.tolist(), costs.gradient_sum.tolist(), strict=True))):
@@ -415,7 +418,8 @@ class GroupTable(Columns):
 
     @column
     def lasting_bytes(self, number: int) -> int:
-        """Returns a parameter with its optimizer state, and its gradient where that lasts."""
+        """Returns the bytes of a parameter with its optimizer state, and its gradient if that is
+        permanent."""
         fields = ["weight_bytes", "state_bytes"]
         item = self._item(self.pattern.parameters[number])
         if self.work.context.options.step.has_main_gradient(item):
@@ -429,7 +433,7 @@ class GroupTable(Columns):
 
     @column
     def whole_bytes(self, number: int) -> int:
-        """Returns a parameter as it is gathered, not sharded by ZeRO."""
+        """Returns the bytes of a gathered parameter, not sharded by ZeRO."""
         name = self.pattern.parameters[number]
         return self._column(
             ("whole", number), lambda: self._of_each(self.work.gathered_bytes(name))
@@ -442,7 +446,7 @@ class GroupTable(Columns):
 
     @column
     def staged(self, column: int, *stages: int) -> int:
-        """Returns another column where the stage is one of these, else 0."""
+        """Returns another column if the stage is one of these, else 0."""
         return self._column(
             ("staged", column, stages),
             lambda: np.where(np.isin(self._costs.zero, stages), self._columns[column], 0.0),

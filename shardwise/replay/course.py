@@ -1,10 +1,10 @@
-"""The order in which a program was written, layer by layer, with layers that were left out put in.
+"""The layers of a written program in order, with omitted layers inserted.
 
-A written program is a row of stretches, each of one layer or of none (`Tape.stretches`). In every
-phase the written layers of a repetition follow one another, upwards or downwards. Between the
-earlier and the later ones come those that were left out, written as the last of the earlier ones
-is: what it has is numbered on, and what it refers to is its own, that of a layer as far from it, or
-the same for all.
+A written program is a sequence of stretches, each of one layer or of none (`Tape.stretches`). In
+every phase the written layers of a repetition are consecutive, ascending or descending. The omitted
+layers come between the earlier and the later ones. They are copies of the last earlier one, with
+its numbers shifted; its references are to its own layer, to a layer at the same distance, or to
+something common.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from shardwise.replay.record import Numbers
 from shardwise.replay.tape import NOBODY
 
 TEMPLATE = EARLY - 1
-"""The written layer that stands for those that are left out, which come after it."""
+"""The written layer that represents the omitted ones, which come after it."""
 ALIKE = range(1, KEPT - 2)
-"""The written layers that are to be like one another."""
+"""The written layers that must have the same structure."""
 
 
 class Unlike(Exception):
-    """Written layers differ, so that they do not say how others are written."""
+    """Written layers differ, so they cannot represent others."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """A row of stretches, (c,), with the layer of each, and the row of the whole program.
+    """A sequence of stretches, (c,), with the layer of each, and the sequence of the whole program.
 
-    `series` numbers the stretches that are those of one repetition in one phase, -1 for none;
-    `repetition` and `rank` are whose they are, and which of its written layers. Of the whole row,
-    (x,), `source` is the stretch that each one is written as, and `layer` which of all the layers.
-    Layer n of a series is at `base` + n · `step` there; what is nobody's is at `base`.
+    `series` numbers the stretches of one repetition in one phase, -1 for none; `repetition` and
+    `rank` are their repetition, and which of its written layers. For the whole sequence, (x,),
+    `source` is the stretch that each one copies, and `layer` its layer. Layer n of a series is at
+    `base` + n · `step` there; stretches of no layer are at `base`.
     """
 
     series: Numbers
@@ -51,8 +51,8 @@ class Course:
 
     @classmethod
     def of(cls, layers: Sequence[int], repetitions: Sequence[Repetition]) -> Course:
-        """Returns the row of stretches that are of these layers; raises `Unlike` where the layers
-        of a repetition do not follow one another."""
+        """Returns the sequence of stretches of these layers; raises `Unlike` if the layers of a
+        repetition are not consecutive."""
         count = len(layers)
         series, base, step = (np.full(count, NOBODY) for _ in range(3))
         source: list[int] = []
@@ -97,8 +97,8 @@ class Course:
 
 
 class Space:
-    """What is numbered on in the stretches of a course: `starts` (c + 1,) are the first numbers of
-    each, and then their end."""
+    """Numbers assigned in the stretches of a course: `starts` (c + 1,) are the first numbers of
+    each, and the end."""
 
     def __init__(self, course: Course, starts: Numbers) -> None:
         self.course, self.starts = course, starts
@@ -113,7 +113,7 @@ class Space:
         self.whole_starts = np.concatenate(([0], ends))
         self.count = int(self.whole_starts[-1])
         self._sizes = sizes
-        # What is written of every number of the whole program, and in which layer it is.
+        # The source and layer of every number of the whole program.
         repeated = sizes[course.source]
         offset = np.arange(self.count) - np.repeat(self.whole_starts[:-1], repeated)
         self.sources = np.repeat(starts[course.source], repeated) + offset
@@ -130,7 +130,8 @@ class Space:
 
     @cached_property
     def neighbours(self) -> tuple[Numbers, Numbers]:
-        """Numbers that are of layers which are to be alike, and those of the layer after it."""
+        """Numbers of layers that must have the same structure, and the corresponding ones of the
+        layer after."""
         course = self.course
         lower = self._alike & (course.rank < ALIKE.stop - 1)
         of = np.flatnonzero(lower[self.own])
@@ -143,8 +144,8 @@ class Space:
         return self._alike[self.own]
 
     def whole(self, numbers: Numbers, layers: Numbers) -> Numbers:
-        """Returns the numbers in the whole program of what was written in a layer of a repetition,
-        in other ones of all its layers; those of nobody's stay nobody's."""
+        """Returns the numbers in the whole program for what was written in one layer, in all its
+        layers; numbers of no layer are unchanged."""
         stretch = self.stretches(numbers)
         course = self.course
         at = course.base[stretch] + np.where(
@@ -153,7 +154,7 @@ class Space:
         return self.whole_starts[at] + numbers - self.starts[stretch]
 
     def boundary(self, number: int) -> int:
-        """Returns where in the whole program a phase begins or ends that does so at a number."""
+        """Returns the position in the whole program of a phase that begins or ends at a number."""
         if number == self.starts[-1]:
             return self.count
         begins = np.flatnonzero((self.starts[:-1] == number) & (self.course.series < 0))

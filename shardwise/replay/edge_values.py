@@ -1,7 +1,7 @@
-"""What an edge does under a pair of configurations and an alternative, term by term, for replay.
+"""An edge's terms for replay, under a pair of configurations and an alternative.
 
-The terms of the costs in `crossings.py`: both directions of re-scheduling, what is rebuilt in
-backward, which copies are there. Only the pairs that strategies chose are worked out.
+These are the cost terms of `crossings.py`: re-scheduling in both directions, rebuilding in
+backward, and which copies exist. They are computed only for pairs that strategies chose.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ recomputation of forward.
 """
 
 MOST_ROWS = 10_000
-"""Cells of one edge whose columns are kept."""
+"""Maximum cells of one edge whose columns are cached."""
 
 Column = Floats | NDArray[np.bool_]
 
@@ -121,8 +121,7 @@ class EdgeValues:
     def rows(self, cells: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
         """Returns a table of columns (N, columns), and the row of each cell in it.
 
-        Cells that strategies have chosen before keep their rows. Above `MOST_ROWS` the table is
-        begun anew.
+        Cells chosen before keep their rows. Above `MOST_ROWS` the table is cleared.
         """
         if not len(self._rows_of):
             self._rows_of = np.full(self._table.memory_bytes.size, -1, dtype=np.int64)
@@ -148,8 +147,7 @@ class EdgeValues:
         return result
 
     def grid(self, name: str) -> Floats:
-        """Returns one column of all cells, shape (R, C, A); also of alternatives that do not
-        count."""
+        """Returns one column of all cells, shape (R, C, A), also for unused alternatives."""
         if name not in self._grids:
             rows, columns, _ = self._table.memory_bytes.shape
             row, column = np.arange(rows)[:, None, None], np.arange(columns)[None, :, None]
@@ -211,7 +209,7 @@ class EdgeValues:
 
 
 class _Cells:
-    """Some cells: rows, columns and what is kept, broadcast to one shape."""
+    """Some cells: rows, columns and kept copies, broadcast to one shape."""
 
     def __init__(
         self,
@@ -294,7 +292,7 @@ class _Cells:
 
     @cached_property
     def _staged_here(self) -> Floats:
-        """What moves back to the producer's layout hold besides, where there are any."""
+        """The bytes that moves back to the producer's layout hold besides, if any."""
         happens = self.moves_again("after")
         start, end = (np.broadcast_to(nodes, happens.shape) for nodes in (self._there, self._here))
         staged = np.zeros(happens.shape)
@@ -302,7 +300,7 @@ class _Cells:
         return staged
 
     def moves_again(self, which: str) -> NDArray[np.bool_]:
-        """Returns whether backward moves the tensor once more in this way."""
+        """Returns whether backward moves the tensor again in this way."""
         if which not in self._known:
             self._known[which] = self._find_again(which)
         return self._known[which]
@@ -318,7 +316,7 @@ class _Cells:
         return np.asarray(before & (recomputes if which == "before_again" else ~recomputes))
 
     def _of_move(self, which: str, what: str) -> Floats:
-        """Returns seconds, bytes of the copy, or what is held besides."""
+        """Returns a move's seconds, bytes of its copy, or bytes held besides."""
         edge, back = self._edge, which == "after"
         if what == "bytes":
             return edge.at_source[self._row] if back else edge.at_target[self._column]

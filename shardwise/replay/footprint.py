@@ -1,10 +1,10 @@
-"""What torch allocates around one operator: what backward keeps, temporaries, shared gradients.
+"""Torch's allocations around one operator: saved tensors, temporaries, shared gradients.
 
-The descriptions (`graph/semantics.py`) say which arguments and results backward needs; their sizes
-are what the search adds up. Replay also needs to know which of these tensors really exist:
-dropout keeps a mask and not its result, a cross entropy the logarithms of the probabilities and
-not its argument, and so on. Everything here is how PyTorch's eager operators and their derivatives
-(tools/autograd/derivatives.yaml) allocate, known from tracking real steps (docs/replay.md).
+The descriptions (`graph/semantics.py`) say which arguments and results backward needs, and the
+search adds up their sizes. Replay also needs to know which of these tensors really exist: dropout
+keeps a mask and not its result, a cross entropy the logarithms of the probabilities and not its
+argument. All this is how PyTorch's eager operators and their derivatives
+(tools/autograd/derivatives.yaml) allocate, checked by tracking real steps (docs/replay.md).
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The member that a rule is for, in its graph, on a kind of device; `loss` is one of `LOSS`."""
+class FootprintSubject:
+    """The member to which a rule applies, in its graph, on a kind of device; `loss` is one of
+    `LOSS`."""
 
     member: Member
     graph: Graph
@@ -93,14 +94,15 @@ class Subject:
         return default if value is None else value
 
 
-Rule = Callable[[Subject, Footprint], Footprint]
+Rule = Callable[[FootprintSubject, Footprint], Footprint]
 
 
 def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     """Returns the footprint of a member on a kind of device (`cuda` or `cpu`)."""
     graph, op, sem = patterns.graph, member.operator, member.semantics
     view = sem.category == "view"
-    # The gradient of a part (a slice, a piece of a split) is written into a whole of its own.
+    # The gradient of a part (a slice, a piece of a split) is written into a whole tensor of its
+    # own.
     elements = [graph.tensors[name].elements for name in (*op.inputs[:1], *op.outputs[:1])]
     whole = view and len(set(elements)) == 1
     shares = tuple(whole and i == 0 for i in range(len(op.inputs)))
@@ -113,7 +115,9 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     )
     rule = _RULES.get(op.kind)
     alone = (
-        plain if rule is None else rule(Subject(member, graph, device, patterns.fusing.loss), plain)
+        plain
+        if rule is None
+        else rule(FootprintSubject(member, graph, device, patterns.fusing.loss), plain)
     )
     rounded = patterns.rounded(member)
     if rounded is not None and rounded.keeps and patterns.carries_gradient(weight_of(op)):
@@ -121,11 +125,11 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
         alone = replace(alone, kept=(*alone.kept, data))
     elif patterns.is_fused(member):
         return _in_a_pass(plain, alone, member, patterns)
-    return _with_stored(alone, Subject(member, graph, device), patterns)
+    return _with_stored(alone, FootprintSubject(member, graph, device), patterns)
 
 
-def _with_stored(alone: Footprint, subject: Subject, patterns: Patterns) -> Footprint:
-    """Adds the operands that are made of what is stored in another form while it runs."""
+def _with_stored(alone: Footprint, subject: FootprintSubject, patterns: Patterns) -> Footprint:
+    """Adds operands that are stored in another form and expanded while the operator runs."""
     graph, op = subject.graph, subject.operator
     forward, backward = alone.forward, alone.backward
     for port, name in enumerate(op.inputs):
@@ -137,10 +141,10 @@ def _with_stored(alone: Footprint, subject: Subject, patterns: Patterns) -> Foot
 
 
 def _in_a_pass(plain: Footprint, alone: Footprint, member: Member, patterns: Patterns) -> Footprint:
-    """One of several operators that run as one pass: nothing lives while it runs.
+    """One of several operators fused into one pass, which has no temporaries.
 
-    What it keeps of its own size is made again from what the pass keeps; rows and channels, a few
-    numbers each, are kept.
+    Saved tensors of its own size are recomputed from what the pass saves; rows and channels, a few
+    numbers each, are saved.
     """
     elements = patterns.graph.tensors[member.operator.inputs[0]].elements
     few = tuple(size for size in alone.kept if _elements(size, member, patterns) < elements)
@@ -164,8 +168,8 @@ def _elements(size: Size, member: Member, patterns: Patterns) -> int:
     return count
 
 
-def _addition(subject: Subject, plain: Footprint) -> Footprint:
-    """Both gradients are the result's, where nothing is broadcast, scaled or converted."""
+def _addition(subject: FootprintSubject, plain: Footprint) -> Footprint:
+    """Both gradients are the result's, if nothing is broadcast, scaled or converted."""
     op, graph = subject.operator, subject.graph
     out = graph.tensors[op.outputs[0]]
     negated = op.kind == "aten.sub.Tensor"
@@ -178,7 +182,7 @@ def _addition(subject: Subject, plain: Footprint) -> Footprint:
     return replace(plain, shares=shares)
 
 
-def _conversion(subject: Subject, plain: Footprint) -> Footprint:
+def _conversion(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """Converting a tensor to the type that it already has does nothing."""
     op, graph = subject.operator, subject.graph
     if graph.tensors[op.inputs[0]].dtype != graph.tensors[op.outputs[0]].dtype:
@@ -186,7 +190,7 @@ def _conversion(subject: Subject, plain: Footprint) -> Footprint:
     return replace(plain, alias=True, shares=(True,) + (False,) * (len(op.inputs) - 1))
 
 
-def _dropout(subject: Subject, plain: Footprint) -> Footprint:
+def _dropout(subject: FootprintSubject, plain: Footprint) -> Footprint:
     nothing = replace(plain, saves_inputs=(False,), saves_outputs=(False,))
     if float(subject.attribute("p", 0.5)) == 0.0 or not subject.attribute("train", True):
         return replace(nothing, shares=(True,), alias=True)
@@ -195,7 +199,7 @@ def _dropout(subject: Subject, plain: Footprint) -> Footprint:
     return replace(nothing, kept=(mask,))
 
 
-def _cross_entropy(subject: Subject, plain: Footprint) -> Footprint:
+def _cross_entropy(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """log_softmax and nll_loss: the logarithms are kept, the gradient passes through a copy.
 
     Megatron-LM's loss of float32 scores turns them into probabilities in place, and these into the
@@ -208,44 +212,44 @@ def _cross_entropy(subject: Subject, plain: Footprint) -> Footprint:
     return replace(plain, saves_inputs=saves, kept=(scores,), backward=(scores,))
 
 
-def _power(subject: Subject, plain: Footprint) -> Footprint:
+def _power(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """gradient · (n · x^(n - 1)): both factors exist while the product is computed."""
     if subject.attribute("exponent", 2) in (0, 1):
         return plain
     return replace(plain, backward=(subject.like(0), subject.like(0)))
 
 
-def _layer_norm(subject: Subject, plain: Footprint) -> Footprint:
+def _layer_norm(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """Mean and deviation of every row are kept in float32."""
     rank = len(subject.shape(0)) - len(subject.attribute("normalized_shape", (1,)))
     rows = Size(4, (Dims(False, 0, tuple(range(rank))),))
     return replace(plain, kept=(rows, rows))
 
 
-def _batch_norm(subject: Subject, plain: Footprint) -> Footprint:
+def _batch_norm(subject: FootprintSubject, plain: Footprint) -> Footprint:
     channels = Size(4, (Dims(False, 0, (1,)),))
     return replace(plain, kept=(channels, channels))
 
 
-def _max_pool(subject: Subject, plain: Footprint) -> Footprint:
-    """The places of the maxima are kept as 64-bit numbers, besides the argument."""
+def _max_pool(subject: FootprintSubject, plain: Footprint) -> Footprint:
+    """The positions of the maxima are kept as 64-bit numbers, besides the argument."""
     places = Size(8, (Dims(True, 0),))
     return replace(plain, saves_outputs=(False,) * len(plain.saves_outputs), kept=(places,))
 
 
-def _linear(subject: Subject, plain: Footprint) -> Footprint:
+def _linear(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """The weight is read transposed, more than two dimensions are merged: gradients are views."""
     many = len(subject.shape(0)) > 2
     views = tuple(i == 1 or (i == 0 and many) for i in range(len(plain.saves_inputs)))
     return replace(plain, views=views)
 
 
-def _product(subject: Subject, plain: Footprint) -> Footprint:
+def _product(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """Products of stacks of matrices merge the stack's dimensions."""
     return replace(plain, views=tuple(len(subject.shape(i)) > 2 for i in range(2)))
 
 
-def _attention(subject: Subject, plain: Footprint) -> Footprint:
+def _attention(subject: FootprintSubject, plain: Footprint) -> Footprint:
     """Fused kernels keep the argument, the result and the logarithm of every row's sum.
 
     CPUs have none with dropout: then copies of the arguments, the probabilities, the noise and the

@@ -54,7 +54,7 @@ class Forward:
                 self._member(*place)
 
     def there(self, tensor: str, group: int) -> Copies:
-        """Returns the copies of a tensor that a group made or received; none of what lasts."""
+        """Returns a group's copies of a tensor, made or received; none of permanent tensors."""
         for place in ((tensor, group), (tensor, CONSTANT)):
             if place in self._there:
                 return self._there[place]
@@ -96,7 +96,7 @@ class Forward:
                 copies = self._moved(group, position, port, copies, max(after))
             self.read[op.name, port] = copies
         if table.goes_round(position):
-            # All blocks but the last are computed while the next one comes.
+            # All blocks but the last are computed while the next one arrives.
             seconds = step.cell(group, table.beside_ring_s(position, FORWARD))
             first = tape.task(f"first blocks of {op.name}", COMPUTE, seconds, beside)
             held = step.cell(group, table.ring_bytes(position, FORWARD))
@@ -161,7 +161,7 @@ class Forward:
         return (Copy(buffer, task, moved), *stays)
 
     def _moved(self, group: int, position: int, port: int, copies: Copies, task: int) -> Copies:
-        """Returns a tensor that the member reads in another layout than it has in the group."""
+        """Returns a tensor that the member reads in another layout than the group's."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         name = step.member(group, position).operator.inputs[port]
         maker = task if task != BEFORE else copies[0].maker

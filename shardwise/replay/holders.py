@@ -1,9 +1,9 @@
-"""Who holds the buffers of gradients while a backward pass is written.
+"""Reference counts of gradient buffers while a backward pass is written.
 
-A gradient that crosses from group to group lies in a new buffer where it is moved, else in one of
-those in which it lay before: behind every crossing there is one buffer more. `FEW` are listed one
-by one; more get a name (`Tape.either`), so that a program of L layers has about L uses and not L^2.
-A name holds what it stands for, and is held in its turn.
+A gradient that crosses groups is in a new buffer if it is moved, else in one of its earlier
+buffers, so every crossing adds a possible buffer. Up to `FEW` are listed; more get a name
+(`Tape.either`), so a program of L layers has about L uses instead of L^2. A name holds the buffers
+that it stands for, and is held itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from shardwise.replay.structure import Copies, Copy
 from shardwise.replay.tape import Tape
 
 FEW = 1
-"""The most buffers of a gradient that are listed one by one: behind every crossing is one name, so
-that like layers are written alike (`layers.py`)."""
+"""Maximum listed buffers of a gradient. It is small, so that equal layers are written the same way
+(`layers.py`)."""
 
 
 class Holders:
-    """The gradients that hold each buffer, and of which buffers gradients are views."""
+    """The gradients that hold each buffer, and the buffers of which gradients are views."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
@@ -30,14 +30,14 @@ class Holders:
         self._named: dict[int, tuple[int, ...]] = {}
         """What names stand for, by name."""
         self._settled: set[int] = set()
-        """Names that alone hold all that they stand for; nothing else will."""
+        """Names that are the only holders of their buffers, for good."""
 
     def hold(self, copies: Copies) -> None:
-        """Counts one gradient more that lies in some buffers."""
+        """Counts one more gradient in some buffers."""
         self._count.update(copy.buffer for copy in copies)
 
     def drop(self, copies: Copies) -> None:
-        """Counts one gradient less."""
+        """Counts one gradient fewer."""
         freed = [copy.buffer for copy in copies]
         while freed:
             buffer = freed.pop()
@@ -55,13 +55,12 @@ class Holders:
                 viewed += self._named.get(buffer, ())
 
     def are_viewed(self, copies: Copies) -> bool:
-        """Returns whether a gradient is a view of one of these buffers, of which names are
-        settled."""
+        """Returns whether a gradient is a view of one of these buffers, whose names are settled."""
         return not self._viewed.isdisjoint(copy.buffer for copy in copies)
 
     def few(self, copies: Copies) -> Copies:
-        """Returns the copies of a gradient, which hold their buffers, as one where they are many.
-        All have the same maker."""
+        """Returns the copies of a gradient, all of one maker, as a single name if there are
+        many."""
         if len(copies) <= FEW:
             return copies
         buffers = tuple(copy.buffer for copy in copies)
@@ -71,14 +70,14 @@ class Holders:
         return (Copy(name, copies[0].maker),)
 
     def size(self, copies: Copies) -> Value:
-        """Returns the bytes of the buffer in which a gradient has lain longest."""
+        """Returns the bytes of the gradient's oldest buffer."""
         buffer = copies[-1].buffer
         while buffer in self._named:
             buffer = self._named[buffer][-1]
         return self._tape.sizes[buffer]
 
     def is_alone(self, copies: Copies) -> bool:
-        """Returns whether one gradient alone holds these buffers, and settles their names."""
+        """Returns whether only one gradient holds these buffers, and settles their names."""
         if any(self._count[copy.buffer] != 1 for copy in copies):
             return False
         open_names = {c.buffer for c in copies if c.buffer in self._named} - self._settled

@@ -1,9 +1,9 @@
-"""Written step programs, kept for every problem of the same structure.
+"""Cache of step programs by problem structure.
 
-The step of one model is the same program for every number of GPUs, and for every number of
-micro-batches from three on: only values differ. Writing it takes seconds for a large model, so a
-program is kept with what it took from the problem (columns, facts), and used again where a new
-problem gives the same.
+A model's step is the same program for every number of GPUs, and for every number of micro-batches
+from three on; only values differ. Writing it takes seconds for a large model, so a program is kept
+with the columns and facts that it took from its problem, and reused for problems with the same
+ones.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from shardwise.sharding.once import Once
 
 @dataclass(frozen=True)
 class Kit:
-    """A step program without the values of a problem.
+    """A step program without a problem's values.
 
-    `durations`, `sizes` and `flags` gather them from tables; those of groups are numbered before
-    those of edges. `edge_tables` is the number of each edge's.
+    `durations`, `sizes` and `flags` gather the values from tables; group tables are numbered before
+    edge tables. `edge_tables` has each edge's table number.
     """
 
     tape: Record
@@ -54,11 +54,10 @@ class Kit:
     passes: tuple[Pass, ...]
     update: range
     derived: Once = field(default_factory=Once, compare=False)
-    """What follows from the program alone, made once for all problems."""
+    """Derived data of the program, shared by all problems."""
 
     def with_edge_tables(self, numbers: list[int]) -> Kit:
-        """Returns the program with edges of which other ones are alike; `numbers` are those of
-        their tables."""
+        """Returns the program for edges with other table numbers."""
         tape = self.tape.with_tables(numbers, len(self.tables))
         durations, sizes, flags = _gathers(tape)
         return replace(
@@ -73,7 +72,7 @@ class Kit:
 
 
 Kits = dict[Hashable, list[tuple[Any, Kit]]]
-"""Kits by the structure of their problems, with what is compared besides."""
+"""Kits by problem structure, with what else is compared."""
 
 
 def kit_for(
@@ -84,13 +83,13 @@ def kit_for(
     *,
     split: bool = False,
 ) -> tuple[Kit, list[GroupTable]]:
-    """Returns the program of a problem, written if none of `kits` is, and its tables of groups,
-    which `made` makes anew for each try; with `split` backward is in two parts."""
+    """Returns a problem's program, written if `kits` has none, and its group tables, which `made`
+    creates for each try; with `split` backward is in two parts."""
     structure_key, compared = problem_structure(problem, settings, step_programs.WRITTEN)
     _, of_edges = table_numbers(problem)
     key = structure_key, split
     alike = [kit for other, kit in kits.get(key, ()) if other == compared]
-    # First those that number the tables of edges as the problem does.
+    # First those with the problem's numbering of edge tables.
     for kit in sorted(alike, key=lambda kit: kit.edge_tables != of_edges):
         tables = made() if made is not None else numbered_tables(problem)
         if all(table.follows(taken) for table, taken in zip(tables, kit.tables, strict=True)):
@@ -109,7 +108,7 @@ def kit_for(
 
 
 class Written(Protocol):
-    """Writes the program of a problem; `tables` are those of its groups."""
+    """Writes a problem's program; `tables` are those of its groups."""
 
     def __call__(
         self,
@@ -129,7 +128,7 @@ def written_kit(
     order: OperatorOrder | None = None,
     split: bool = False,
 ) -> tuple[Kit, list[GroupTable]]:
-    """Returns the program of a problem, written anew, and its tables of groups.
+    """Returns a newly written program of a problem, and its group tables.
 
     Operators run in the program's order, or in `order`; with `split` backward is in two parts.
     """
@@ -146,8 +145,8 @@ def written_kit(
 def _of_few_layers(
     problem: SearchProblem, settings: StepSettings, tables: list[GroupTable], *, split: bool
 ) -> Kit | None:
-    """Returns the program of a problem, stamped from that of a few of its layers, if layers repeat
-    and are written alike."""
+    """Returns a problem's program, extended from that of a few of its layers, if layers repeat and
+    have the same structure."""
     numbers, _ = table_numbers(problem)
     repetitions = repetitions_of(problem, numbers, footprints_of(problem, settings))
     if not repetitions:
@@ -159,7 +158,7 @@ def _of_few_layers(
 
 
 def kit_of(written: StepProgram) -> Kit:
-    """Returns a written step without the values of its problem."""
+    """Returns a written step without its problem's values."""
     return _kit(written, written.structure, written.structure.tape.record())
 
 
@@ -178,5 +177,5 @@ def _kit(of: StepProgram | Stamped, step: StepStructure, tape: Record) -> Kit:
 
 
 def _gathers(tape: Record) -> tuple[Gather, Gather, Gather]:
-    """Returns what gathers durations, sizes and flags."""
+    """Returns the gatherers of durations, sizes and flags."""
     return Gather(tape.durations), Gather(tape.sizes), Gather(tape.flags)

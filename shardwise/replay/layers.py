@@ -1,4 +1,4 @@
-"""Layers of a step: stretches of a graph that repeat, so that a few are written for all of them.
+"""Repeated layers of a graph, of which only a few are written.
 
 Operators are compared at a distance, the period: with the same table, place in their group,
 footprint and gradients (constants: with the same sizes), reading at each port what lies as far
@@ -6,9 +6,9 @@ before them, or one and the same tensor, over edges with the same table. The lon
 cut where no group goes on, is a `Repetition`: `count` layers whose operators, groups and edges are
 numbered on and on.
 
-Of each, `KEPT` layers are written, `EARLY` from the beginning and the rest from the end, as if the
-model had no others (`Folded`): what the later ones read of a layer that is left out, they read of
-the last earlier one. Owners keep the numbers that they have in the whole model.
+`KEPT` layers of each are written, `EARLY` from the beginning and the rest from the end, as if the
+model had no others (`Folded`): where a later one reads an omitted layer, it reads the last earlier
+one. Owners keep their numbers in the whole model.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from shardwise.sharding.coarsen import Group
 from shardwise.sharding.pattern import Patterns
 
 KEPT = 6
-"""Layers that are written of those that repeat: a first, three like each other, and two last ones,
-of which backward begins with the second."""
+"""Number of written layers: a first, three with the same structure, and two last ones, of which
+backward begins with the second."""
 EARLY = 3
-"""Those of them that come before the layers that are left out."""
+"""Number of them before the omitted layers."""
 PORTS = 8
-"""The most inputs of operators that are compared."""
+"""Maximum inputs of compared operators."""
 MANY = 1 << 20
-"""More than any operator has inputs or outputs."""
+"""An upper bound on any operator's inputs or outputs."""
 WORTH = 0.35
-"""The share of a model's operators that is left out at least: less takes as long as writing all."""
+"""Minimum share of omitted operators; below it, writing everything is as fast."""
 CANDIDATES = 8
 """Periods that are tried."""
 GONE = -2
-"""Instead of a layer: of one that is left out."""
+"""In place of a layer's number: an omitted one."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Repetition:
 
     @property
     def left_out(self) -> int:
-        """Layers that are not written."""
+        """The number of omitted layers."""
         return self.count - KEPT
 
 
@@ -74,10 +74,10 @@ class KeptEdge:
 
 
 class Folded:
-    """What is written of a problem of which layers are left out.
+    """The written part of a problem with omitted layers.
 
-    Written layers are numbered on over all repetitions, `KEPT` of each. `of_operators`,
-    `of_groups` and `of_edges` say of which one each operator, group and edge of the problem is.
+    Written layers are numbered consecutively over all repetitions, `KEPT` of each. `of_operators`,
+    `of_groups` and `of_edges` have the layer of each operator, group and edge of the problem.
     """
 
     def __init__(self, problem: SearchProblem, repetitions: Sequence[Repetition]) -> None:
@@ -88,7 +88,7 @@ class Folded:
         self.of_groups = np.full(len(problem.costs), NOBODY)
         self.of_edges = np.full(len(edges), NOBODY)
         self.segments = np.array(problem.context.segments)
-        """The segment of each group, numbered on over layers that are left out."""
+        """The segment of each group, numbered without omitted layers."""
         renamed: dict[str, str] = {}
         moved: dict[int, int] = {}
         for number, r in enumerate(repetitions):
@@ -111,7 +111,7 @@ class Folded:
             for at in range(r.group + last.start * r.groups, r.group + last.stop * r.groups):
                 moved[at] = at - r.left_out * r.groups
         self.whole: dict[str, Operator] = {}
-        """Operators that read others than in the whole model, as they are there, by name."""
+        """Operators with other inputs than in the whole model, by name."""
         self.operators: list[Operator] = []
         self.layer: dict[str, int] = {}
         """The layer of each operator that is written, and of each buffer that one reads."""
@@ -157,9 +157,9 @@ def _with_operators(group: Group, changed: dict[str, Operator]) -> Group:
 
 @dataclass(frozen=True)
 class _Wiring:
-    """Of each operator its group and place in it (-1: in none), its inputs' gradients as a number,
-    and at each port how far before it lies what makes or first reads the tensor and at which port,
-    as one number, and the number of the tensor."""
+    """Per operator its group and position in it (-1: in none), its inputs' gradients as a number,
+    and per port the distance to and the port of the tensor's maker or first reader, as one number,
+    and the tensor's number."""
 
     groups: Numbers
     places: Numbers
@@ -167,14 +167,14 @@ class _Wiring:
     distances: Numbers
     tensors: Numbers
     makers: Numbers
-    """The operator that makes the tensor at each port, -1 where none does."""
+    """The operator that makes the tensor at each port, or -1."""
 
 
 def repetitions_of(
     problem: SearchProblem, tables: Sequence[int], footprints: dict[str, Footprint]
 ) -> list[Repetition]:
-    """Returns the repetitions of a problem of which layers are left out, longest first, if that is
-    worth it; `tables` is the number of each group's table."""
+    """Returns the repetitions whose layers are worth omitting, longest first; `tables` is each
+    group's table number."""
     patterns = problem.context.patterns
     wiring = patterns.once("wiring", lambda: _wiring(patterns))
     finder = _Finder(problem, np.array(tables), footprints, wiring)
@@ -187,7 +187,7 @@ def repetitions_of(
 
 
 class _Finder:
-    """Finds repetitions, each among the operators that are in none yet."""
+    """Finds repetitions, each among operators that are not yet in one."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Finder:
         self._segments = np.array(context.segments)
         self._targets = np.array([edge.target for edge in problem.edges], dtype=np.int64)
         self._count = len(operators)
-        # What is equal of like operators, as one number.
+        # The features in which equal operators agree, as one number.
         codes: dict[object, int] = {}
         rerun, patterns = context.rerun, context.patterns
         facts: list[object] = []
@@ -235,11 +235,11 @@ class _Finder:
         self._free = np.ones(self._count, dtype=bool)
 
     def forget(self, one: Repetition) -> None:
-        """Leaves the operators of a repetition out."""
+        """Excludes the operators of a repetition."""
         self._free[one.operator : one.operator + one.count * one.period] = False
 
     def longest(self) -> Repetition | None:
-        """Returns the repetition that leaves most operators out."""
+        """Returns the repetition that omits the most operators."""
         free = np.flatnonzero(self._free)
         order = free[np.argsort(self._codes[free], kind="stable")]
         alike = self._codes[order[1:]] == self._codes[order[:-1]]
@@ -251,8 +251,8 @@ class _Finder:
         return max(some, key=lambda one: one.left_out * one.period, default=None)
 
     def _cuts(self, period: int) -> NDArray[np.bool_]:
-        """Returns before which operators, and after all, no group goes on that spans less than a
-        period."""
+        """Returns the operators, and the end, before which no group that spans less than a period
+        continues."""
         opened = np.zeros(self._count + 2, dtype=np.int64)
         short = self._lasts - self._firsts < period
         np.add.at(opened, self._firsts[short] + 1, 1)
@@ -260,7 +260,7 @@ class _Finder:
         return np.asarray(np.cumsum(opened)[:-1] == 0)
 
     def _repetition(self, period: int) -> Repetition | None:
-        """Returns the longest repetition of a period, if layers can be left out of it."""
+        """Returns the longest repetition of a period, if layers can be omitted."""
         matches = np.flatnonzero(~self._matches(period))
         borders = np.concatenate(([-1], matches, [self._count - period]))
         longest = int(np.argmax(np.diff(borders)))
@@ -275,7 +275,7 @@ class _Finder:
         return None
 
     def _matches(self, period: int) -> NDArray[np.bool_]:
-        """Returns which operators are like those one period later."""
+        """Returns which operators equal those one period later."""
         w, count = self._wiring, self._count - period
         this, later = slice(0, count), slice(period, self._count)
         alike = (self._codes[this] == self._codes[later]) & self._free[this] & self._free[later]
@@ -304,8 +304,8 @@ class _Finder:
         return np.asarray(alike)
 
     def _numbered(self, start: int, period: int, count: int) -> Repetition | None:
-        """Returns a repetition with its groups and edges, if they are numbered layer by layer and
-        nobody else reads what is made in layers that are left out."""
+        """Returns a repetition with its groups and edges, if these are numbered layer by layer and
+        only layers read what omitted layers make."""
         w = self._wiring
         stop = start + period * count
         of_layers = w.groups[start:stop].reshape(count, period)

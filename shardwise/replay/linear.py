@@ -25,9 +25,9 @@ STEPS = 2.0**30
 
 
 def evened(problem: SearchProblem, costs: OwnerCosts) -> OwnerCosts:
-    """Returns costs of which owners with equal tables have the mean of all of them.
+    """Returns the costs, averaged over owners with equal tables.
 
-    Equal layers then cost alike, as they do in a sum, and share their tables.
+    Equal layers then have equal costs, as in a sum, and share their tables.
     """
     of_groups = _means([id(cost) for cost in problem.costs], costs.groups)
     of_edges = _means([id(edge.table) for edge in problem.edges], costs.edges)

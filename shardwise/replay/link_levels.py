@@ -1,8 +1,8 @@
-"""How long each task of a step uses the links of each level.
+"""The time for which each task of a step uses the links of each level.
 
-Replay has one resource for all communication. Here a problem's durations are filled once more as if
-collectives that go beyond a level took no time: what is left of a task is within that level, and
-the rest of its duration is beyond it.
+Replay has one resource for all communication. Here durations are computed again with collectives
+beyond a level taking no time: a task's remaining duration is within that level, and the difference
+is beyond it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from shardwise.sharding.layout import Floats, Layouts
 def seconds_by_level(
     replayer: Replayer, settings: StepSettings, choices: Choices, edge_choices: Choices
 ) -> dict[str, Floats]:
-    """Returns the seconds that each task of one strategy, (groups,) and (edges,), takes at each
-    level of links, (tasks,), from the innermost level outwards. It says nothing of tasks that
-    compute.
-    """
+    """Returns each task's seconds at each link level, (tasks,), from the innermost level outwards,
+    for one strategy, (groups,) and (edges,). Meaningless for tasks that compute."""
     mesh = replayer.problem.context.mesh
     names = list(dict.fromkeys(axis.level for axis in reversed(mesh.axes)))
     of_all = _durations(replayer, choices, edge_choices)

@@ -1,4 +1,4 @@
-"""Lower bounds on the peak as costs of groups and edges: what is surely held at one moment.
+"""Lower bounds on the peak as costs of groups and edges: bytes surely held at one moment.
 
 When a task of computation starts, a buffer is surely held if its maker ended before under every
 schedule, and a use that counts comes at that task or after it under every schedule. Whether a use
@@ -53,7 +53,7 @@ OfEdge = tuple[Place | float, tuple[tuple[Place, ...], ...]]
 
 @dataclass(frozen=True)
 class _GroupTerms:
-    """What groups with the same table decide alone."""
+    """Buffers decided by groups with the same table alone."""
 
     groups: tuple[int, ...]
     table: int
@@ -62,7 +62,7 @@ class _GroupTerms:
 
 @dataclass(frozen=True)
 class _EdgeTerms:
-    """What like edges and their groups decide."""
+    """Buffers decided by equal edges and their groups."""
 
     edges: tuple[int, ...]
     terms: tuple[OfEdge, ...]
@@ -70,7 +70,7 @@ class _EdgeTerms:
 
 @dataclass(frozen=True)
 class _Owned:
-    """What is surely held at a moment: bytes that no choice changes, and the rest by owner."""
+    """Lower bounds on the bytes held at a moment: a constant, and the rest by owner."""
 
     constant: float
     groups: tuple[_GroupTerms, ...]
@@ -87,7 +87,7 @@ class Moments:
 
     @cached_property
     def _program(self) -> _Program:
-        """What the program says, which is the same for all problems that have it."""
+        """The program's part, shared by all problems with it."""
         return self._replayer.kit.derived.once("moments", lambda: _Program(self._replayer))
 
     @property
@@ -100,15 +100,15 @@ class Moments:
         return self._program.task_of(task)
 
     def held(self, task: int) -> OwnerCosts:
-        """Returns the bytes that are surely held when a task of computation starts."""
+        """Returns a lower bound on the bytes held when a task of computation starts."""
         if task not in self._known:
             self._known[task] = self._costs(task)
         return self._known[task]
 
     def held_by_stages(self) -> tuple[OwnerCosts, OwnerCosts]:
-        """Returns the bytes that a stage surely holds for its groups and the edges between them
-        when its last backward begins, and those of them that each micro-batch has kept from its
-        forward. Constants, which not every stage has, are left out."""
+        """Returns lower bounds on a stage's bytes for its groups and the edges between them when
+        its last backward begins, and on the part that each micro-batch keeps from its forward;
+        without constants, which not every stage has."""
         task, tape = self.last_backward, self._replayer.tape
         forward = self._replayer.passes[-1].forward_tasks
         # One by one, in their order; cells are 0 there.
@@ -117,8 +117,8 @@ class Moments:
         return replace(self.held(task), constant=lasting), replace(kept, constant=0.0)
 
     def _costs(self, task: int, makers: range | None = None) -> OwnerCosts:
-        """Returns the costs of what is surely held when a task starts, of what some tasks have made
-        if `makers` says which."""
+        """Returns the costs of what is surely held when a task starts, if `makers` is given only of
+        what these made."""
         owned = self._program.owned(task, makers)
         groups: list[Floats] = [NOTHING] * len(self._problem.costs)
         edges: list[Floats] = [NOTHING] * len(self._problem.edges)
@@ -175,7 +175,7 @@ class Moments:
 
 
 class _Program:
-    """What a program holds at its moments, by the owners of its buffers."""
+    """A program's buffers at its moments, by owner."""
 
     def __init__(self, replayer: Replayer) -> None:
         tape = self._tape = replayer.tape
@@ -262,7 +262,7 @@ class _Program:
         return buffers
 
     def _may_count(self, use: Use) -> bool:
-        """Returns whether one group, or an edge with its groups, can decide on a use."""
+        """Returns whether one group, or an edge with its groups, decides on a use."""
         owners = {self._owner_of(cell) for cell in use}
         edges = sum(owner.is_edge for owner in owners)
         return edges < 2 and len(owners) - edges < 3
@@ -283,7 +283,7 @@ class _Program:
         return _Owner(cell.table >= self._first_of_edges, cell.owner)
 
     def _owner(self, held: _Held) -> _Owner | None:
-        """Returns the owner that a buffer is counted for; None where it has none."""
+        """Returns the owner for which a buffer counts, or None."""
         flags = dict.fromkeys(self._owner_of(cell) for use in held.uses for cell in use)
         edges = [owner for owner in flags if owner.is_edge]
         if not isinstance(held.size, Cell):
@@ -325,7 +325,8 @@ class _Program:
         return tuple(terms)
 
     def _places(self, number: int, cells: Sequence[Cell]) -> tuple[Place, ...] | None:
-        """Returns where an edge sees some cells; None where one is of somebody else."""
+        """Returns some cells' positions as seen by an edge, or None if one belongs to another
+        owner."""
         source, target = self._ends[number]
         places: list[Place] = []
         for cell in cells:

@@ -1,4 +1,4 @@
-"""Names of operators and tensors of one layer as they are in another, in labels of a program."""
+"""Translates operator and tensor names between layers, in a program's labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Move = tuple[list[str], Places]
 
 
 class Names:
-    """The names of what layers have, each by its repetition, layer and place."""
+    """The names in layers, by repetition, layer and position."""
 
     def __init__(self, problem: SearchProblem, folded: Folded) -> None:
         self._operators = problem.context.graph.operators
@@ -53,14 +53,13 @@ class Names:
         return words, [(n, places[word]) for n, word in enumerate(words) if word in places]
 
     def later(self, place: Place, layers: int) -> str:
-        """Returns the name at a place as many layers later."""
+        """Returns the name at the same position some layers later."""
         number, operator, which = place
         return self._names(operator + layers * self._repetitions[number].period)[which]
 
 
 class Labels(Sequence[str]):
-    """The labels of a whole program, made from those of the written layers when they are asked
-    for."""
+    """The labels of a whole program, derived on demand from those of the written layers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Columns that are computed when they are first asked for, and remember what was asked."""
+"""Columns that are computed on first use, with a record of what was read."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Asked = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
 
 @dataclass(frozen=True)
 class TableStructure:
-    """What a step program took from a table besides values.
+    """What a step program read from a table besides values.
 
-    `columns` are those it asked for, with their numbers, in this order; `facts` what else decided
+    `columns` are the numbered columns in order of first use; `facts` are other answers that decided
     what was written.
     """
 
@@ -40,11 +40,11 @@ class Columns(ABC):
         self._known: dict[Hashable, int] = {}
 
     def structure(self) -> TableStructure:
-        """Returns what a step program has taken from this table so far."""
+        """Returns the columns and facts that the program has read."""
         return TableStructure(dict(self.asked), self._facts())
 
     def follows(self, structure: TableStructure) -> bool:
-        """Returns whether a program that took this from another table may take it from this one.
+        """Returns whether a program that read this from another table can read it from this one.
 
         If so, all columns of that program have the same numbers here.
         """
@@ -65,15 +65,15 @@ class Columns(ABC):
 
     @abstractmethod
     def _facts(self) -> dict[tuple[str, Any], Any]:
-        """Returns what else than columns has been asked of the table."""
+        """Returns the facts that were read."""
 
     @abstractmethod
     def _find(self, fact: str, where: tuple[int, ...]) -> None:
-        """Asks the table for a fact."""
+        """Reads a fact."""
 
     @abstractmethod
     def _present(self, values: Floats) -> Floats:
-        """Returns a column as it is where the table's operators exist."""
+        """Returns a column where the table's operators exist."""
 
     def _column(self, key: Hashable, make: Callable[[], Floats | NDArray[np.bool_]]) -> int:
         if key not in self._known:
@@ -92,7 +92,7 @@ T = TypeVar("T", bound=Columns)
 
 
 def column(method: Callable[Concatenate[T, P], int]) -> Callable[Concatenate[T, P], int]:
-    """Makes a method that numbers a column remember what was asked for, in order."""
+    """Makes a method record its numbered columns in order."""
 
     name = method.__name__
 

@@ -17,7 +17,7 @@ from shardwise.sharding.once import Once
 Choices = NDArray[np.unsignedinteger]
 
 NOTHING: Floats = np.zeros(1)
-"""The costs of an edge on which nothing depends."""
+"""The costs of an edge without influence."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OwnerCosts:
             tables = [edge.table for edge in problem.edges]
             return alike(self.groups), alike_edges(problem.edges, tables, self.edges)
 
-        # With the problem, so that no other takes its place in memory.
+        # With the problem, to keep its id from being reused.
         return self._made.once(id(problem), lambda: (problem, found()))[1]
 
 
@@ -92,7 +92,7 @@ def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:
 
 
 def host_costs(problem: SearchProblem) -> OwnerCosts | None:
-    """Returns the host's time of a step; None where launching takes no time."""
+    """Returns the host's time of a step; None if launching takes no time."""
     if Launching.of(problem.context).is_free:
         return None
     return OwnerCosts(

@@ -1,10 +1,10 @@
 """The program of one training step, for every strategy of a search at once.
 
-    forward     the graph's operators in their order           \\
+    forward     the graph's operators in their order           \
     backward    the same order reversed, as autograd runs it   / for every micro-batch
     update      parameter by parameter, when all gradients have been reduced
 
-Between two groups a tensor may be re-scheduled: then the reader has a copy of its own. Whether it
+Between two groups a tensor may be re-scheduled, and the reader then has its own copy. Whether it
 does, and which copy backward reads (TensorOpt §4.2, tensor reuse), depends on the strategy, so a
 tensor is a list of copies under flags. Views own nothing.
 
@@ -67,10 +67,10 @@ class Pass:
 
 @dataclass(frozen=True)
 class StepProgram:
-    """A written step; `repeat` where micro-batches were left out.
+    """A written step; `repeat` if micro-batches were omitted.
 
-    `last_backward` is the task with which the last written backward pass begins, `passes` the
-    written micro-batches, `update` the tasks of the update.
+    `last_backward` is the first task of the last written backward pass, `passes` the written
+    micro-batches, `update` the tasks of the update.
     """
 
     structure: StepStructure

@@ -1,4 +1,4 @@
-"""A written step program as arrays: what replay, bounds and pages read of it.
+"""A written step program as arrays, for replay, bounds and pages.
 
 Numbers are those of the tape that was written (`tape.py`): tasks, buffers and flags from 0 on, in
 the order in which they were written; flags that are set where two others are from -2 downwards.
@@ -171,7 +171,7 @@ class Record:
 
 
 def _plain(value: object) -> object:
-    """Returns a field of a record as what is equal where its contents are."""
+    """Returns a field of a record in a form that compares by content."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Values):
@@ -196,7 +196,7 @@ class Picks:
 
     @cached_property
     def by_owner(self) -> tuple[Numbers, Numbers]:
-        """The owners, ascending, and the place of each item's owner among them."""
+        """The owners, ascending, and the position of each item's owner among them."""
         owners, places = np.unique(self.owners, return_inverse=True)
         return owners, places
 
@@ -226,7 +226,7 @@ class Gather:
         )
 
     def some(self, items: Numbers) -> Gather:
-        """Returns what fills these items alone, (N,), in this order."""
+        """Returns the gatherer of these items only, (N,), in this order."""
         places = np.full(len(self.constants), -1)
         places[items] = np.arange(len(items))
         other = Gather(Values.of(()))

@@ -31,9 +31,9 @@ from shardwise.replay.tape import COMMUNICATION, COMPUTE, Urgency
 from shardwise.sharding.layout import Floats
 
 AT_ONCE = 128
-"""Strategies that are replayed at a time: what none of them needs is left out once for all."""
+"""Strategies replayed at a time; what none of them needs is omitted."""
 COMMUNICATIONS = 2
-"""All communication of a step, as a part of the tasks beside those of the streams."""
+"""All communication of a step, as a part of the tasks beside the streams."""
 
 Rows = tuple[int, dict[int, Floats], dict[int, NDArray[np.int64]]]
 """Of P strategies: P, the tables of values by number, the row that each owner has chosen in each
@@ -87,7 +87,7 @@ class Moment:
 
 
 class StrategyReplayer(Protocol):
-    """What replays strategies of a problem: on devices of one kind, or of several."""
+    """A replayer of a problem's strategies, on devices of one kind or several."""
 
     @property
     def problem(self) -> SearchProblem:
@@ -96,7 +96,7 @@ class StrategyReplayer(Protocol):
 
     @property
     def tape(self) -> object:
-        """What is the same where durations are of the same tasks."""
+        """Identifies the tasks: replayers with the same tape have the same ones."""
         ...
 
     def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
@@ -108,7 +108,7 @@ class StrategyReplayer(Protocol):
         ...
 
     def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
-        """Returns how long the host launches each strategy's work, (P,) seconds of a step."""
+        """Returns the host's launch time of each strategy, (P,) seconds per step."""
         ...
 
     def replay_values(self, values: Values, host_s: Floats) -> Replayed:
@@ -117,12 +117,11 @@ class StrategyReplayer(Protocol):
 
 
 class Replayer:
-    """Replays strategies of one search problem; what they share is built once, here.
+    """Replays strategies of one search problem, sharing what is common.
 
-    `kits` are the programs of problems of the same model, which are used where they can be; new
-    ones join them. `made` is the program itself, where it is known; `urgency` says what goes first
-    where a resource does not keep the program's order (`_core.Program.replay`). With `split`
-    backward is in two parts.
+    `kits` are cached programs of the same model; new ones are added. `made` is the program itself,
+    if known; `urgency` decides on resources without a program order (`_core.Program.replay`). With
+    `split` backward is in two parts.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class Replayer:
         self.passes = kit.passes
         self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
         self._streams = streams = self.tape.streams
-        # What each stream does in the micro-batch that stands for others, and all communication.
+        # The streams' busy time in the micro-batch that represents others, and all communication.
         first, last = (self.repeat.tasks.start, self.repeat.tasks.stop) if self.repeat else (0, 0)
         self._parts = (
             *(first + np.flatnonzero(streams[first:last] == s) for s in (COMPUTE, COMMUNICATION)),
@@ -172,7 +171,7 @@ class Replayer:
 
     @property
     def block_bytes(self) -> int:
-        """What the allocator rounds every buffer up to."""
+        """The allocator's block size."""
         return self._settings.block_bytes
 
     @property
@@ -226,13 +225,13 @@ class Replayer:
         return self._replayed(durations, outcome, self.host_times(choices, edge_choices))
 
     def _durations_of(self, part: int) -> Gather:
-        """Returns what fills the durations of a part of the tasks."""
+        """Returns the gatherer of the durations of a part of the tasks."""
         if part not in self._of_parts:
             self._of_parts[part] = self.durations.some(self._parts[part])
         return self._of_parts[part]
 
     def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
-        """Returns how long the host launches each strategy's work, (P,) seconds of a step."""
+        """Returns the host's launch time of each strategy, (P,) seconds per step."""
         if self.host is None:
             return np.zeros(len(choices))
         return self.host.of(self.problem, choices, edge_choices)
@@ -253,7 +252,7 @@ class Replayer:
         )
 
     def replayed(self, values: Values, outcome: _core.Replays, host_s: Floats) -> Replayed:
-        """Returns the steps of P strategies, of which `run` gave `outcome`."""
+        """Returns the steps of P strategies from the `outcome` of `run`."""
         return self._replayed(lambda part: values[0][:, self._parts[part]], outcome, host_s)
 
     def _replayed(
@@ -287,10 +286,10 @@ class Replayer:
         )
 
     def periods(self, outcome: _core.Replays) -> tuple[Floats, Floats]:
-        """Returns how long the devices take for a step and for one more micro-batch in it, (P,)
-        each, before what `replayed` adds to their time.
+        """Returns the devices' time for a step and for one more micro-batch in it, (P,) each,
+        before the additions of `replayed`.
 
-        Raises `ValueError` for a program without a micro-batch that stands for others.
+        Raises `ValueError` for a program without a micro-batch that represents others.
         """
         if self.repeat is None:
             raise ValueError(f"every micro-batch is written: there are at most {len(self.passes)}")

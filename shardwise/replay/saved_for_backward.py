@@ -1,9 +1,9 @@
-"""What the backward pass reads of the forward pass: kept, moved again, or recomputed.
+"""What backward reads from forward: kept, moved again, or recomputed.
 
-A tensor that crossed between groups may be kept on either side (TensorOpt §4.2, tensor reuse);
-the other side's copy is then rebuilt by re-scheduling. A group that recomputes has kept only
-what enters it; before the backward of its segment the segment's recomputing groups run forward
-once more (Chen et al. 2016), and backward reads what that run has left.
+A tensor that crossed groups may be kept on either side (TensorOpt §4.2, tensor reuse); the other
+side's copy is then rebuilt by re-scheduling. A group that recomputes keeps only its inputs; before
+the backward of its segment, the segment's recomputing groups run forward once more (Chen et al.
+2016), and backward reads the results of that run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwise.replay.tape import COMMUNICATION, COMPUTE
 
 
 class SavedForBackward:
-    """Of one forward pass. Tasks that recompute or move are written when they are needed."""
+    """The saved tensors of one forward pass. Tasks that recompute or move are written on demand."""
 
     def __init__(self, step: StepStructure, forward: Forward) -> None:
         self._step = step
@@ -30,10 +30,10 @@ class SavedForBackward:
         self._recompute_inputs: dict[tuple[str, int], Copies] = {}
         self._recompute_task: dict[str, int] = {}
         self._later: dict[tuple[str, int], Copies] = {}
-        # What came from another group as the recomputation reads it.
+        # Tensors from other groups as the recomputation reads them.
         self._arrived_again: dict[tuple[str, int], Copies] = {}
         self._moved: dict[tuple[str, str, int], Copy] = {}
-        # Per move of a copy in backward the buffers that exist only if the copy is used.
+        # Per move of a copy in backward, the buffers that exist only if the copy is used.
         self._move_buffers: list[tuple[int, int]] = []
         self._segments_run: set[int] = set()
         self._segment_members: dict[int, list[tuple[int, int]]] = {}
@@ -51,8 +51,8 @@ class SavedForBackward:
         op = member.operator
         memory = self._step.footprints[op.name]
         needed: list[Copy] = []
-        # What is described as kept is moved again where the edge says so, needed or not: that is
-        # what was priced.
+        # Tensors described as kept are moved again if the edge says so, needed or not: this is what
+        # was priced.
         described, described_outputs = self._step.described(member)
         for port, keeps in enumerate(memory.saves_inputs):
             if keeps or described[port]:
@@ -105,8 +105,8 @@ class SavedForBackward:
         return self._tape.flag(self._step.cell(group, table.recomputes()))
 
     def _first_run(self, group: int, *, again: bool) -> int:
-        """Flag: backward has only the first run of a member, of which `again` says whether it runs
-        again where its group does."""
+        """Flag: backward reads the first run of a member; `again` says whether it runs again if its
+        group does."""
         table = self._step.table(group)
         if not table.may_recompute or not again:
             return ALWAYS
@@ -144,9 +144,9 @@ class SavedForBackward:
         return (*first, *self._recomputed.get((name, group), ()))
 
     def _arrived(self, crossing: Crossing) -> Copies:
-        """Returns what came from another group, as backward reads it.
+        """Returns a tensor from another group, as backward reads it.
 
-        Where the group runs forward again, that run has moved it already.
+        If the group runs forward again, that run has already moved it.
         """
         here = self._forward.there(crossing.tensor, crossing.source)
         moved = self._move(crossing, "before", here)
@@ -163,7 +163,7 @@ class SavedForBackward:
         )
 
     def _moved_again(self, crossing: Crossing) -> Copies:
-        """Returns the copies of what came from another group that exist only if this group runs
+        """Returns the copies of a tensor from another group that exist only if this group runs
         forward again: moved for it, or recomputed by the other group."""
         key = (crossing.tensor, crossing.target)
         if key not in self._arrived_again:
@@ -178,7 +178,7 @@ class SavedForBackward:
         return self._arrived_again[key]
 
     def _recomputed_at(self, name: str, group: int) -> Copies:
-        """Returns a tensor as the recomputation of a group left it."""
+        """Returns a tensor as a group's recomputation left it."""
         producer = self._step.graph.producer[name]
         if producer.name not in self._recompute_task:
             return ()
@@ -246,7 +246,7 @@ class SavedForBackward:
             after = {exchange}
         runs = step.rerun.computes(step.member(group, position))
         compute_s = step.cell(group, table.compute_s(position, FORWARD, recompute=True))
-        # What only reads ends the run with what backward needs of its inputs.
+        # An operator that only reads ends the run at its inputs.
         task = tape.task(f"{op.name} again", COMPUTE, compute_s if runs else 0.0, after)
         if runs:
             self._recompute_task[op.name] = task

@@ -9,13 +9,12 @@
                           HeteroG's published code computes)
     fifo                  the operator that became ready first
 
-A schedule by rank is made of one micro-batch with operators as free tasks: forward before backward
-before update, each device one operator at a time, communication on the links, by the same urgency.
-From it follows one list of operators for forward and one for backward, in the order in which they
-have started on all devices. That list is then the program: the step is written anew in its order
-and replayed by the rules of the program's order (`replay.py`), with what depends on the order, as
-moves that are made again or parameters that are gathered ahead. So time and peak are those of the
-list, not of the schedule that it was taken from.
+A schedule by rank treats one micro-batch's operators as free tasks: forward before backward before
+update, each device one operator at a time, communication on the links by the same urgency. The
+order in which operators have started on all devices gives one list for forward and one for
+backward. The step is then written again in this order and replayed as the program (`replay.py`),
+including what depends on the order, such as repeated moves or parameters gathered ahead. So time
+and peak are those of the list, not of the schedule.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ RULES: Mapping[str, tuple[Order, Urgency]] = {
     DEPTH: ("rank", "depth"),
     FIFO: ("rank", "fifo"),
 }
-"""How devices take operators, and which is the most urgent."""
+"""How devices pick operators, and the measure of urgency."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,10 @@ def scheduled(
     kind: Kind,
     limits_bytes: Floats,
 ) -> Scheduled:
-    """Returns a strategy, (groups,) and (edges,), replayed in an order that is made for it.
+    """Returns a strategy, (groups,) and (edges,), replayed in an order computed for it.
 
-    `limits_bytes` are what a device of each place may use, (places,), of one kind (1,). Raises
-    `BadInput` for an unknown kind.
+    `limits_bytes` are the memory limits of a device at each place, (places,), on one kind (1,).
+    Raises `BadInput` for an unknown kind.
     """
     order = order_for(problem, settings, choices, edge_choices, kind, limits_bytes)
     urgency = RULES[kind][1] if kind in RULES else "rank"
@@ -126,7 +125,7 @@ def order_for(
 
 
 def program_order(problem: SearchProblem) -> OperatorOrder:
-    """Returns the order in which a framework runs a problem's graph."""
+    """Returns a framework's order of a problem's graph."""
     patterns = problem.context.patterns
     members = [m for pattern in problem.patterns for m in pattern.members]
     with_backward = {m.operator.name for m in members if patterns.has_backward(m)}
@@ -148,10 +147,10 @@ def replayer_in(
 
 
 def _listed(tasks: Pass, starts: Floats) -> OperatorOrder:
-    """Returns the operators in the order in which their tasks have started on all places.
+    """Returns the operators in the order in which their tasks have started at all places.
 
-    `starts` has the shape (places, tasks). A task starts nowhere before those that it waits for,
-    so the list has them before it, too; of equal ones the program's order decides.
+    `starts` has the shape (places, tasks). No task starts before its predecessors, so the list
+    respects dependencies; ties follow the program's order.
     """
     latest = starts.max(axis=0)
 
@@ -169,8 +168,8 @@ def _free_kit(
     *,
     compute: Order,
 ) -> tuple[Kit, list[GroupTable]]:
-    """Returns the step of one micro-batch in which operators are in no order but that of what they
-    wait for: other operators, forward before backward before update."""
+    """Returns the step of one micro-batch with operators ordered only by dependencies and phases:
+    forward before backward before update."""
     written = step_program(problem, settings, tables, most=1, compute=compute)
     tape = written.structure.tape
     of = written.passes[-1]
@@ -183,9 +182,9 @@ def _free_kit(
 
 
 def _part(tape: Tape, first: range, second: range) -> None:
-    """Lets the computation of a stretch begin when that of an earlier one has ended.
+    """Makes one phase's computation start after the previous one's.
 
-    The last tasks of the first stretch, of which no other waits, come before those of the second
+    The last tasks of the earlier phase, for which no others wait, precede those of the later phase
     that wait for nothing else in it.
     """
     followed, waiting = set(), set()
@@ -198,7 +197,7 @@ def _part(tape: Tape, first: range, second: range) -> None:
     begins = [task for task in _computing(tape, second) if task not in waiting]
     if not begins:
         return
-    # Through one task, so that many on both sides need no pair each.
+    # Through one task, to avoid all pairs.
     opening, *others = begins
     tape.dependencies.update((task, opening) for task in last)
     tape.dependencies.update((opening, task) for task in others)

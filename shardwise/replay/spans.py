@@ -1,4 +1,4 @@
-"""When the tasks of one strategy's step run, with repeated micro-batches told apart."""
+"""Start and end of the tasks of one strategy's step, with repeated micro-batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwise.replay.tape import COMPUTE, HOST
 from shardwise.sharding.layout import Floats
 
 FORWARD, RECOMPUTATION, BACKWARD, UPDATE, COMMUNICATION = range(5)
-"""What a task is part of: a phase of computing, or communication."""
+"""The kind of a task: a phase of computing, or communication."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ Bytes come from the replay, tensor by tensor. The first of the written micro-bat
 gradients, later ones add to them, and the last sums them over replicas, so a part has three peaks:
 in the first micro-batch, in one between, and in the last. A part runs from the start of the stage's
 first task in it to the end of its last. Buffers that forward and backward share are kept between
-them. Buffers that W reads and that exist before it wait from I to W: operators' inputs, gradients
-of their results, and what was recomputed for I. Some of these were made by other stages, and the
-stage's own replay does not have them.
+them. Buffers that exist before W and that W reads wait from I to W: operators' inputs, gradients of
+their results, and tensors recomputed for I. Other stages made some of them, so the stage's own
+replay lacks these.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from shardwise.replay.tape import COMPUTE
 from shardwise.sharding.layout import Floats
 
 FORWARD, BACKWARD, WEIGHTS = range(3)
-"""The parts of a micro-batch, in their order; `BACKWARD` is I where backward is split."""
+"""The parts of a micro-batch in order; `BACKWARD` is I if backward is split."""
 
 PASSES = 3
-"""Micro-batches that are told apart: the first, one between, the last."""
+"""Micro-batches that are distinguished: the first, one between, the last."""
 
 UPDATE = PASSES * 3
 """The number of the update among parts of passes, pass by pass."""
 
 
 class StageParts(NamedTuple):
-    """What R stages or ranks take.
+    """The parts of R stages or ranks.
 
-    `shares` (R, 3) of a period. Bytes: `peak_bytes` (R, 3, 3) the most that is held while each part
-    of each pass runs, one micro-batch at a time, 0 of what there is not; `update_bytes` (R,) in the
-    update. `kept_bytes` (R,) what is kept of a micro-batch, without what came in for it, and
-    `waiting_bytes` (R,) from I to W, of which the stage's own replay has `own_waiting_bytes` (R,).
-    `start_bytes` (R,) what is there throughout, `gradient_bytes` (R, 2) the gradients that are from
-    the first backward on: those of I, or a whole backward, and of W.
+    `shares` (R, 3) of a period. In bytes: `peak_bytes` (R, 3, 3) is the peak of each part of each
+    pass, one micro-batch at a time, 0 without such a part; `update_bytes` (R,) that of the update;
+    `kept_bytes` (R,) is kept per micro-batch, without incoming tensors; `waiting_bytes` (R,) waits
+    from I to W, of which the stage's own replay has `own_waiting_bytes` (R,); `start_bytes` (R,) is
+    permanent; `gradient_bytes` (R, 2) are the gradients from the first backward on: those of I, or
+    a whole backward, and of W.
     """
 
     shares: Floats
@@ -65,19 +65,18 @@ class StageParts(NamedTuple):
 
     @property
     def lasting_bytes(self) -> Floats:
-        """What is held from the first backward on, (R,): what is there throughout, and
-        gradients."""
+        """The bytes from the first backward on, (R,): permanent ones and gradients."""
         return np.asarray(self.start_bytes + self.gradient_bytes.sum(axis=1))
 
     @property
     def most_bytes(self) -> Floats:
-        """The most that is held in any part or the update, one micro-batch at a time, (R,)."""
+        """The peak of all parts and the update, one micro-batch at a time, (R,)."""
         return np.asarray(np.maximum(self.peak_bytes.max(axis=(1, 2)), self.update_bytes))
 
 
 class PartsReader:
-    """Reads the parts from replays of one program; `of_task` (tasks,) says of which unit
-    tasks are, below 0 of none."""
+    """Reads the parts from replays of one program; `of_task` (tasks,) is the unit of each task,
+    negative for none."""
 
     def __init__(self, replayer: Replayer, of_task: NDArray[np.int64]) -> None:
         self._replayer = replayer
@@ -96,8 +95,8 @@ class PartsReader:
         self._computing = [np.flatnonzero(computes & (self._numbers == n)) for n in between]
         self._flags = _Flags(tape)
         forward, inputs, weights = (self._segments[number] for number in between)
-        # What every device computes in full, such as a mask, is the same for all micro-batches that
-        # are kept. Of what waits for W, a run holds all for each.
+        # Tensors that every device computes in full, such as a mask, are shared by all kept
+        # micro-batches. What waits for W is held for each.
         makers = tape.makers
         counts = (makers >= 0) & self._is_somebodys[np.maximum(makers, 0)]
         self._kept = _reads(tape, counts, forward, range(inputs.start, weights.stop))
@@ -148,14 +147,14 @@ class PartsReader:
         )
 
     def _gradient_bytes(self, own: Floats, flags: NDArray[np.bool_]) -> Floats:
-        """Returns the bytes of gradients that are made in backward and in W, (R, 2)."""
+        """Returns the bytes of gradients made in backward and in W, (R, 2)."""
         held = own[:, self.gradients] * flags[self._of_gradients]
         later = held[:, self._of_weights].sum(axis=1)
         return np.stack([held.sum(axis=1) - later, later], axis=1)
 
     def _most_bytes(self, timeline: _core.Timeline, own: NDArray[np.bool_]) -> Floats:
-        """Returns the most that is held while each part of each pass runs, and in the update, of a
-        row that has some tasks."""
+        """Returns the peaks of each part of each pass, and of the update, of a row with some
+        tasks."""
         # Tasks that belong to no group count between the first and the last of the row's own.
         some = np.flatnonzero(own & self._is_somebodys)
         counts = self._numbers == UPDATE
@@ -170,8 +169,8 @@ class PartsReader:
         return most
 
     def _running(self, start_s: Floats) -> NDArray[np.int64]:
-        """Returns the part in which each task starts, -1 before the first: communication may
-        wait."""
+        """Returns the part in which each task starts, -1 before the first; communication may start
+        late."""
         running = self._numbers.copy()
         compute, others = self._compute, self._others
         latest = np.searchsorted(start_s[compute], start_s[others], side="right") - 1
@@ -197,7 +196,7 @@ class PartsReader:
 
 
 def _segments(passes: tuple[Pass, ...], end: int) -> list[range]:
-    """Returns the tasks of each part of each pass; of a whole backward all are I's."""
+    """Returns the tasks of each part of each pass; a whole backward counts as I."""
     segments = []
     ends = [one.forward_tasks.start for one in passes[1:]] + [end]
     for one, stop in zip(passes, ends, strict=True):
@@ -208,8 +207,8 @@ def _segments(passes: tuple[Pass, ...], end: int) -> list[range]:
 
 
 class _Reads(NamedTuple):
-    """Buffers that tasks use, with the flag of each use; those that a name stands for, and which
-    buffers count, (B,)."""
+    """The buffers used by tasks, with the flag of each use; those behind names; and which buffers
+    count, (B,)."""
 
     buffers: NDArray[np.int64]
     tasks: NDArray[np.int64]
@@ -219,7 +218,7 @@ class _Reads(NamedTuple):
 
 
 def _reads(tape: Record, counts: NDArray[np.bool_], made: range, used: range) -> _Reads:
-    """Returns the uses of some tasks of what others have made, of buffers that count, (B,)."""
+    """Returns some tasks' uses of buffers that others made and that count, (B,)."""
     makers = tape.makers
     there = (made.start <= makers) & (makers < made.stop) & counts
     there &= ~tape.lasting

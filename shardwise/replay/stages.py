@@ -1,18 +1,18 @@
 """Replay of the stages of a pipeline, each on its own.
 
-A strategy of the whole model on the devices of one stage is also one of each stage: what belongs to
-the groups of other stages takes no time and no memory. The program is that of the whole model, so
-that a stage's step has the same tasks in the same order, overlapped in the same way. A crossing
-belongs to the stage that reads the tensor, where it arrives in the layout in which it was made.
+A strategy of the whole model on one stage's devices is also one of each stage: groups of other
+stages take no time and no memory. The program is that of the whole model, so a stage's step has the
+same tasks in the same order with the same overlap. A crossing belongs to the stage that reads the
+tensor, which arrives in the maker's layout.
 
 A stage's step of A micro-batches, one after another, is divided into A (f + b) + u: forward and
 backward of a micro-batch, and the rest, which is the synchronisation of gradients and the update.
-What the host launches counts as work of the passes: with P the device's time of a micro-batch and H
-the host's of the step, A (f + b) is the soft maximum of A P and H (`hardware/host.py`). In a
-pipeline (`pipeline/simulate.py`) passes run in another order, and more micro-batches are kept.
+Launching counts as work of the passes: with P the device's time of a micro-batch and H the host's
+of the step, A (f + b) is the soft maximum of A P and H (`hardware/host.py`). In a pipeline
+(`pipeline/simulate.py`) passes run in another order, and more micro-batches are kept.
 
-Where a rank has several stages, the end of its step and what it holds throughout are those of a
-replay of all of them together. Stages of the same costs, choices and crossings are replayed once.
+If a rank has several stages, they are replayed together for the end of the step and the permanent
+memory. Stages with the same costs, choices and crossings are replayed once.
 
 Seconds and bytes of the parts of a micro-batch are read from the replays (`stage_parts.py`).
 """
@@ -34,16 +34,16 @@ from shardwise.replay.stage_parts import FORWARD, WEIGHTS, PartsReader, StagePar
 from shardwise.sharding.layout import Floats
 
 EVERYWHERE = -1
-"""The unit of what every stage has: constants and what they are made of."""
+"""The unit of tasks that every stage has: constants and what they are made of."""
 
 FEWEST = 4
-"""Micro-batches without which no period can be told (`replay.program.WRITTEN` and one more)."""
+"""Minimum micro-batches to measure a period (`replay.program.WRITTEN` and one more)."""
 
 TINY = 1e-30
-"""Seconds that nothing is divided by less of."""
+"""Smallest divisor, in seconds."""
 
 FORMS = ("{}", "temporary of {}", "gradient of {} in float32", "root of {}", "denominator of {}")
-"""What the program calls the buffers of a parameter that a copy of it needs not have again."""
+"""Labels of buffers shared by copies of a tied parameter."""
 
 UPDATES = ("update", "spread", "finish gradient of", "reduce")
 """The program's tasks at the end of a step for a parameter."""
@@ -51,11 +51,10 @@ UPDATES = ("update", "spread", "finish gradient of", "reduce")
 
 @dataclass(frozen=True)
 class ReplayedStages:
-    """What S stages take: seconds of a micro-batch and of the step's end, shape (S,); `parts` of
+    """The times of S stages: seconds of a micro-batch and of the step's end, shape (S,); `parts` of
     them, and `of_ranks` of all stages of a rank together, one micro-batch through all of them at a
-    time. The `update_s` of a rank's stages add up to that of the rank. `splits`: backward is in two
-    parts, which `backward_s` is the sum of.
-    """
+    time. The `update_s` of a rank's stages add up to the rank's. `splits`: `backward_s` is the sum
+    of two parts."""
 
     forward_s: Floats
     backward_s: Floats
@@ -66,13 +65,12 @@ class ReplayedStages:
 
     @property
     def kept_bytes(self) -> Floats:
-        """The bytes that each micro-batch keeps, without what came in for it, (S,)."""
+        """The bytes that each micro-batch keeps, without incoming tensors, (S,)."""
         return self.parts.kept_bytes
 
     @property
     def lasting_bytes(self) -> Floats:
-        """The bytes that are there from the first backward on: parameters, gradients, optimizer
-        states, (S,)."""
+        """The bytes from the first backward on: parameters, gradients, optimizer states, (S,)."""
         return self.parts.lasting_bytes
 
     @property
@@ -95,7 +93,7 @@ class ReplayedStages:
 
     @classmethod
     def joined(cls, parts: Mapping[int, ReplayedStages], part_of: Sequence[int]) -> ReplayedStages:
-        """Returns stages of several replays, one on each rank: stage s is the next one of the part
+        """Returns stages of several replays, one per rank: stage s is the next one of part
         `part_of[s]`. Backward is whole in all of them."""
         places = np.array([list(part_of[:s]).count(part) for s, part in enumerate(part_of)])
         rows = [(parts[p], n) for p, n in zip(part_of, places.tolist(), strict=True)]
@@ -113,7 +111,7 @@ class ReplayedStages:
 
 @dataclass(frozen=True)
 class _Replayed:
-    """The same of the stages and ranks that differ, by row."""
+    """The results of distinct stages and ranks, by row."""
 
     forward_s: Floats
     period_s: Floats
@@ -174,14 +172,14 @@ class StageReplayer:
         ranks: Sequence[Sequence[int]] | None = None,
         tied: Sequence[Sequence[str]] = (),
     ) -> ReplayedStages:
-        """Replays stages that need not be all of the model: each has the units from the first of
-        its range to the last - 1."""
+        """Replays stages that need not cover the model, each with the units from the first of its
+        range to the last - 1."""
         stages = len(ranges)
         first, last = np.array(ranges).T[:, :, None]
         placed = [(stage,) for stage in range(stages)] if ranks is None else [*map(tuple, ranks)]
 
         def inside(units: NDArray[np.int64]) -> NDArray[np.bool_]:
-            """Returns what each stage has, and what each rank has of several."""
+            """Returns each stage's items, and those of ranks with several stages."""
             own = (units == EVERYWHERE) | ((first <= units) & (units < last))
             of_ranks = [own[list(rank)].any(axis=0) for rank in placed]
             return np.concatenate([own, np.array(of_ranks)])
@@ -222,8 +220,8 @@ class StageReplayer:
         tasks: NDArray[np.bool_],
         buffers: NDArray[np.bool_],
     ) -> None:
-        """Takes from ranks, (R, tasks) and (R, buffers), all but the largest of the copies of a
-        parameter that each has: what lasts of it, its update and what that allocates."""
+        """Removes all but the largest copy of a tied parameter from each rank, (R, tasks) and (R,
+        buffers): its permanent buffers, its update and the update's buffers."""
         bytes_of = {name: sizes_bytes[self._of_parameter(name)[0]].sum() for name in copies}
         for row in range(len(buffers)):
             own = [name for name in copies if buffers[row, self._of_parameter(name)[0]].any()]
@@ -232,8 +230,8 @@ class StageReplayer:
                 buffers[row, held], tasks[row, updates] = False, False
 
     def _of_parameter(self, name: str) -> tuple[list[int], list[int]]:
-        """Returns the buffers that a parameter has throughout and in the update, and the tasks at
-        the end of the step that are for it."""
+        """Returns a parameter's buffers, permanent and in the update, and its tasks at the end of
+        the step."""
         if name not in self._named:
             tape = self._replayer.tape
             forms = {form.format(name) for form in FORMS}
@@ -256,8 +254,8 @@ class StageReplayer:
         groups: NDArray[np.bool_],
         edges: NDArray[np.bool_],
     ) -> tuple[list[int], NDArray[np.int64]]:
-        """Returns the rows that differ in more than names, and for each row that which stands for
-        it, by place among those."""
+        """Returns the rows that differ in more than names, and for each row the index of its
+        representative among these."""
         problem = self._problem
         known: dict[Hashable, int] = {}
         different: list[int] = []
@@ -293,7 +291,7 @@ class StageReplayer:
         buffers: NDArray[np.bool_],
         own: NDArray[np.bool_],
     ) -> _Replayed:
-        """Replays the parts of a strategy that rows have: (rows, tasks), (rows, buffers) and (rows,
+        """Replays the parts of a strategy in each row: (rows, tasks), (rows, buffers) and (rows,
         groups + edges)."""
         durations, sizes, flags = values
         rows = len(own)
@@ -327,8 +325,7 @@ class StageReplayer:
         edge_choices: Choices,
         own: NDArray[np.bool_],
     ) -> Floats:
-        """Returns what the owners of each stage, (S, groups + edges), cost together; 0 of
-        nothing."""
+        """Returns the total costs of each stage's owners, (S, groups + edges), or 0."""
         if costs is None:
             return np.zeros(len(own))
         each = costs.each(self._problem, choices[None], edge_choices[None])[:, 0]

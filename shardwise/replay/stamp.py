@@ -1,9 +1,9 @@
-"""The program of a whole model, stamped from that of a few of its layers (`layers.py`).
+"""Extends the program of a few layers to the whole model (`layers.py`).
 
-What a layer has is written once and numbered on for those that were left out (`course.py`). That
-holds where neighbouring written layers are like one another: every value the same column of the
-same table, every reference either to the same thing from both, or to things of a layer as far from
-each. Where they are not, nothing is returned, and the whole program is to be written.
+A layer's part is written once and renumbered for the omitted layers (`course.py`). This is valid if
+neighbouring written layers have the same structure: each value is the same column of the same
+table, each reference is either to the same thing or to a layer at the same distance. Otherwise
+nothing is returned, and the whole program must be written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwise.replay.record import ALWAYS, Numbers, Record, Values
 T = TypeVar("T", bound=np.generic)
 
 MIDDLE = (TEMPLATE, EARLY)
-"""The written layers between which those come that were left out."""
+"""The written layers between which the omitted ones belong."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Stamped:
 def stamped(
     problem: SearchProblem, written: StepProgram, folded: Folded, first_edge_table: int
 ) -> Stamped | None:
-    """Returns the program of a problem of which `written` has a few layers, if that says what it
-    is; tables of edges are numbered from `first_edge_table` on."""
+    """Returns the program of a problem of which `written` has a few layers, if these determine it;
+    edge tables are numbered from `first_edge_table`."""
     try:
         return _Stamp(problem, written, folded, first_edge_table).whole()
     except Unlike:
@@ -51,7 +51,7 @@ def stamped(
 
 
 class _Items:
-    """What is stamped together: rows of a space, each written in a stretch."""
+    """Items that are extended together: rows of a space, each written in a stretch."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -60,7 +60,7 @@ class _Items:
         self.repetition, self.rank = course.repetition[space.own], course.rank[space.own]
 
     def same(self, values: NDArray[T]) -> NDArray[T]:
-        """Returns values that like layers have alike, (n, …), of all items."""
+        """Returns values that are the same in corresponding layers, (n, …), for all items."""
         if (values[self.lower] != values[self.upper]).any():
             raise Unlike
         return np.asarray(values[self.space.sources])
@@ -98,7 +98,7 @@ class _Stamp:
     # References
 
     def _references(self, items: _Items, numbers: Numbers, space: Space) -> Numbers:
-        """Returns what all items refer to in a space, by what the written ones do; -1 is kept."""
+        """Returns all items' references in a space, from those of the written ones; -1 is kept."""
         sources, layers = items.space.sources, items.space.layers
         there = numbers >= 0
         if not there.any():
@@ -116,9 +116,9 @@ class _Stamp:
     def _shifted(
         self, items: _Items, numbers: Numbers, space: Space, stretch: Numbers
     ) -> NDArray[np.bool_]:
-        """Returns which items refer to what is of a layer as far from theirs wherever they are;
-        raises `Unlike` where neighbours do neither that nor refer to the same. `stretch` is where
-        each was written to which an item refers."""
+        """Returns which items refer to a layer at a fixed distance; raises `Unlike` if neighbours
+        neither do that nor refer to the same thing. `stretch` is where each written item's target
+        was written."""
         result = np.zeros(len(numbers), dtype=bool)
         there = numbers >= 0
         course = space.course
@@ -139,7 +139,7 @@ class _Stamp:
             if (result[upper] != shifted)[~last].any():
                 raise Unlike
             result[upper[last & shifted]] = True
-        # What is the same for all is not of the middle; across it nothing else is referred to.
+        # Common targets are not in the omitted layers; nothing else is referenced across these.
         is_middle = (series >= 0) & np.isin(rank, MIDDLE)
         alike = items.space.is_alike
         own = (repetition == items.repetition) & (items.repetition >= 0) & (series >= 0)
@@ -252,7 +252,7 @@ class _Stamp:
         before, after = before[order], after[order]
         space = self._tasks.space
         course = space.course
-        # What nobody's task waits for of all layers, it waits for of those left out as well.
+        # A task of no layer that waits for all written layers also waits for the omitted ones.
         stretch, maker = space.stretches(after), space.stretches(before)
         rank = np.where(course.series[stretch] < 0, course.rank[maker], -1)
         low, high = rank == TEMPLATE, rank == EARLY
@@ -282,7 +282,8 @@ class _Stamp:
         )
 
     def _fanned(self, before: Numbers, after: Numbers) -> Numbers:
-        """Returns that tasks of nobody wait for tasks of the template and of all left out."""
+        """Returns dependencies of tasks of no layer on those of the template and all omitted
+        layers."""
         space = self._tasks.space
         course = space.course
         left_out = course.left_out[course.repetition[space.stretches(before)]]

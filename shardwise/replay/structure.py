@@ -1,4 +1,4 @@
-"""What forward and backward of a step program share: tables, crossings, where each operator is."""
+"""The common structure of forward and backward: tables, crossings, positions of operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwise.sharding.coarsen import Member
 
 @dataclass(frozen=True)
 class Crossing:
-    """A tensor on its way between groups; `table` and `owner` are those of its edge."""
+    """A tensor that crosses groups; `table` and `owner` are those of its edge."""
 
     tensor: str
     source: int
@@ -109,9 +109,9 @@ class StepStructure:
         return self._members[group]
 
     def described(self, member: Member) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-        """Returns which inputs and outputs of a member backward is described to need."""
+        """Returns the inputs and outputs of a member that its description says backward needs."""
         if self._folded is not None and member.operator.name in self._folded.whole:
-            # Passes of several operators are known by what these read in the whole model.
+            # Fused passes are identified by their reads in the whole model.
             member = replace(member, operator=self._folded.whole[member.operator.name])
         return self.patterns.saves_inputs(member), self.patterns.saves_outputs(member)
 
@@ -120,12 +120,12 @@ class StepStructure:
         return self._folded is None or self._folded.layer.get(buffer) != GONE
 
     def at(self, name: str) -> None:
-        """Says that what follows is written for an operator, or for a buffer of the graph."""
+        """Marks what follows as written for an operator, or for a buffer of the graph."""
         if self._folded is not None:
             self.tape.of_layer(self._folded.layer.get(name, NOBODY))
 
     def at_group(self, group: int) -> None:
-        """Says that what follows is written for a group."""
+        """Marks what follows as written for a group."""
         if self._folded is not None:
             self.tape.of_layer(int(self._folded.of_groups[group]))
 
@@ -183,11 +183,11 @@ def footprints_of(problem: SearchProblem, settings: StepSettings) -> dict[str, F
 def problem_structure(
     problem: SearchProblem, settings: StepSettings, written: int
 ) -> tuple[Hashable, object]:
-    """Returns what decides how the step of a problem is written, tables left out of account and
-    which edges have the same.
+    """Returns what determines a problem's step program, except for tables and which edges share
+    one.
 
-    The first is to be equal and hashable, the second to be equal. `written` is the most
-    micro-batches that are written; further ones change nothing.
+    The first must be equal and is hashable, the second must be equal. `written` is the maximum
+    number of written micro-batches; further ones change nothing.
     """
     context = problem.context
     groups, _ = table_numbers(problem)
@@ -212,7 +212,7 @@ def problem_structure(
 
 
 def _tensors_written(problem: SearchProblem) -> object:
-    """Returns what is written of a graph's tensors: constants, buffers, data types."""
+    """Returns a graph's tensors that affect the program: constants, buffers, data types."""
     tensors = problem.context.graph.tensors
     constants = [
         (op.name, [tensors[n].size_bytes for n in (*op.inputs, *op.outputs)])
@@ -225,12 +225,12 @@ def _tensors_written(problem: SearchProblem) -> object:
 class Weights:
     """Parameters that ZeRO stage 3 has sharded, gathered for one pass.
 
-    A group's parameters may be gathered as soon as the group before has begun to compute, one
-    group ahead, as FSDP does (Zhao et al. 2023, §3.3). Their last use in the pass frees them.
+    A group's parameters may be gathered as soon as the group before has begun to compute, one group
+    ahead, as FSDP does (Zhao et al. 2023, §3.3). Their last use in the pass frees them.
 
-    A group that runs forward again in backward gathers them for that run, others for backward
-    itself. Which of the two a strategy does is not known when the step is written, so both are,
-    each after its own group before; the one that does not happen takes no time and no memory.
+    A group that recomputes gathers them for the recomputation, others for backward itself. Since
+    this depends on the strategy, both are written, each after the respective previous group; the
+    one that does not happen takes no time and no memory.
     """
 
     def __init__(self, step: StepStructure) -> None:

@@ -1,8 +1,8 @@
-"""A step program as it is written: tasks, buffers, uses and flags, and where their values are.
+"""A step program while it is written: tasks, buffers, uses, flags, and the sources of their values.
 
-Values (seconds, bytes, flags) are columns of tables; a table has one row per choice of its owner
-(a group's configuration, an edge's pair of configurations). A strategy chooses the row of each
-owner, so the structure is written once (`program.py`) and a strategy only gathers.
+Values (seconds, bytes, flags) are columns of tables with one row per choice of the owner (a group's
+configuration, an edge's pair of configurations). A strategy chooses each owner's row, so the
+structure is written once (`program.py`) and a strategy only gathers values.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shardwise import _core
 from shardwise.replay.record import ALWAYS, Cell, Order, Record, Value, Values, table
 
 Urgency = Literal["rank", "depth", "fifo"]
-"""Which ready task goes first where a resource does not keep the program's order."""
+"""Which ready task goes first on resources without a program order."""
 
 COMPUTE, COMMUNICATION = 0, 1
 """The resources that every tape has: computing in program order, communication by rank."""
 TO_HOST, HOST, FROM_HOST = 2, 3, 4
-"""Those that a step with states on the host has besides: copies each way, and the host's update."""
+"""Further resources of steps with states on the host: copies each way, and the host's update."""
 NOBODY = -1
 """Instead of a layer."""
 BEFORE = -1
@@ -30,7 +30,7 @@ BEFORE = -1
 
 
 class Counts(NamedTuple):
-    """How much a tape has: what is numbered, and uses."""
+    """The sizes of a tape: numbered items, and uses."""
 
     tasks: int
     buffers: int
@@ -41,8 +41,7 @@ class Counts(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A stretch of a tape: its phase, the layer that it is of (`layers.py`), and what was written
-    before it."""
+    """A stretch of a tape: its phase, its layer (`layers.py`), and the sizes before it."""
 
     phase: int
     layer: int
@@ -51,7 +50,7 @@ class Stretch(NamedTuple):
 
 @dataclass
 class Tape:
-    """An append-only record. Every method that writes returns the number of what it wrote."""
+    """An append-only record. Methods that write return the number of the new item."""
 
     resources: list[Order] = field(default_factory=lambda: ["program", "rank"])
     holds: list[tuple[int, ...]] = field(default_factory=list)
@@ -78,12 +77,12 @@ class Tape:
         self.stretches.append(Stretch(number, NOBODY, self.counts()))
 
     def of_layer(self, layer: int) -> None:
-        """Says of which layer is what follows in this phase."""
+        """Sets the layer of what follows in this phase."""
         if self.stretches and layer != self.stretches[-1].layer:
             self.stretches.append(Stretch(self.stretches[-1].phase, layer, self.counts()))
 
     def counts(self) -> Counts:
-        """Returns how much has been written."""
+        """Returns the sizes so far."""
         return Counts(
             len(self.holds), len(self.makers), len(self.flags), len(self._both), len(self.uses),
             self._kept,
@@ -156,7 +155,7 @@ class Tape:
         return len(self.makers) - 1
 
     def use(self, buffer: int, task: int, flag: int = ALWAYS) -> None:
-        """Holds `buffer` until `task` has ended, where the flag is set."""
+        """Holds `buffer` until `task` has ended, if the flag is set."""
         if (buffer, task, ALWAYS) not in self.uses:
             self.uses[buffer, task, flag] = None
 
@@ -190,7 +189,7 @@ class Tape:
         return self._both.setdefault(key, -2 - len(self._both))
 
     def record(self) -> Record:
-        """Returns what has been written."""
+        """Returns the written record."""
         return Record(
             resources=self.resources,
             holds=self.holds,

@@ -24,8 +24,8 @@ class Update:
             for group in step.groups
             for p, name in enumerate(step.problem.patterns[group.index].parameters)
         }
-        # Gradients that live until the update, with the flag where that depends on the ZeRO stage,
-        # and their group.
+        # Gradients that live until the update, with the flag if that depends on the ZeRO stage, and
+        # their group.
         self._lasting: list[tuple[int, int, int]] = []
         self._reduced: dict[str, int] = {}
 
@@ -74,7 +74,7 @@ class Update:
         return task
 
     def _has_main(self, name: str) -> bool:
-        """Returns whether the gradient is added to a buffer that lasts."""
+        """Returns whether the gradient is accumulated in a permanent buffer."""
         item = DTYPE_BYTES[self._step.graph.tensors[name].dtype]
         return self._step.settings.has_main_gradient(item)
 
@@ -149,13 +149,13 @@ class Update:
 
 
 class _Temporaries:
-    """What `torch.optim` allocates during an update.
+    """The allocations of `torch.optim` during an update.
 
-    Adam's denominator is the root of the second moments; one by one (`for-loop`), root and
-    denominator are two buffers, and the previous denominator is freed only when its variable is
-    rebound; all at once (`foreach`) there is one root per parameter. With master weights the
-    gradient is converted to float32 first. SGD and momentum work in place, fused kernels too, of
-    which optimizers with states in fewer bits are made.
+    Adam's denominator is the root of the second moments; with `for-loop`, root and denominator are
+    two buffers, and the previous denominator is freed only when its variable is rebound; with
+    `foreach` there is one root per parameter. With master weights the gradient is first converted
+    to float32. SGD and momentum work in place, and so do fused kernels, which optimizers with
+    low-precision states use.
     """
 
     def __init__(self, step: StepStructure, opening: int) -> None:

@@ -116,7 +116,7 @@ class Counts:
         least this. 0 is the fastest of all, 1 the count with the best rate per GPU.
         """
         if not 0 <= efficiency <= 1:
-            raise BadInput(f"{efficiency}", field="efficiency", expected="a number from 0 to 1")
+            raise BadInput(f"got {efficiency}", field="efficiency", expected="a number from 0 to 1")
         most = max(1 / (c.step_s * c.gpus) for c in self.counts)
         good = [c for c in self.counts if 1 / (c.step_s * c.gpus) >= efficiency * most]
         return min(good, key=lambda c: (c.step_s, c.gpus))
@@ -152,7 +152,7 @@ def points_of(document: Mapping[str, Any]) -> list[Any]:
     """
     if document.get("schema") != CURVE_SCHEMA:
         raise BadInput(
-            f"{str(document.get('schema'))[:60]!r}", field="schema", expected=CURVE_SCHEMA
+            f"got {str(document.get('schema'))[:60]!r}", field="schema", expected=CURVE_SCHEMA
         )
     points = document.get("points")
     if not isinstance(points, list) or not 0 < len(points) <= MOST_POINTS:
@@ -176,7 +176,7 @@ def _fits(point: Any, number: int) -> bool:
         raise BadInput("no GPU count", field=f"points[{number}].gpus", expected="a whole number")
     if point.get("bundle"):
         raise BadInput(
-            f"{str(point['bundle'])[:80]!r}",
+            f"got {str(point['bundle'])[:80]!r}",
             field=f"points[{number}].bundle",
             expected="a number of like GPUs: this reads curves over counts, not over bundles",
         )
@@ -189,7 +189,7 @@ def _pipeline(point: Mapping[str, Any], number: int) -> Mapping[str, Any] | None
     if pipeline is None or isinstance(pipeline, dict):
         return pipeline
     raise BadInput(
-        f"{str(pipeline)[:80]!r}",
+        f"got {str(pipeline)[:80]!r}",
         field=f"points[{number}].pipeline",
         expected="a pipeline's step, or none",
     )
@@ -201,7 +201,7 @@ def _count(point: Mapping[str, Any], number: int, ranked: str) -> Count:
         ranked = "pipeline.step_s"
     step_s = point.get(ranked) if pipeline is None else pipeline.get("step_s")
     if not isinstance(step_s, int | float) or not 0 < step_s < float("inf"):
-        raise BadInput(f"{step_s!r}", field=f"points[{number}].{ranked}", expected="seconds")
+        raise BadInput(f"got {step_s!r}", field=f"points[{number}].{ranked}", expected="seconds")
     if not isinstance(nodes, int) or not 1 <= nodes <= point["gpus"]:
-        raise BadInput(f"{nodes!r}", field=f"points[{number}].nodes", expected="1 to gpus")
+        raise BadInput(f"got {nodes!r}", field=f"points[{number}].nodes", expected="1 to gpus")
     return Count(point["gpus"], nodes, float(step_s))

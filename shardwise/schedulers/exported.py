@@ -21,6 +21,8 @@ def exported(plan: Plan, form: str | None, trainer: str | None, gpu_type: str | 
     if trainer is None or form is not None:
         raise BadInput("give one of format and to", field="to", expected="one of them")
     if gpu_type is not None:
-        raise BadInput("is of a scheduler's format", field="gpu_type", expected="none with to")
+        raise BadInput(
+            "applies only to a scheduler's format", field="gpu_type", expected="none with to"
+        )
     written, known = write_for(plan, trainer), TRAINERS[trainer]
     return Export(plan.id, trainer, known.media_type, written.text, known.filename, written.unsaid)

@@ -39,7 +39,7 @@ class Goodput:
         """`document` is `shardwise.goodput/1`. Raises `BadInput` naming the field."""
         if document.get("schema") != GOODPUT_SCHEMA:
             raise BadInput(
-                f"{str(document.get('schema'))[:60]!r}", field="schema", expected=GOODPUT_SCHEMA
+                f"got {str(document.get('schema'))[:60]!r}", field="schema", expected=GOODPUT_SCHEMA
             )
         rates = document.get("goodputs")
         if not isinstance(rates, list) or not rates:

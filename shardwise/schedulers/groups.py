@@ -33,7 +33,7 @@ def counts_by_group(curve: Mapping[str, Any], gpu_type: str | None = None) -> di
         group, equals, count = str(bundle or "").partition("=")
         if not equals or not count.isdecimal():
             raise BadInput(
-                f"{str(bundle)[:80]!r}",
+                f"got {str(bundle)[:80]!r}",
                 field=f"points[{number}].bundle",
                 expected="devices of one group: this scheduler has throughputs of one GPU type",
             )
@@ -68,7 +68,7 @@ def names_of(gpu_type: str | None, groups: Iterable[str]) -> dict[str, str]:
         group, _, name = (piece.strip() for piece in part.partition("="))
         if group not in known or not name:
             raise BadInput(
-                f"{part.strip()[:80]!r}",
+                f"got {part.strip()[:80]!r}",
                 field=FIELD,
                 expected=f"names by group, such as {EXAMPLE}; groups: {', '.join(known)}",
             )

@@ -89,5 +89,5 @@ def _job_name(group: HostGroup) -> str:
 def _label(group: HostGroup) -> str:
     value = (group.gpu_type or group.kind).replace(" ", "-")
     if not LABEL.fullmatch(value):
-        raise BadInput(f"{value[:80]!r}", field="gpu_type", expected=f"a value of {PRODUCT}")
+        raise BadInput(f"got {value[:80]!r}", field="gpu_type", expected=f"a value of {PRODUCT}")
     return value

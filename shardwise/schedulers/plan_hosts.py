@@ -101,7 +101,7 @@ def _name_of(group: str, gpu_type: str) -> str | None:
     that stay idle are of no use here, and no fault."""
     if not group:
         raise BadInput(
-            f"{gpu_type[:80]!r}", field="gpu_type", expected="one name: the plan has one kind"
+            f"got {gpu_type[:80]!r}", field="gpu_type", expected="one name: the plan has one kind"
         )
     named = [part.partition("=")[0].strip() for part in gpu_type.split(",")]
     return names_of(gpu_type, named).get(group)

@@ -111,7 +111,7 @@ def component(group: HostGroup) -> list[str]:
     """Returns the options of sbatch for like hosts; without a name of their type any GPUs do."""
     name = group.gpu_type or group.group
     if name and not TYPE.fullmatch(name):
-        raise BadInput(f"{name[:80]!r}", field="gpu_type", expected="a type of gres.conf")
+        raise BadInput(f"got {name[:80]!r}", field="gpu_type", expected="a type of gres.conf")
     return [
         f"--nodes={group.nodes}",
         "--ntasks-per-node=1",

@@ -51,7 +51,7 @@ class Chosen:
 
 
 def fastest(searches: Sequence[Search]) -> Chosen | None:
-    """Returns the fastest point whose replayed step fits the memory limit; None when none does."""
+    """Returns the fastest point whose replayed step fits the memory limit, or None."""
     fitting = [
         Chosen(search, int(point)) for search in searches for point in np.flatnonzero(search.fits)
     ]
@@ -65,9 +65,9 @@ def lowest_peak(searches: Sequence[Search]) -> Chosen:
 
 
 def merge_frontiers(searches: Sequence[Search]) -> list[Chosen]:
-    """Returns the points that no point of any search beats, ascending in memory.
+    """Returns the points of all searches that none of them beats, by ascending memory.
 
-    Peaks and times are those of the replayed step; where sums were searched, they are the sums.
+    Compares replayed peaks and times, or sums if sums were searched.
     """
     points = [Chosen(search, i) for search in searches for i in range(len(search.time_s))]
     memory, time = axes(points)
@@ -75,7 +75,7 @@ def merge_frontiers(searches: Sequence[Search]) -> list[Chosen]:
 
 
 def axes(points: Sequence[Chosen]) -> tuple[Floats, Floats]:
-    """Returns memory and time of points, by which they make a frontier; bytes and seconds."""
+    """Returns the memory (bytes) and time (seconds) by which points are compared."""
     if points and points[0].search.options.replays:
         memory = [point.peak_bytes for point in points]
         time = [point.replayed_time_s for point in points]
@@ -86,10 +86,10 @@ def axes(points: Sequence[Chosen]) -> tuple[Floats, Floats]:
 
 
 def time_gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
-    """Returns how much longer than the shortest possible time the chosen one is at most (relative).
+    """Returns an upper bound on how much slower the chosen point is than the optimum (relative).
 
-    Where replayed times were searched it is about those, of every strategy that fits; otherwise
-    about sums, of the strategies whose summed memory was searched. None when nothing is proven.
+    The optimum is over replayed times of every strategy that fits, or over sums of the searched
+    strategies if sums were searched. None if nothing is proven.
     """
     bounds = [_least_time(search) for search in searches]
     known = [bound for bound in bounds if bound is not None]
@@ -101,9 +101,9 @@ def time_gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
 
 
 def gap_at(searches: Sequence[Search], chosen: Chosen) -> float | None:
-    """Returns by how much any strategy of no higher peak may be faster than this one (relative).
+    """Returns how much faster a strategy with no higher peak may be (relative).
 
-    None where replayed times were not searched, and where nothing is proven.
+    None if sums were searched or nothing is proven.
     """
     proofs = [search.proof for search in searches if search.proof is not None]
     if len(proofs) < len(searches):
@@ -113,7 +113,7 @@ def gap_at(searches: Sequence[Search], chosen: Chosen) -> float | None:
 
 
 def _least_time(search: Search) -> float | None:
-    """Returns a lower bound of the time within the memory limit; None when nothing is proven."""
+    """Returns a lower bound on the time within the memory limit, or None if nothing is proven."""
     if search.proof is not None:
         return search.proof.bound_s(search.limit_bytes) or None
     if search.solution.time_lower_bound_s is not None:
@@ -134,7 +134,7 @@ def too_large(searches: Sequence[Search]) -> str:
     limit = f"the limit is {search.limit_bytes / 2**30:.1f} GiB"
     if search.options.method == TOFU:
         return f"Tofu's strategy needs {least / 2**30:.1f} GiB per GPU, {limit}"
-    # The strategy with the least sum need not have the least peak.
+    # The least sum need not have the least peak.
     qualifier = "" if len(search.time_s) == 1 and search.solution.exact else "about "
     reason = f"needs {qualifier}{least / 2**30:.1f} GiB per GPU at the least, {limit}"
     if search.options.recomputation == NEVER:

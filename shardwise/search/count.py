@@ -1,4 +1,4 @@
-"""The search of one number of micro-batches, under one limit after another (`replayed.py`)."""
+"""The search for one micro-batch count, under successive memory limits (`replayed.py`)."""
 
 from __future__ import annotations
 
@@ -26,36 +26,35 @@ from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
 
 IMPROVING = 0.7
-"""Of one number of micro-batches: where improvement begins."""
+"""Share of one count's progress at which improvement begins."""
 GOOD = 2.5e-3
-"""Relative: an answer this near the bound is not improved any further."""
+"""Relative: an answer this near the bound is good enough."""
 CLOSE = 1.5e-2
-"""Relative: an answer farther from the bound is sought along a frontier of sums too, and where
-memory binds along one of what is charged."""
+"""Relative: above this gap, also try a frontier of sums and, where memory binds, one of charges."""
 FAR = 5e-2
-"""Relative: an answer farther from the bound has windows replaced before sums are searched, too."""
+"""Relative: above this gap, try windows before sums."""
 TRACKED = 5e-3
-"""The error of that frontier."""
+"""The error (epsilon) of that frontier."""
 COARSE = 1e-2
-"""The error of a frontier over all memories."""
+"""The error (epsilon) of a frontier over all memories."""
 MOST_TRACKING = 500_000
-"""Work after which a frontier is taken as it is: its strategies are candidates only. It is counted
-(`_core.solve`), so that no answer depends on how busy a machine is. On 64 H100 the longest frontier
-of Llama 3 8B takes 108,000 (0.4 s), of 70B 264,000 (1.6 s), of T5-large 161,000 (1.8 s)."""
+"""Work limit of a candidate frontier. Work is counted (`_core.solve`), so that answers do not
+depend on the load of a machine. On 64 H100 the longest frontier of Llama 3 8B takes 108,000 (0.4
+s), of 70B 264,000 (1.6 s), of T5-large 161,000 (1.8 s)."""
 MOST_TRACKED = 120
 """Points of that frontier that are replayed."""
 MOST_POINTS = 48
-"""Points of a frontier, nearest to the limit, that are replayed."""
+"""Points nearest to the limit that are replayed."""
 FEW = 5
-"""Points of which the median says how peaks compare with the memory that is priced."""
+"""Sample size for the median ratio of peak to priced memory."""
 NEAR = 0.01
-"""Relative: targets of memory that are as good as one another."""
+"""Relative: memory targets this close are the same."""
 ROUNDING = 1e-9
-"""Relative: how much two sums of the same times may differ."""
+"""Relative: rounding tolerance between two sums of the same times."""
 
 
 class AnyDraft(Protocol):
-    """A question with the costs of all groups, on devices of one kind or of several."""
+    """A query with all group costs, on devices of one kind or several."""
 
     @property
     def options(self) -> Options: ...
@@ -68,7 +67,7 @@ class AnyDraft(Protocol):
 
 
 class LeastCosts(Protocol):
-    """What no strategy takes less than, in seconds."""
+    """A lower bound on every strategy, in seconds."""
 
     def least_compute_s(self) -> float: ...
     def least_host_s(self) -> float: ...
@@ -76,7 +75,7 @@ class LeastCosts(Protocol):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried: queries of a game, frontiers near the limit, rounds of windows."""
+    """Effort limits: game queries, frontiers near the limit, rounds of windows."""
 
     queries: int
     frontiers: int
@@ -88,23 +87,22 @@ THOROUGH = Effort(queries=24, frontiers=4, rounds=24)
 
 @dataclass(frozen=True)
 class _Goal:
-    """What improvement is for: a strategy within the limit that takes at most `good_s`, or at least
-    less than `cutoff_s`, which others take."""
+    """The aim of improvement: a strategy within the limit that takes at most `good_s`, or at least
+    beats `cutoff_s`, the time of other counts."""
 
     limit_bytes: float
     good_s: float
     cutoff_s: float
 
     def is_out_of_reach(self, before_s: float, now_s: float, rounds: int) -> bool:
-        """Returns whether as much as the last round gained, in each of `rounds` more, would not do
-        for the cut-off."""
+        """Returns whether `rounds` more rounds with the last gain would still miss the cut-off."""
         return before_s < inf and now_s - rounds * (before_s - now_s) > self.cutoff_s
 
 
 class Count:
-    """The search of one number of micro-batches, under one limit after another.
+    """The search for one micro-batch count, under successive memory limits.
 
-    `watch` reports its progress, `first` is a query of another number to begin with.
+    `watch` reports its progress; `first` is a query of another count, asked first.
     """
 
     def __init__(self, draft: AnyDraft, watch: Watch) -> None:
@@ -134,7 +132,7 @@ class Count:
 
     @property
     def proof(self) -> Proof:
-        """What is proven so far."""
+        """The bounds proven so far."""
         lines = [] if self._game is None else [query.line for query in self._game.queries]
         return Proof(self.least_s, self._least_bytes, tuple(lines), self._parts)
 
@@ -144,24 +142,24 @@ class Count:
 
     @property
     def pool(self) -> Pool | None:
-        """The strategies that were replayed; None before there is any."""
+        """The replayed strategies; None before the first."""
         return self._pool
 
     def time_within(self, limit_bytes: float) -> float:
-        """Returns the time of the fastest strategy within a limit; infinite where none is."""
+        """Returns the time of the fastest strategy within a limit; infinite if there is none."""
         return inf if self._pool is None else self._pool.time_within(limit_bytes)
 
     def search_within(self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH) -> None:
-        """Searches within a limit, until the bound is `cutoff_s` or nothing is gained.
+        """Searches within a limit, until the bound reaches `cutoff_s` or no round gains.
 
-        An infinite limit leaves memory out of account. Raises `Cancelled` when `progress` returns
-        False before anything fits.
+        An infinite limit ignores memory. Raises `Cancelled` if `progress` returns False before
+        anything fits.
         """
         self.bound_within(limit_bytes, cutoff_s, effort)
         self.improve_within(limit_bytes, cutoff_s, effort)
 
     def is_excluded(self, cutoff_s: float) -> bool:
-        """Returns whether the first query alone shows that no step within the limit is faster than
+        """Returns whether the first query alone proves that no step within the limit beats
         `cutoff_s`."""
         started = self.watch.spent_s
         with suppress(OutOfTime, SolverError):  # what bounds the step next says so
@@ -170,15 +168,14 @@ class Count:
         return self.bound_s(self.limit_bytes) >= cutoff_s
 
     def bound_within(self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH) -> None:
-        """Bounds the step within a limit and adds the strategies that this meets; as
-        `search_within`."""
+        """Bounds the step within a limit and adds the strategies met; raises as `search_within`."""
         if self.least_s < cutoff_s:
             self._attempt(limit_bytes, cutoff_s, lambda: self._play(limit_bytes, cutoff_s, effort))
 
     def improve_within(
         self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH
     ) -> None:
-        """Improves the strategies that bounding has met, unless the bound is `cutoff_s`; as
+        """Improves the strategies met by bounding, unless the bound reaches `cutoff_s`; raises as
         `search_within`."""
         outcome, self._unimproved = self._unimproved, None
         if outcome is None or outcome.bound_s >= min(cutoff_s, self.time_within(limit_bytes)):
@@ -188,14 +185,14 @@ class Count:
         )
 
     def _attempt(self, limit_bytes: float, cutoff_s: float, part: Callable[[], None]) -> None:
-        """Does a part of a search, and says how it ended."""
+        """Runs a part of a search and records how it ended."""
         started = self.watch.spent_s
         status = "budget"
         try:
             part()
             fits = self.time_within(limit_bytes) < inf
             hopeless = self.bound_s(limit_bytes) >= cutoff_s
-            # Otherwise there is neither a strategy nor a proof that there is none.
+            # Otherwise there is neither a strategy nor a proof of infeasibility.
             open_end = limit_bytes == self.limit_bytes and not (fits or hopeless)
             status = "budget" if open_end and self._unimproved is None else "within_epsilon"
         except (OutOfTime, SolverError):
@@ -208,7 +205,7 @@ class Count:
         self.seconds += self.watch.spent_s - started
 
     def _play(self, limit_bytes: float, cutoff_s: float, effort: Effort) -> None:
-        """Plays the game, of which the strategies may then be improved."""
+        """Plays the game, whose strategies may then be improved."""
         self._unimproved = None
         game = self._begun_game
         if game.try_first(self.first, self.watch.left_s) and self.bound_s(limit_bytes) >= cutoff_s:
@@ -235,14 +232,14 @@ class Count:
 
     @property
     def _begun_search(self) -> Search:
-        """The search, joined when it is first asked for."""
+        """The search, joined on first use."""
         if self._search is None:
             self._search = self._draft.joined(self.watch.costing)
         return self._search
 
     @property
     def _begun_game(self) -> Game:
-        """The game, which begins when it is first asked for."""
+        """The game, started on first use."""
         if self._game is None:
             search = self._begun_search
             bounding = self._bounding_of_search()
@@ -250,16 +247,16 @@ class Count:
         return self._game
 
     def _bounding_of_search(self) -> Bounding:
-        """Returns what bounds the steps of the search's problem."""
+        """Returns the bounds of the search's problem."""
         return Bounding.of(self._begun_search.own_replayer)
 
     def _improver(self, charges: OwnerCosts, limit_bytes: float) -> Improver:
-        """Returns what makes strategies under the charges of a game."""
+        """Returns an improver under the charges of a game."""
         return Improver(self._begun_search.replayer, charges, limit_bytes)
 
     def _starts(self, improver: Improver) -> Iterator[Choices]:
-        """Yields what practitioners would try, (S, groups), each replayed before the next is asked
-        for; `improver` replays strategies."""
+        """Yields customary strategies, (S, groups), each batch replayed before the next is
+        requested; `improver` replays strategies."""
         yield customary(self._begun_search.problem)
 
     def _bounding(self, stage: str, fraction: float) -> bool:
@@ -268,11 +265,11 @@ class Count:
     def tighten(self, limit_bytes: float, best_s: float, seconds: float) -> None:
         """Raises the bound within a limit towards the best answer's time, in at most `seconds`.
 
-        On devices of one kind nothing is left to be done.
+        Does nothing on devices of one kind.
         """
 
     def begin(self) -> None:
-        """Replays what practitioners would try, as much of it as a strict limit leaves time for."""
+        """Replays customary strategies, as many as a strict limit leaves time for."""
         started = self.watch.spent_s
         try:
             self._first_pool()
@@ -281,7 +278,7 @@ class Count:
         self.seconds += self.watch.spent_s - started
 
     def _first_pool(self) -> Pool:
-        """Returns the strategies so far, among them what practitioners would try."""
+        """Returns the strategies so far, including customary ones."""
         if not self._has_customary:
             game, search = self._begun_game, self._begun_search
             improver = Improver(search.replayer, game.sums(), self.limit_bytes)
@@ -291,9 +288,9 @@ class Count:
         return self._known
 
     def find_least(self) -> None:
-        """Adds the strategy that surely holds the least, and the bound on every peak.
+        """Adds the strategy with the least proven memory, and the bound on every peak.
 
-        Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
+        Raises `Cancelled`, and `SolverError` if time or memory runs out.
         """
         if self._least_bytes == 0.0:
             self._least_bytes, smallest = self._begun_game.smallest(self.watch.left_s)
@@ -301,7 +298,7 @@ class Count:
 
     @property
     def _known(self) -> Pool:
-        """The strategies so far, once there are any."""
+        """The strategies so far; there must be some."""
         if self._pool is None:
             raise InternalError("strategies of a search are used before any was replayed")
         return self._pool
@@ -312,7 +309,7 @@ class Count:
     def _improve(
         self, outcome: Outcome, limit_bytes: float, effort: Effort, cutoff_s: float = inf
     ) -> None:
-        """Adds strategies made of those that the game met."""
+        """Adds improvements of the strategies met by the game."""
         game, improver = self._begun_game, self._improver(outcome.charges, limit_bytes)
         self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         goal = _Goal(limit_bytes, outcome.bound_s * (1.0 + GOOD), cutoff_s)
@@ -328,7 +325,7 @@ class Count:
                     break
                 if not self._search_near(outcome.time, held, limit_bytes):
                     break
-            # Sums make windows needless, unless they lead away from what windows would find.
+            # Sums usually replace windows, unless they lead away from what windows would find.
             sums_first = self.time_within(limit_bytes) <= outcome.bound_s * (1.0 + FAR)
             if sums_first and self.time_within(limit_bytes) > close_s:
                 self._search_sums(limit_bytes)
@@ -340,7 +337,7 @@ class Count:
     def _replace_parts(
         self, improver: Improver, donors: Choices, goal: _Goal, effort: Effort
     ) -> None:
-        """Improves the best strategy by parts of others."""
+        """Replaces parts of the best strategy by parts of others."""
         if not self._known.fits(goal.limit_bytes).any():
             smallest = np.argsort(self._known.peak_bytes)[:FEW]
             donors = np.concatenate([donors, self._known.choices[smallest]])
@@ -353,7 +350,7 @@ class Count:
                 break
 
     def track(self) -> None:
-        """Adds a frontier over all memories of what the best query charges, or of the sums.
+        """Adds a frontier over all memories, of the best query's charges or of sums.
 
         Raises `Cancelled` and `OutOfTime`.
         """
@@ -368,7 +365,8 @@ class Count:
             self._add(Pool.of(self._begun_search.replayer, choices[some], edge_choices[some]))
 
     def _search_sums(self, limit_bytes: float) -> None:
-        """Adds the frontier of sums near the limit, which other weights of time lead elsewhere."""
+        """Adds the frontier of sums near the limit, whose weights of time lead to other
+        strategies."""
         self._improving(0.0)
         try:
             sums = search_near(
@@ -384,17 +382,17 @@ class Count:
 
     def _search_near(self, time: OwnerCosts, held: OwnerCosts, limit_bytes: float) -> bool:
         """Adds a frontier of charged time and priced memory near the limit; returns whether another
-        one may bring more.
+        one may gain.
 
-        Peaks are higher than the memory that is priced, so the next frontier is tracked where the
-        peaks of this one should meet the limit.
+        Peaks exceed the priced memory, so the next frontier is tracked where this one's peaks
+        should meet the limit.
         """
         before = self.time_within(limit_bytes)
         solved = self._near(time, held, limit_bytes / self._ratio, epsilon=TRACKED)
         if solved is None:
             return False
         choices, edge_choices, sums = solved
-        # A strategy that holds nothing where memory is priced has sum 0 and an infinite ratio.
+        # A strategy without memory at the priced moments has sum 0 and an infinite ratio.
         with np.errstate(invalid="ignore"):
             away = np.abs(sums * self._ratio / limit_bytes - 1.0)
         nearest = np.argsort(away)[:MOST_POINTS]
@@ -410,7 +408,7 @@ class Count:
     def _near(
         self, time: OwnerCosts, held: OwnerCosts, target_bytes: float | None, epsilon: float
     ) -> tuple[Choices, Choices, Floats] | None:
-        """Returns a frontier as `near` does; None where there is none within memory and time."""
+        """Returns a frontier as `near` does; None if there is none within the limits."""
         self._improving(0.0)
         problem = self._begun_search.problem
         try:
@@ -431,15 +429,15 @@ class Count:
 
     @property
     def _left_s(self) -> float | None:
-        """The seconds that are left, None without a limit."""
+        """Remaining seconds; None without a limit."""
         return self.watch.left_s if isfinite(self.watch.left_s) else None
 
     def _improving(self, fraction: float) -> None:
-        """Reports how far improvement is; raises where the search is to end."""
+        """Reports progress of improvement; raises if the search has to end."""
         self.watch.part(IMPROVING, 1.0).go_on("improving", fraction)
 
     def result(self) -> Search:
-        """Returns the search with its points and what is proven."""
+        """Returns the search with its points and proof."""
         if self._search is None or self._pool is None:
             alone = self._draft.alone()
             if self.watch.strict:

@@ -1,7 +1,7 @@
-"""What practitioners would try first: data parallelism under each ZeRO stage, with recomputation.
+"""Customary strategies: data parallelism under each ZeRO stage, with and without recomputation.
 
-These strategies are candidates of a search by replayed time, so that its answer is never slower
-than any of them that fits.
+They are candidates of a search by replayed time, so its answer is never slower than one of them
+that fits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shardwise.sharding.names import sample_variables
 
 
 def customary(problem: SearchProblem) -> NDArray[np.uint32]:
-    """Returns choices (S, groups): samples over all devices wherever there are samples.
+    """Returns choices (S, groups) that split samples over all devices.
 
-    One strategy for each ZeRO stage, over all devices and over those of a node, without
-    recomputation and with it everywhere. A group in which a stage is dropped, since another beats
-    it in everything, takes the least costly of the others.
+    One strategy per ZeRO stage, sharded over all devices and over those of a node, without
+    recomputation and with it everywhere. If a stage was pruned from a group, because another one is
+    no worse in anything, the group takes the cheapest of the others.
     """
     wanted = [
         (stage, wide, recompute)
@@ -36,15 +36,16 @@ def customary(problem: SearchProblem) -> NDArray[np.uint32]:
 
 
 def fully_sharded(problem: SearchProblem) -> NDArray[np.uint32]:
-    """Returns the choices (2, groups) of those with ZeRO-3 over all devices, without recomputation
-    and with it."""
+    """Returns the choices (2, groups) for ZeRO-3 over all devices, without and with
+    recomputation."""
     return _strategies(problem, [(3, True, False), (3, True, True)])
 
 
 def _strategies(
     problem: SearchProblem, wanted: Sequence[tuple[int, bool, bool]]
 ) -> NDArray[np.uint32]:
-    """Returns the strategies nearest to these stages, wide or not, with recomputation or not."""
+    """Returns the strategies nearest to these stages, sharded wide or not, with recomputation or
+    not."""
     sizes = problem.context.mesh.sizes
     samples = sample_variables(problem.coarsened)
     rows: dict[Hashable, list[int]] = {}
@@ -65,7 +66,7 @@ def _row(
     wide: bool,
     recompute: bool,
 ) -> int:
-    """Returns the row nearest to a strategy in split, recomputation and stage, then the fastest."""
+    """Returns the row nearest to a strategy by split, recomputation and stage, then the fastest."""
     shares = np.zeros(len(cost.time_s), dtype=np.int64)
     for variable in (*samples, NONE):
         split = cost.assignment == variable

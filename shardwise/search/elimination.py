@@ -1,4 +1,4 @@
-"""The strategy that costs least under given costs of groups and edges: one elimination."""
+"""The cheapest strategy under given group and edge costs: one elimination."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class Cheapest:
-    """A strategy, choices (groups,) and (edges,), and a bound that no strategy costs less than."""
+    """A strategy, choices (groups,) and (edges,), and a lower bound on every strategy's cost."""
 
     bound: float
     choices: NDArray[np.uint32]
@@ -39,9 +39,9 @@ def cheapest(
 ) -> Cheapest:
     """Returns a strategy that minimises the costs, and the proven bound.
 
-    With `allowed` only strategies of these configurations count. Of configurations with equal
-    layouts only the cheapest is tried: nothing else depends on which one it is. Raises
-    `Cancelled`, and `SolverError` where a limit is met.
+    `allowed` restricts the configurations. Among configurations with equal layouts only the
+    cheapest is tried, since nothing else depends on the choice. Raises `Cancelled`, and
+    `SolverError` if a limit is met.
     """
     part = _LeastProblem(problem, costs, range(len(problem.costs)), allowed)
     with solver_errors():
@@ -72,10 +72,10 @@ def least_of(
     memory_limit_bytes: int | None = None,
     threads: int = 0,
 ) -> float:
-    """Returns a bound that no strategy of some groups, and of the crossings between them, costs
-    less than; the constant is left out.
+    """Returns a lower bound on the cost of some groups and the crossings between them, without the
+    constant.
 
-    Raises `SolverError` where a limit is met.
+    Raises `SolverError` if a limit is met.
     """
     part = _LeastProblem(problem, costs, groups, None)
     with solver_errors():
@@ -86,10 +86,10 @@ def least_of(
 
 
 class _LeastProblem:
-    """The solver's problem of the cheapest strategy of some groups.
+    """The solver's problem for the cheapest strategy of some groups.
 
-    `rows` are the configurations that a group may take, `tables` those of its crossings by table
-    and costs.
+    `rows` are the allowed configurations per group, `tables` the tables of crossings by table and
+    costs.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class _LeastProblem:
             if edge.source in number and edge.target in number
         ]
         used = {} if allowed is None else occurring([edge for _, edge in edges], self.rows)
-        # Edges that are alike between groups that are alike have the same rows and columns.
+        # Equal edges between equal groups have the same rows and columns.
         at: dict[Hashable, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         for e, edge in edges:
             table = edge.table
@@ -141,9 +141,9 @@ class _LeastProblem:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of the solver's problem: its number, and its row of each row of the whole.
+    """A table of the solver's problem: its number, and its row for each row of the whole table.
 
-    `costs` are those of the alternatives (R, C, A) of the whole, `count` how many count (R, C).
+    `costs` are those of the whole table's alternatives (R, C, A), `count` (R, C) their number.
     """
 
     number: int
@@ -154,7 +154,7 @@ class _Table:
 
     @classmethod
     def of(cls, core: _core.Problem, table: EdgeTable, costs: Floats, used: Used | None) -> _Table:
-        """Adds the least costs of a table, of the rows and columns that are used."""
+        """Adds the least costs of the used rows and columns of a table."""
         count, every = table.count, np.broadcast_to(costs, table.kept.shape)
         row_of, column_of = (np.arange(length, dtype=np.uint32) for length in count.shape)
         some, counted = every, count
@@ -170,14 +170,14 @@ class _Table:
 
 
 Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]
-"""The rows and the columns of a table that some configurations use."""
+"""The used rows and columns of a table."""
 
 Rows = Sequence[NDArray[np.int64]] | Mapping[int, NDArray[np.int64]]
 
 
 def occurring(edges: Sequence[Edge], rows: Rows) -> dict[int, Used]:
-    """Returns what these configurations use of each table, by its id; `rows` has those of each
-    group, as rows of the whole problem."""
+    """Returns the used rows and columns per table id; `rows` are each group's rows of the whole
+    problem."""
     ends = {(id(edge.table), id(rows[edge.source]), id(rows[edge.target])): edge for edge in edges}
     used: dict[int, Used] = {}
     for edge in ends.values():
@@ -192,7 +192,7 @@ def occurring(edges: Sequence[Edge], rows: Rows) -> dict[int, Used]:
 
 
 def places(used: Used) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Returns the numbers that the used rows and columns of a table have among themselves."""
+    """Returns the positions of a table's used rows and columns among themselves."""
     at_source, at_target = used
     return np.cumsum(at_source, dtype=np.uint32) - 1, np.cumsum(at_target, dtype=np.uint32) - 1
 
@@ -210,11 +210,11 @@ def near(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Floats]:
-    """Returns the frontier of two sums near a memory (None: all of it): choices, alternatives, sums
-    of memory.
+    """Returns the frontier of two sums near a memory (None: everywhere): choices, alternatives,
+    sums of memory.
 
-    Shapes (points, groups), (points, edges) and (points,). Raises `Cancelled`, and `SolverError`
-    where a limit is met before there is any point.
+    Shapes (points, groups), (points, edges) and (points,). Raises `Cancelled`, and `SolverError` if
+    a limit is met before there is any point.
     """
     core = _core.Problem()
     ids: dict[Hashable, tuple[int, NDArray[np.int64]]] = {}
@@ -261,7 +261,7 @@ def near(
 
 
 def _unbeaten(memory: Floats, time: Floats, alike: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the rows that none of the same number in `alike` beats in both."""
+    """Returns the rows that no row with the same number in `alike` beats in both."""
     order = np.lexsort((time, memory, alike))
     kept, number, least = [], -1, np.inf
     for row in order.tolist():
@@ -276,7 +276,7 @@ def _unbeaten(memory: Floats, time: Floats, alike: NDArray[np.int64]) -> NDArray
 def _least_of_each(
     costs: Floats, alike: NDArray[np.int64], allowed: NDArray[np.bool_] | None
 ) -> NDArray[np.int64]:
-    """Returns the cheapest (allowed) row of each number in `alike`, ascending in that number."""
+    """Returns the cheapest (allowed) row per number in `alike`, by ascending number."""
     order = np.lexsort((costs, alike))
     if allowed is not None:
         order = order[allowed[order]]

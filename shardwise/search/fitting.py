@@ -1,7 +1,7 @@
-"""The search for the shortest time under a memory limit that replayed steps have to keep.
+"""The search for the shortest time under a memory limit on the replayed peak.
 
-The solver looks near a sum of memory; the limit is on the replayed peak. The first search aims the
-sum at the limit itself; the next ones aim at the sum that meets the limit by the peaks so far.
+The solver searches near a sum of memory, but the limit is on the replayed peak. The first search
+aims at the limit itself, later ones at the sum whose peak should meet the limit.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shardwise.search.search import Search, Subject, search_all, search_near
 
 MOST_MOVES = 6
 NEAR = 0.01
-"""Relative: how much of the limit may stay unused, and targets that are as good as one another."""
+"""Relative: the part of the limit that may stay unused, and the tolerance between targets."""
 CLOSE = 1.25
-"""Peaks that exceed the limit by less than this factor are worth a whole-frontier search."""
+"""If peaks exceed the limit by less than this factor, the whole frontier is searched."""
 
 
 def search_fitting(
@@ -35,11 +35,10 @@ def search_fitting(
     *,
     cutoff_s: float = inf,
 ) -> list[Search]:
-    """Searches near the limit, for every number of micro-batches; raises as `search` does.
+    """Searches near the limit for every micro-batch count; raises as `search` does.
 
-    The replayed time is searched and proven (`replayed.py`), without `overlap` the sum. `propose`
-    gives what the options' policy proposes. What is surely no faster than `cutoff_s` need not be
-    found.
+    Searches and proves the replayed time (`replayed.py`), or without `overlap` the sum. `propose`
+    returns the policy's proposals. Strategies proven no faster than `cutoff_s` may be skipped.
     """
     if options.replays:
         return search_replayed(
@@ -57,10 +56,10 @@ def search_frontier(
     progress: Progress = quiet,
     propose: Propose | None = None,
 ) -> list[Search]:
-    """Searches all memories, for every number of micro-batches; raises as `search` does.
+    """Searches all memories for every micro-batch count; raises as `search` does.
 
-    The frontier is that of replayed peak and time (`replayed_frontier.py`), without `overlap` that
-    of sums. `propose` gives what the options' policy proposes.
+    The frontier is that of replayed peak and time (`replayed_frontier.py`), or without `overlap`
+    that of sums. `propose` returns the policy's proposals.
     """
     if options.replays:
         return search_replayed_frontier(subject, hardware, gpus, options, progress, propose)
@@ -68,8 +67,7 @@ def search_frontier(
 
 
 def _moved(first: Search, progress: Progress) -> list[Search]:
-    """Returns the search and those after it, each near a sum of which the peak should meet the
-    limit."""
+    """Returns the search and its successors, each near a sum whose peak should meet the limit."""
     searches, targets = [first], [first.limit_bytes]
     if first.options.method == TOFU:
         return searches
@@ -80,7 +78,7 @@ def _moved(first: Search, progress: Progress) -> list[Search]:
         targets.append(target)
     least = min(float(search.replayed.peak_bytes.min(initial=inf)) for search in searches)
     if first.limit_bytes < least < CLOSE * first.limit_bytes:
-        # Sums and peaks do not rise together everywhere: search all before giving up.
+        # Sums and peaks are not monotone in each other: search everything before giving up.
         _search_again(searches, None, progress)
     return searches
 
@@ -97,7 +95,8 @@ def _search_again(searches: list[Search], near_bytes: float | None, progress: Pr
 
 
 def _next_target(searches: list[Search], targets: list[float]) -> float | None:
-    """Returns a sum whose peak should meet the limit, by all searches so far; None: none needed.
+    """Returns a sum whose peak should meet the limit, by all searches so far; None if no further
+    search is needed.
 
     It is interpolated between the largest sum that fits and the next larger one that does not.
     """
@@ -117,7 +116,7 @@ def _next_target(searches: list[Search], targets: list[float]) -> float | None:
     if peaks[under] > limit * (1.0 - NEAR) or sums[over] < sums[under] * (1.0 + NEAR):
         return None
     share = (limit - peaks[under]) / (peaks[over] - peaks[under])
-    # Not at an end of the stretch, where a search would give nothing new.
+    # Not at an end of the interval, where a search would find nothing new.
     share = min(max(float(share), 0.1), 0.9)
     target = float(sums[under] + share * (sums[over] - sums[under]))
     return target if _is_new(target, targets) else None

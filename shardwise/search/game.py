@@ -4,10 +4,10 @@
                 min over strategies s of [sum_t w_y(t) p_t(s) + sum_r mu_r (m_r(s) - M)]
 
 with w_y the weights of the mean path (`replay/bound.py`), m_r lower bounds on the memory held at a
-moment (`replay/moments.py`) and M the limit. Every inner minimum is one elimination and a lower
-bound on the replayed time of every strategy that fits. Strategies and paths join as each answers
-the other (McMahan et al. 2003); queries are halfway between the best so far and that of the linear
-programme, which alone jumps between corners.
+moment (`replay/moments.py`) and M the limit. Each inner minimum is one elimination, and a lower
+bound on the replayed time of every strategy that fits. Strategies and paths are added as best
+responses to each other (double oracle, McMahan et al. 2003). A query is halfway between the best
+one so far and the solution of the linear programme, which would jump between corners.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ from shardwise.search.search import Line
 from shardwise.sharding.layout import Floats
 
 TOLERANCE = 2e-3
-"""Relative: a game ends when the bound is this near the value of the mixes."""
+"""Relative: a game ends when the bound is this near the value of the mixtures."""
 MOST_QUERIES = 24
 PATIENCE = 6
-"""Queries after which a bound that has not risen by the tolerance counts as final."""
+"""Stop after this many queries without progress."""
 MOST_PATHS = 10
-"""Paths that join between two queries at most."""
+"""Maximum number of paths added between two queries."""
 KEPT = 40
-"""Paths, and strategies, that stay although no equilibrium needs them."""
+"""Paths and strategies kept although no equilibrium uses them."""
 NEEDED = 1e-7
-"""The least share of a mix that counts."""
+"""Mixture weights below this are dropped."""
 MOST_MOMENTS = 4
 WIDE = 1e-4
-"""Relative: an elimination that leaves more between bound and strategy had to copy operators."""
+"""Relative: a larger difference between bound and strategy means that the elimination copied
+operators."""
 BOUNDING = "bounding"
 ON_PATH = 1e-4
-"""Relative: a mean strategy whose longest path is this near the value needs no further path."""
+"""Relative: no path is added if the mean strategy's longest path is this near the value."""
 
 Choices = NDArray[np.uint32]
 
@@ -60,7 +61,7 @@ Choices = NDArray[np.uint32]
 class Met:
     """Strategies: choices (S, groups) and (S, edges), durations (S, tasks + 1), the host's last.
 
-    Of their replayed steps peak, time and the task that reaches the peak, (S,).
+    Also the replayed steps' peak, time, and the task that reaches the peak, (S,).
     """
 
     choices: Choices
@@ -75,7 +76,7 @@ class Met:
         return Met(*(getattr(self, field.name)[rows] for field in fields(Met)))
 
     def joined(self, other: Met) -> Met:
-        """Returns the strategies of both."""
+        """Returns the union of both."""
         return Met(
             *(
                 np.concatenate([getattr(self, field.name), getattr(other, field.name)])
@@ -85,7 +86,7 @@ class Met:
 
 
 class TimeBound(Protocol):
-    """Weights of tasks under which no step takes less than the sum (`replay/bound.py`)."""
+    """Task weights whose weighted sum is a lower bound on every step (`replay/bound.py`)."""
 
     def durations(
         self, durations_s: Floats, choices: AnyChoices, edge_choices: AnyChoices
@@ -102,7 +103,7 @@ class WeightedStep(Protocol):
 
 
 class MemoryMoments(Protocol):
-    """Moments at which memory is surely held (`replay/moments.py`)."""
+    """Moments with a lower bound on the memory held (`replay/moments.py`)."""
 
     @property
     def last_backward(self) -> int: ...
@@ -112,7 +113,7 @@ class MemoryMoments(Protocol):
 
 @dataclass(frozen=True)
 class Bounding:
-    """What bounds the steps of a replayer's problem."""
+    """The bounds of a replayer's problem."""
 
     bound: TimeBound
     linear: WeightedStep
@@ -120,18 +121,18 @@ class Bounding:
 
     @classmethod
     def of(cls, replayer: Replayer) -> Bounding:
-        """Returns what bounds steps on devices of one kind."""
+        """Returns the bounds for devices of one kind."""
         return cls(StepBound(replayer), LinearStep(replayer), Moments(replayer))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a game found: no strategy within the limit is faster than `bound_s` (infinite: none
-    fits).
+    """The result of a game: a lower bound `bound_s` on every strategy within the limit (infinite:
+    none fits).
 
-    `charges` is what the best query minimised, `held` the memory that it priced; `met` are the
-    strategies, `mix` (S,) their shares in the mean strategy, the last `new` of them those that this
-    game met. `time` is what the best query charged for time alone.
+    `charges` are the costs that the best query minimised, `held` the memory that it priced, `time`
+    its charges for time alone. `met` are the strategies, `mix` (S,) their weights in the mean
+    strategy; the last `new` of them were added by this game.
     """
 
     bound_s: float
@@ -147,7 +148,7 @@ class Outcome:
 class Query:
     """A mean of paths (`once`, `again`: `replay/bound.py`) with prices of moments, and its bound.
 
-    `program` is the tape of the paths; problems of one program may ask the same.
+    `program` is the tape of the paths; problems with the same program can share queries.
     """
 
     line: Line
@@ -158,10 +159,10 @@ class Query:
 
 
 class Game:
-    """The games of one search problem, under one limit after another.
+    """The games of one search problem, under successive limits.
 
-    `progress` returns False to end a game. With `allowed` the strategies are those of these
-    configurations. Strategies, paths and queries stay from one game to the next.
+    `progress` returns False to end a game. `allowed` restricts the configurations. Strategies,
+    paths and queries are kept from one game to the next.
     """
 
     def __init__(
@@ -178,7 +179,8 @@ class Game:
         self._progress = progress
         self._fraction = 0.0
         self.is_wide = False
-        """Whether the graph is so wide that an elimination has met less than it has proven."""
+        """Whether some elimination returned a strategy above its bound, because the graph is
+        wide."""
         self._bound = bounding.bound
         self._linear = bounding.linear
         self._moments = bounding.moments
@@ -202,13 +204,13 @@ class Game:
         )
 
     def sums(self) -> OwnerCosts:
-        """Returns the time that the search of sums adds up."""
+        """Returns the summed times."""
         return self._linear.weighted(self._bound.sums())
 
     def cheapest(self, charges: OwnerCosts, time_limit_s: float = inf) -> tuple[float, Met]:
-        """Returns the strategy that costs least, and a bound that none costs less than.
+        """Returns the cheapest strategy, and a lower bound on every strategy's cost.
 
-        Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
+        Raises `Cancelled`, and `SolverError` if time or memory runs out.
         """
         answer = cheapest(
             self.replayer.problem,
@@ -226,38 +228,39 @@ class Game:
         return answer.bound, self.met(answer.choices[None, :], answer.edge_choices[None, :])
 
     def charged_time(self) -> OwnerCosts:
-        """Returns the time that the best query without a limit charges, else the sum."""
+        """Returns the time charges of the best query without a limit, else the sums."""
         query = self.best_query(inf)
         if query is None:
             return self.sums()
         return self._linear.weighted(self._bound.weights(query.once, query.again))
 
     def least_held(self) -> OwnerCosts:
-        """Returns what is surely held when the last written backward pass begins, in bytes."""
+        """Returns a lower bound on the bytes held when the last written backward pass begins."""
         return self._moments.held(self._moments.last_backward)
 
     def smallest(self, time_limit_s: float = inf) -> tuple[float, Met]:
-        """Returns a bound on the peak of every strategy in bytes, and the strategy that has it.
+        """Returns a lower bound on every strategy's peak in bytes, and the strategy that attains
+        it.
 
         Raises as `cheapest`.
         """
         return self.cheapest(self.least_held(), time_limit_s)
 
     def bound_s(self, limit_bytes: float) -> float:
-        """Returns the best bound on every step within a limit, by all queries so far."""
+        """Returns the best bound on every step within a limit, over all queries so far."""
         best = self.best_query(limit_bytes)
         return 0.0 if best is None else best.line.at(limit_bytes)
 
     def best_query(self, limit_bytes: float) -> Query | None:
-        """Returns the query with that bound; without a limit one that prices no memory."""
+        """Returns the query with that bound; without a limit one without memory prices."""
         free = not isfinite(limit_bytes)
         some = (query for query in self.queries if not (free and query.line.price))
         return max(some, key=lambda query: query.line.at(limit_bytes), default=None)
 
     def try_first(self, first: Query | None, time_limit_s: float = inf) -> bool:
-        """Asks the query of another number of micro-batches, if there is one and it is the first.
+        """Asks another micro-batch count's query, if there is one and none was asked yet.
 
-        Returns whether it was asked: it is not where the step is another program. Raises as
+        Returns whether it was asked; it is not if the step is another program. Raises as
         `cheapest`.
         """
         if first is None or self.queries or first.program is not self.replayer.tape:
@@ -276,11 +279,11 @@ class Game:
         tolerance: float = TOLERANCE,
         most_queries: int = MOST_QUERIES,
     ) -> Outcome:
-        """Plays with these strategies too until bound and value are near, or the bound is a
+        """Plays, with these strategies added, until bound and value are near or the bound reaches a
         cut-off.
 
-        An infinite limit prices no memory. Raises `Cancelled`, and `SolverError` where no query
-        ended in time or memory.
+        An infinite limit prices no memory. Raises `Cancelled`, and `SolverError` if no query ended
+        in time and memory.
         """
         started = monotonic()
         board = self._joined(met)
@@ -320,7 +323,7 @@ class Game:
     def _ask(
         self, once: Floats, again: Floats, prices: Mapping[int, float], time_limit_s: float
     ) -> Met:
-        """Returns the strategy that a query's charges meet; its bound joins the others."""
+        """Returns the cheapest strategy under a query's charges, and records its bound."""
         weights = self._bound.weights(once, again)
         charges = priced([(1.0, self._linear.weighted(weights)), *self._rows(prices)])
         bound, one = self.cheapest(charges, time_limit_s)
@@ -329,11 +332,11 @@ class Game:
         return one
 
     def _rows(self, prices: Mapping[int, float]) -> list[tuple[float, OwnerCosts]]:
-        """Returns what is held at the moments that have a price, with the prices."""
+        """Returns the bytes held at the priced moments, and the prices."""
         return [(p, self._moments.held(t)) for t, p in prices.items() if p > 0.0]
 
     def _joined(self, met: Met) -> _Board:
-        """Returns the strategies so far and these; where there was no path, with theirs."""
+        """Returns the strategies so far and these; adds their paths if there was none."""
         if self._board is None:
             if self._asked is not None:
                 met = self._asked.joined(met)
@@ -344,7 +347,7 @@ class Game:
         return self._board
 
     def held(self, task: int) -> OwnerCosts:
-        """Returns the bytes that are surely held at the start of a task."""
+        """Returns a lower bound on the bytes held at the start of a task."""
         return self._moments.held(task)
 
     @property
@@ -353,7 +356,7 @@ class Game:
         return self._tasks
 
     def _equilibrium(self, board: _Board, limit_bytes: float) -> Equilibrium:
-        """Returns the equilibrium, after all paths have joined that the mean strategy asks for."""
+        """Returns the equilibrium, after adding all paths that the mean strategy calls for."""
         free = not isfinite(limit_bytes)
         over = board.held_bytes[:, :0] if free else board.held_bytes - limit_bytes
         for _ in range(MOST_PATHS):
@@ -370,7 +373,8 @@ class Game:
     def _halfway(
         self, board: _Board, now: Equilibrium, best: Query | None
     ) -> tuple[Floats, Floats, dict[int, float]]:
-        """Returns the mean of an equilibrium's paths and prices and those of the best query."""
+        """Returns the midpoint between an equilibrium's paths and prices and those of the best
+        query."""
         once, again = board.mean_path(now.paths)
         prices = {t: max(float(p), 0.0) for t, p in zip(self._tasks, now.prices, strict=False)}
         if best is not None:
@@ -380,7 +384,7 @@ class Game:
         return once, again, prices
 
     def _watch(self, board: _Board, one: Met, limit_bytes: float) -> None:
-        """Adds the moment of a peak above the limit that no row has seen."""
+        """Adds the moment of a peak above the limit that is not priced yet."""
         task = int(one.peak_task[0])
         if one.peak_bytes[0] <= limit_bytes or len(self._tasks) >= MOST_MOMENTS:
             return
@@ -395,7 +399,7 @@ class Game:
         board.add_moment(task)
 
     def price(self, tasks: Iterable[int]) -> None:
-        """Adds moments before there is a board."""
+        """Adds moments before the board exists."""
         self._tasks += [task for task in tasks if task not in self._tasks]
 
     def _outcome(self, board: _Board, best: Query, limit_bytes: float, new: int) -> Outcome:
@@ -433,8 +437,7 @@ class _Board:
         self._paths += zip(paths.weights, paths.once, paths.again, strict=True)
 
     def mean_path(self, mix: Floats) -> tuple[Floats, Floats]:
-        """Returns the mean of the first paths, in these shares, through what is written and what is
-        repeated."""
+        """Returns the weighted mean of the first paths, over written and repeated micro-batches."""
         some = [(float(mix[p]), self._paths[p]) for p in np.flatnonzero(mix > NEEDED).tolist()]
         total = sum(share for share, _ in some)
         once = sum(share / total * once for share, (_, once, _) in some)
@@ -458,7 +461,7 @@ class _Board:
         self.held_bytes = np.concatenate([self.held_bytes, self._held((task,), self.met)], axis=1)
 
     def drop_unneeded(self) -> None:
-        """Drops strategies and paths of which the last equilibrium has none, but the latest."""
+        """Drops strategies and paths with no weight in the last equilibrium, except the latest."""
         strategies = _needed(self.mix, len(self.met.time_s))
         paths = _needed(self.path_mix, len(self._paths))
         self.met = self.met.take(strategies)
@@ -474,7 +477,7 @@ class _Board:
 
 
 def _needed(mix: Floats, count: int) -> NDArray[np.int64]:
-    """Returns the members of which a mix has a share, those after it, and the latest."""
+    """Returns the members with weight in a mixture, those added since, and the latest."""
     needed = np.ones(count, dtype=bool)
     needed[: len(mix)] = mix > NEEDED
     needed[max(count - KEPT, 0) :] = True

@@ -1,7 +1,7 @@
-"""The devices of one group alone: where that is faster than all together.
+"""The devices of one group alone, for cases where that beats all together.
 
-The mesh of several kinds has one axis over all blocks, so a group alone can be split in ways there
-that the search of all does not have. Its own search, of devices of one kind, does.
+A mesh of several kinds has one axis over all blocks, so it lacks some splits of a single group. A
+separate search on devices of one kind has them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardwise.search.search import Search, Subject
 from shardwise.search.watch import Watch
 
 TOGETHER, ALONE = 0.8, 0.95
-"""Of the time limit of a question, when the search of all groups together ends, and those of each
+"""Shares of the time limit at which the search of all groups together ends, and those of each group
 alone; the rest is for the answer."""
 
 
@@ -42,11 +42,11 @@ def search_bundle(
     progress: Progress = quiet,
     propose: Propose | None = None,
 ) -> tuple[list[Search], Alone | None]:
-    """Returns the searches of all groups together near the limit, and the answer of one group where
-    that is faster.
+    """Returns the searches of all groups together near the limit, and one group's answer if that is
+    faster.
 
-    Both are sought within the time limit; `propose` is as in `search_fitting`. Raises as that does,
-    and `SolverError` where the limit passed before any strategy was replayed.
+    Both share the time limit; `propose` is as in `search_fitting`. Raises as that does, and
+    `SolverError` if the limit passed before any strategy was replayed.
     """
     limit_s = time_limit_s(bundle, options) or inf
     watch = Watch(progress, ALONE * limit_s)
@@ -75,11 +75,10 @@ def fastest_alone(
     watch: Watch,
     together: Sequence[Search] = (),
 ) -> Alone | None:
-    """Returns the answer of the group that is fastest alone; None for a bundle of one group, where
-    none fits, and where none is faster than the searches of all `together`.
+    """Returns the answer of the fastest group alone; None for a bundle of one group, if none fits,
+    and if none beats the searches of all `together`.
 
-    What is surely no faster is not searched, and each group takes its part of what is left of the
-    time.
+    Skips groups proven no faster; each group gets its part of the remaining time.
     """
     if len(bundle.counts) < 2:
         return None

@@ -1,7 +1,7 @@
-"""Fast strategies made of those that a game has met: mixes, and windows of one put into another.
+"""Fast strategies from those that a game met: mixtures, and windows of one put into another.
 
-The mean strategy of a game is as fast as any can be but is no strategy; fast ones lie near it.
-Candidates are made in batches, ranked by what the game charges and replayed.
+The mean strategy of a game is optimal but not a strategy; good ones lie near it. Candidates are
+made in batches, ranked by the game's charges, and replayed.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from shardwise.sharding.layout import Floats
 BATCH = 96
 """Candidates that are replayed at a time."""
 BATCHES = 4
-"""Batches that are tried before a strategy counts as no more improvable."""
+"""Batches without a gain after which a strategy counts as final."""
 MOST_ROUNDS = 24
 SWAPS = 24
-"""Configurations that are tried for all groups of a kind."""
+"""Configurations tried for all groups of a class."""
 PAIRED = 8
-"""Configurations that are tried for each of two kinds."""
+"""Configurations tried for each of two classes."""
 MOST_PAIRS = 32
-"""Pairs of kinds that are tried."""
+"""Pairs of classes tried."""
 NEAREST = 8
-"""Strategies of which configurations are swapped where none fits."""
+"""Strategies whose configurations are swapped if none fits."""
 GAIN = 2e-5
-"""Relative: the least gain for which a round counts."""
+"""Relative: smaller gains of a round are ignored."""
 SHARE = 1e-3
-"""Strategies with less of the mean are left out of mixes."""
+"""Strategies with a smaller weight are left out of mixtures."""
 
 Choices = NDArray[np.uint32]
 Cheapest = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], Floats]
-"""Of a table of edges: rows of sources, columns of targets, and per pair (R, C) the cheapest
-alternative and what it costs."""
+"""For a table of edges: rows of sources, columns of targets, and per pair (R, C) the cheapest
+alternative and its cost."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Pool:
         return cls(met.choices, met.edge_choices, met.peak_bytes, met.time_s)
 
     def joined(self, other: Pool) -> Pool:
-        """Returns the strategies of both."""
+        """Returns the union of both."""
         return Pool(
             np.concatenate([self.choices, other.choices]),
             np.concatenate([self.edge_choices, other.edge_choices]),
@@ -83,14 +83,14 @@ class Pool:
         return np.asarray(self.peak_bytes <= limit_bytes)
 
     def best(self, limit_bytes: float) -> int:
-        """Returns the fastest strategy that fits; where none does, that of the least peak."""
+        """Returns the fastest strategy that fits, or else the one of the least peak."""
         fits = self.fits(limit_bytes)
         if fits.any():
             return int(np.where(fits, self.time_s, inf).argmin())
         return int(self.peak_bytes.argmin())
 
     def nearest(self, limit_bytes: float) -> Choices:
-        """Returns the fastest strategy that fits; where none does, a few of the least peaks."""
+        """Returns the fastest strategy that fits, or else a few of the least peaks."""
         if self.fits(limit_bytes).any():
             return self.choices[[self.best(limit_bytes)]]
         ascending = self.choices[np.argsort(self.peak_bytes, kind="stable")]
@@ -98,16 +98,16 @@ class Pool:
         return ascending[np.sort(first)[:NEAREST]]
 
     def rank(self, limit_bytes: float) -> tuple[float, float]:
-        """Returns by how much the best strategy exceeds the limit (bytes), then its time."""
+        """Returns the best strategy's excess over the limit (bytes), then its time."""
         best = self.best(limit_bytes)
         return max(float(self.peak_bytes[best]) - limit_bytes, 0.0), float(self.time_s[best])
 
     def time_within(self, limit_bytes: float) -> float:
-        """Returns the time of the fastest strategy that fits; infinite where none does."""
+        """Returns the time of the fastest strategy that fits; infinite if none does."""
         return float(np.where(self.fits(limit_bytes), self.time_s, inf).min(initial=inf))
 
     def unbeaten(self) -> Pool:
-        """Returns the strategies that none beats in peak and time, ascending in peak."""
+        """Returns the strategies that none beats in peak and time, by ascending peak."""
         kept = unbeaten(self.peak_bytes, self.time_s)
         return Pool(
             self.choices[kept], self.edge_choices[kept], self.peak_bytes[kept], self.time_s[kept]
@@ -144,7 +144,7 @@ class Pool:
 class Improver:
     """Makes strategies under the charges of one game, for one limit (bytes).
 
-    `apart`: where nothing else gains, groups of one kind are changed one by one too.
+    `apart`: as a last resort, groups of one class are changed individually.
     """
 
     def __init__(
@@ -172,13 +172,13 @@ class Improver:
         return Pool.of(self._replayer, choices, self.refilled(choices)[0])
 
     def refilled(self, choices: Choices) -> tuple[Choices, Floats]:
-        """Returns the cheapest alternatives of edges, (S, edges), and all charges (S,)."""
+        """Returns the cheapest alternatives of edges, (S, edges), and the total charges (S,)."""
         given = np.ascontiguousarray(choices, dtype=np.uint32)
         return _core.refilled(given, self.charges.constant, self._of_groups, self._of_edges)
 
     @cached_property
     def _of_groups(self) -> tuple[list[Floats], NDArray[np.int64]]:
-        """What groups are charged, and the number of each one's charges among these."""
+        """The groups' charges, and the index of each group's charges among these."""
         charges, numbers = self.charges.groups, np.zeros(len(self.charges.groups), np.int64)
         tables = alike(charges)
         for number, of in enumerate(tables):
@@ -187,7 +187,7 @@ class Improver:
 
     @cached_property
     def _of_edges(self) -> tuple[list[Cheapest], NDArray[np.int64]]:
-        """What edges are charged; source, target and number of each one's charges, (edges, 3)."""
+        """The edges' charges; source, target and index of each edge's charges, (edges, 3)."""
         crossings, charges = self._problem.edges, self.charges.edges
         ends = np.array([(e.source, e.target, 0) for e in crossings], np.int64).reshape(-1, 3)
         tables = alike([edge.table for edge in crossings], charges)
@@ -196,7 +196,8 @@ class Improver:
         return [_cheapest(crossings[of[0]].table, charges[of[0]]) for of in tables], ends
 
     def mixes(self, met: Met, mix: Floats) -> Choices:
-        """Returns strategies that take each segment from one of those met, in the mix's shares."""
+        """Returns strategies that take each segment from one of those met, by the mixture's
+        weights."""
         chosen = shared(met, mix)
         shares = mix[chosen] if len(chosen) > 1 else np.ones(1)
         shares = shares / shares.sum()
@@ -213,12 +214,12 @@ class Improver:
     def improve(
         self, pool: Pool, donors: Choices, good_s: float, go_on: Callable[[float], None]
     ) -> Iterator[Pool]:
-        """Yields the pool with what replaces parts of its best strategy, again and again.
+        """Yields the pool after each improvement round.
 
-        Parts are windows of the donors, and one other configuration for all groups of a kind. The
-        best is the fastest that fits, or where none does the one of the least peak; then those
-        next to it are improved as well, and where nothing gains two kinds at once. Ends when the
-        best takes at most `good_s`, or when nothing gains. `go_on(fraction)` may raise to end it.
+        A round replaces windows by those of the donors, and one configuration of all groups of a
+        class. It improves the fastest strategy that fits, or else the one of the least peak; then
+        the next best ones, and if nothing gains two classes at once. Ends when the best takes at
+        most `good_s`, or when nothing gains. `go_on(fraction)` may raise to end it.
         """
         seen: set[bytes] = set()
         wider = apart = False
@@ -255,18 +256,17 @@ class Improver:
                 wider, apart = True, False
 
     def _swaps(self, best: Choices) -> Iterator[Choices]:
-        """Yields the best with one other configuration for all groups of one kind."""
+        """Yields the best with one other configuration for all groups of one class."""
         for kind in range(int(self._kind.max(initial=-1)) + 1):
             yield from self._of_kind(best, kind, SWAPS)
 
     def _of_kind(self, best: Choices, kind: int, most: int) -> Iterator[Choices]:
-        """Yields the best with one of the `most` cheapest configurations for one kind's groups, or
-        with the cheapest of any proportion and kind of gradient sum."""
+        """Yields the best with one of the `most` cheapest configurations for one class, or with the
+        cheapest of any proportion and kind of gradient sum."""
         yield from self._changed(best, np.flatnonzero(self._kind == kind), most)
 
     def _singles(self, best: Choices) -> Iterator[Choices]:
-        """Yields the best with other configurations for one group, or for two between which data
-        moves."""
+        """Yields the best with other configurations for one group, or for two connected ones."""
         for group in range(len(self._kind)):
             yield from self._changed(best, np.array([group]), PAIRED)
         for edge in self._problem.edges[:MOST_PAIRS]:
@@ -287,8 +287,7 @@ class Improver:
                 yield one
 
     def _pairs(self, best: Choices) -> Iterator[Choices]:
-        """Yields the best with other configurations for all groups of two kinds between which data
-        moves."""
+        """Yields the best with other configurations for all groups of two connected classes."""
         kinds = {
             (int(self._kind[edge.source]), int(self._kind[edge.target]))
             for edge in self._problem.edges
@@ -298,7 +297,7 @@ class Improver:
                 yield from self._of_kind(one, b, PAIRED)
 
     def _try(self, made: Choices, before: tuple[float, float]) -> Pool:
-        """Returns candidates in the order of their charges, replayed until one gains."""
+        """Replays candidates in the order of their charges until one gains, and returns them."""
         edges, charged = self.refilled(made)
         order = np.argsort(charged)
 
@@ -315,8 +314,8 @@ class Improver:
         return tried
 
     def together(self, best: Choices, tried: Pool, before: tuple[float, float]) -> Choices:
-        """Returns the best with the changes of several that gain over it, (S, groups), those that
-        gain most first: of 2, 3, 4, 6, 8, 12, … that change other groups than those before."""
+        """Returns the best with several gaining changes combined, (S, groups): the 2, 3, 4, 6, 8,
+        12, … largest gains that change different groups."""
         over = np.maximum(tried.peak_bytes - self._limit, 0.0)
         gains = (over < before[0]) | ((over == before[0]) & (tried.time_s < before[1]))
         order = np.lexsort((tried.time_s, over))
@@ -332,7 +331,8 @@ class Improver:
         return np.array(some, dtype=best.dtype).reshape(-1, len(best))
 
     def _windows(self, best: Choices, donor: Choices) -> Iterator[Choices]:
-        """Yields the best with some segments, or all groups of one kind, as in another."""
+        """Yields the best with some segments, or all groups of one class, taken from another
+        strategy."""
         differs = best != donor
         length = 1
         while length <= self._segments:
@@ -346,15 +346,15 @@ class Improver:
 
 
 def shared(met: Met, mix: Floats) -> NDArray[np.int64]:
-    """Returns which of the strategies met have a share of the mix (S,); the fastest alone where
-    none has, since the game ran out of time before its first equilibrium."""
+    """Returns which strategies have weight in the mixture (S,); the fastest alone if the game ran
+    out of time before its first equilibrium."""
     chosen = np.flatnonzero(mix > SHARE)
     return chosen if len(chosen) else np.array([met.time_s.argmin()])
 
 
 def _cheapest(table: EdgeTable, costs: Floats) -> Cheapest:
-    """Returns the rows and columns of a table's configurations, the cheapest alternative of each
-    pair of them, and what it costs."""
+    """Returns the rows and columns of a table's configurations, and each pair's cheapest
+    alternative with its cost."""
     exists = np.arange(table.kept.shape[2]) < table.count[..., None]
     every = np.where(exists, np.broadcast_to(costs, exists.shape), inf)
     return table.rows, table.columns, every.argmin(axis=2).astype(np.uint32), every.min(axis=2)
@@ -367,7 +367,7 @@ def _gains(now: tuple[float, float], before: tuple[float, float]) -> bool:
 
 
 def _spread(shares: Floats, count: int) -> NDArray[np.int64]:
-    """Returns which of several each of `count` places takes, evenly spread in these shares."""
+    """Returns `count` indices, evenly spread by these weights."""
     given = np.zeros(len(shares))
     places = np.zeros(count, dtype=np.int64)
     for place in range(count):

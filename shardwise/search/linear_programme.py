@@ -8,13 +8,13 @@ from shardwise import _core
 from shardwise.sharding.layout import Floats
 
 MAX_PRICE = 100.0
-"""The most that all of the limit may be priced at, in times of the longest path."""
+"""Upper bound on the price of the whole limit, in times of the longest path."""
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """The value of the game (seconds), the mix of paths (P,), the prices of memory per moment
-    (seconds a byte), and the mix of strategies (S,)."""
+    """The value of the game (seconds), the mixture of paths (P,), the price of memory per moment
+    (seconds per byte), and the mixture of strategies (S,)."""
 
     value_s: float
     paths: Floats
@@ -25,8 +25,8 @@ class Equilibrium:
 def equilibrium(times_s: Floats, over_bytes: Floats, limit_bytes: float) -> Equilibrium:
     """Returns the equilibrium of S strategies and P paths under a memory limit.
 
-    `times_s` (S, P) are the durations of a path's tasks, `over_bytes` (S, R) is how far a strategy
-    exceeds the limit at a moment (negative below it).
+    `times_s` (S, P) are the sums of durations along each path, `over_bytes` (S, R) a strategy's
+    excess over the limit at each moment (negative below it).
     """
     scale_s = float(times_s.max())
     value, paths, prices, strategies = _core.equilibrium(

@@ -1,10 +1,9 @@
-"""The fastest strategies of some configurations alone, by a few eliminations and replays.
+"""The fastest strategies among some configurations, by a few eliminations and replays.
 
-These are what an answer's neighbours are compared by (`answers/neighbours.py`). The first strategy
-is the cheapest under what the game charged for time; where it does not fit, the next has memory at
-a price. Each query moves half of the weight to the longest path of the strategy before. Then
-stretches of one strategy are put into another. All are replayed: the fastest is a good one, not
-proven to be the best.
+An answer's neighbours are compared by them (`answers/neighbours.py`). The first strategy is the
+cheapest under the game's time charges; if it does not fit, the next ones have a price on memory.
+Each query moves half of the weight to the previous strategy's longest path. Then windows of one
+strategy are put into another. All are replayed; the fastest is good, but not proven optimal.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from shardwise.search.watch import Watch
 from shardwise.sharding.layout import Floats
 
 MOST_COUNTS = 3
-"""Numbers of micro-batches that are tried."""
+"""Micro-batch counts that are tried."""
 PRICES = (0.01, 0.1, 10.0)
-"""Prices of memory until something fits: what all of the limit costs, in steps."""
+"""Prices of the whole limit, tried in turn until something fits."""
 FINEST = 16
-"""The shortest stretch is this part of all segments."""
+"""The shortest window, as a part of all segments."""
 STAGE = "neighbours"
 
 Allowed = Callable[[Search], Masks | None]
-"""Returns the configurations that are allowed in a search; None where there are none."""
+"""Returns the configurations allowed in a search, or None."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,10 @@ class Candidate:
 def fastest_allowed(
     searches: Sequence[Search], first: Search, allowed: Allowed, watch: Watch
 ) -> Candidate | None:
-    """Returns the fastest strategy found that fits; where none does, the one of the least peak.
+    """Returns the fastest strategy found that fits, or else the one of the least peak.
 
-    `first` is tried first, then the searches that may hold a faster one. None where no search
-    allows any. Raises `Cancelled`, `OutOfTime`, and `SolverError` where an elimination does not end
-    in time or memory.
+    Tries `first`, then the searches that may hold a faster one. None if no search allows any.
+    Raises `Cancelled`, `OutOfTime`, and `SolverError` if an elimination runs out of time or memory.
     """
     tried: list[_Within] = []
     for search, charges in _in_order(searches, first):
@@ -116,7 +114,7 @@ def _pool_of(strategy: Candidate) -> Pool:
 
 def _in_order(searches: Sequence[Search], first: Search) -> list[tuple[Search, Charges]]:
     """Returns the first search, those of the least bounds, and that of the most micro-batches, each
-    with what its game charged; those without a game are left out."""
+    with its game's charges; searches without a game are left out."""
     others = sorted((s for s in searches if s.charges and s is not first), key=_bound_s)
     if len(others) >= MOST_COUNTS:
         most = max(others, key=lambda search: search.micro_batches)
@@ -126,7 +124,7 @@ def _in_order(searches: Sequence[Search], first: Search) -> list[tuple[Search, C
 
 
 def _bound_s(search: Search) -> float:
-    """Returns a lower bound on the seconds of every strategy that fits; 0 without a proof."""
+    """Returns a lower bound in seconds on every strategy that fits; 0 without a proof."""
     return 0.0 if search.proof is None else search.proof.bound_s(search.limit_bytes)
 
 
@@ -146,7 +144,7 @@ class _Within:
 
     @property
     def time_s(self) -> float:
-        """The time of the fastest that fits; infinite where none does."""
+        """The time of the fastest that fits; infinite if none does."""
         return self._pool.time_within(self.search.limit_bytes)
 
     @property
@@ -156,12 +154,12 @@ class _Within:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """By how much the best exceeds the limit, then its time."""
+        """The best strategy's excess over the limit, then its time."""
         return self._pool.rank(self.search.limit_bytes)
 
     @property
     def best(self) -> Candidate:
-        """The fastest that fits; where none does, the one of the least peak."""
+        """The fastest that fits, or else the one of the least peak."""
         pool, at = self._pool, self._pool.best(self.search.limit_bytes)
         return Candidate(
             self.search,
@@ -198,7 +196,7 @@ class _Within:
         self._add(Pool(choices, edge_choices, replayed.peak_bytes, replayed.time_s))
 
     def make_fit(self) -> None:
-        """Adds strategies of less memory, where the fastest does not fit."""
+        """Adds strategies of less memory if the fastest does not fit."""
         fastest_s = self.fastest_s
         for price in PRICES:
             self.ask(price * fastest_s / self.search.limit_bytes)
@@ -208,14 +206,14 @@ class _Within:
             self._mix()
 
     def refine(self) -> None:
-        """Adds strategies near the fastest, where it fits."""
+        """Adds strategies near the fastest if it fits."""
         if self.fastest_s == self.time_s:
             self.ask()
             self._mix()
 
     def _mix(self) -> None:
-        """Adds the best with stretches of the fastest ones, and where one of those does not fit,
-        that one with stretches of the best."""
+        """Adds the best with windows of the fastest ones, and if one of those does not fit, that
+        one with windows of the best."""
         pool, limit = self._pool, self.search.limit_bytes
         best = pool.choices[pool.best(limit)]
         made: list[Choices] = []
@@ -232,7 +230,7 @@ class _Within:
         self._pool = self._pool.joined(pool)
 
     def _stretches(self, best: Choices, donor: Choices) -> Iterator[Choices]:
-        """Yields a strategy with stretches of segments as in another."""
+        """Yields a strategy with windows of segments from another."""
         segment, count = self._segments
         length = -(-count // 2)
         while length * FINEST >= count and length >= 1:
@@ -250,7 +248,7 @@ class _Within:
 
     @cached_property
     def _held(self) -> OwnerCosts:
-        """The memory that is priced."""
+        """The priced memory."""
         replayer = self.search.own_replayer
         return self._priced or Moments(replayer).held(replayer.last_backward)
 

@@ -1,10 +1,9 @@
-"""The next best choices: each group's best other split, with everything else unchanged.
-
-For group g with choice k' in place of k, all neighbours keeping theirs:
+"""Next best choices: each group's best other split, everything else unchanged.
 
     Δt(k') = t(g, k') - t(g, k) + Σ over edges at g of [t(e, k') - t(e, k)]
 
-and Δm likewise; an edge takes its fastest alternative. The next best is the k' with the least Δt.
+for choice k' of group g in place of k, and Δm likewise; an edge takes its fastest alternative. The
+next best is the k' with the least Δt.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class NextBest:
-    """Another choice of a group, and what taking it would change (seconds, bytes)."""
+    """Another choice of a group, and the change in seconds and bytes."""
 
     choice: int
     time_s: float
@@ -28,7 +27,7 @@ class NextBest:
 
 
 def next_best(search: Search, point: int) -> list[NextBest | None]:
-    """Returns each group's best other choice at a point; None where there is none."""
+    """Returns each group's best other choice at a point, or None."""
     problem = search.problem
     chosen = search.solution.choices[point]
     taken = search.solution.edge_choices[point]
@@ -41,7 +40,7 @@ def next_best(search: Search, point: int) -> list[NextBest | None]:
         row, column = table.cell(int(chosen[edge.source]), int(chosen[edge.target]))
         at = (row, column, int(taken[e]))
         for group, of_target, fixed in ((edge.source, False, column), (edge.target, True, row)):
-            # Like layers have the same table.
+            # Equal layers share a table.
             key = (id(table), of_target, fixed)
             if key not in known:
                 free = (fixed, table.columns) if of_target else (table.rows, fixed)
@@ -58,7 +57,7 @@ def next_best(search: Search, point: int) -> list[NextBest | None]:
 
 
 def _fastest(table: EdgeTable, index: tuple[object, object]) -> tuple[Floats, Floats]:
-    """Returns time and memory of the fastest alternative, for every choice of the free end."""
+    """Returns time and memory of the fastest alternative for every choice of the other end."""
     time, memory = table.time_s[index], table.memory_bytes[index]  # type: ignore[index]
     exists = np.arange(time.shape[-1]) < table.count[index][..., None]  # type: ignore[index]
     place = np.where(exists, time, np.inf).argmin(axis=-1)[..., None]

@@ -1,9 +1,9 @@
 """The bare solver on a file: a cost-annotated graph in, its frontier out.
 
-A problem (`shardwise.problem/1`) holds operators with the memory (bytes) and time
-(seconds) of each choice, and edges with the alternatives for every pair of choices. Models and
-hardware play no part. A strategy takes one choice per operator and one alternative per edge; its
-cost is the sum over all of them (TensorOpt Eq. 3).
+A problem (`shardwise.problem/1`) holds operators with the memory (bytes) and time (seconds) of each
+choice, and edges with the alternatives for every pair of choices. It knows no model or hardware. A
+strategy takes one choice per operator and one alternative per edge; its cost is the sum over all of
+them (TensorOpt Eq. 3).
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ def _document(problem: ProblemFile, solution: _core.Solution) -> dict[str, Any]:
 
 
 def _plain(memory: float) -> int | float:
-    """Returns a whole number of bytes as such."""
+    """Returns a whole number of bytes as an int."""
     return int(memory) if memory.is_integer() else memory
 
 

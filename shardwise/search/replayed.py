@@ -1,19 +1,17 @@
 """The search for the shortest *replayed* time under the memory limit, with a proven gap.
 
-For each number of micro-batches, that of the least computation first; a number of which nothing
-fits that practitioners would try waits for the others, one whose computation alone is no shorter
-than the best answer so far is given up:
+Micro-batch counts are ordered by their least computation. Counts where no customary strategy fits
+are tried last; those whose computation alone is no shorter than the best answer are skipped:
 
-1. the weights of another number give a bound, if the step is the same program; where nothing fits
-   yet, the least memory that is surely held may prove that nothing does;
+1. the weights of another count give a bound, if the step is the same program; if nothing fits yet,
+   the least memory that is surely held may prove that nothing does;
 2. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
-   ends early where the bound exceeds the best answer so far;
-3. when all numbers are bounded, that of the least bound first: mixes of the strategies met, where
-   memory binds frontiers of what the game charges and of sums near the limit, and windows of one
-   strategy in another (`improve.py`) are replayed, as long as that may beat the best answer so far.
+   ends early if the bound exceeds the best answer so far;
+3. when all counts are bounded, that of the least bound first: mixtures of the strategies met, if
+   memory binds frontiers of the game's charges and of sums near the limit, and windows of one
+   strategy in another (`improve.py`) are replayed, as long as that may beat the best answer.
 
-The answer is the fastest that fits of all that was replayed; it is proven against the least bound
-of all numbers of micro-batches.
+The answer is the fastest replayed strategy that fits; its gap is to the least bound of all counts.
 """
 
 from __future__ import annotations
@@ -31,32 +29,30 @@ from shardwise.search.search import Draft, Search, Subject, mesh_of
 from shardwise.search.watch import OutOfTime, Watch
 
 DRAFTED = 0.1
-"""The share of a search when all is costed."""
+"""Share of the progress when costs are computed."""
 BOUNDED = 0.4
-"""The share of a search when all numbers of micro-batches are bounded, on devices of one kind."""
+"""Share of the progress when all counts are bounded, on devices of one kind."""
 MOST_DRAFTING = 0.2
-"""The share of the time limit after which no further number of micro-batches is costed, on devices
-of several kinds."""
+"""Share of the time limit after which no further count is costed, on devices of several kinds."""
 MOST_WAITING = 2
-"""Numbers of micro-batches of which nothing fits that practitioners would try, and which wait for
-others: with more the first one is bounded, since what fits of it may spare the others (of Llama 3
-8B on 37 H100 those of 8 to 64)."""
+"""Maximum number of deferred counts, for which no customary strategy fits; with more, the first one
+is bounded anyway, since a strategy that fits may exclude the others (for Llama 3 8B on 37 H100
+those of 8 to 64)."""
 FEW_NUMBERS = (1, 2, 4, 8)
-"""The numbers of micro-batches that are tried on devices of several kinds, where none are given."""
+"""Default micro-batch counts on devices of several kinds."""
 TIGHTENING = 0.25
-"""The share of the time limit in which bounds are raised after the answer is known, at most."""
+"""Maximum share of the time limit for raising bounds after the answer is known."""
 KEPT_FOR_BOUNDS = 0.15
-"""What is kept of the time limit for that, on devices of several kinds."""
+"""Share of the time limit reserved for that, on devices of several kinds."""
 SEVERAL_KINDS_S = 60.0
-"""The seconds of a search on devices of several kinds, where no limit is given."""
+"""Default time limit on devices of several kinds, in seconds."""
 FIRST_ANSWER_S = 30.0
-"""The seconds in which a first strategy of several kinds is costed and replayed, however short the
-limit: a late answer is worth more than none."""
+"""Seconds for a first strategy on several kinds, even under a shorter limit: a late answer is
+better than none."""
 SHARE_OF_NUMBER = 0.6
-"""Of the time that is left on devices of several kinds, what one number of micro-batches may take
-where others may be faster."""
+"""Maximum share of the remaining time for one count on several kinds if others may be faster."""
 WORTH_BEGINNING = 1.5
-"""Another number is begun while at least this many times as long is left as beginning one took."""
+"""Another count is begun if this many times the seconds of beginning one remain."""
 
 
 def search_replayed(
@@ -71,14 +67,13 @@ def search_replayed(
     cutoff_s: float = inf,
     strict: bool = False,
 ) -> list[Search]:
-    """Returns one search for each number of micro-batches, with its proof.
+    """Returns one search per micro-batch count, with its proof.
 
-    A number of like devices may have a `mesh` of its own; `propose` gives strategies of several
-    kinds of devices to begin with. Points are replayed strategies that none of the same search
-    beats in peak and time; a search that was found to be hopeless at once has none, nor has one
-    that is surely no faster than `cutoff_s`. Under a strict time limit, which devices of several
-    kinds have, none has any where the limit and `FIRST_ANSWER_S` passed before a strategy was
-    replayed. Raises as `search` does.
+    Devices of one kind may have their own `mesh`; `propose` gives further initial strategies for
+    several kinds. Points are replayed strategies that none of the same search beats in peak and
+    time; a hopeless search, or one proven no faster than `cutoff_s`, has none. Under a strict time
+    limit, as for several kinds, all may be empty if the limit and `FIRST_ANSWER_S` passed before
+    any strategy was replayed. Raises as `search` does.
     """
     watch = watch_of(gpus, options, progress, strict=strict)
     searching = watch.within(1.0 - KEPT_FOR_BOUNDS) if gpus.of_groups else watch
@@ -98,8 +93,8 @@ def search_replayed(
 
 
 def _search(counts: Sequence[Count], best: _Best, watch: Watch, searching: Watch) -> None:
-    """Searches all numbers of micro-batches: `searching` is the watch without what is kept for
-    bounds. Raises `Cancelled`."""
+    """Searches all counts; `searching` is the watch without the time reserved for bounds. Raises
+    `Cancelled`."""
     strict = watch.strict
     waiting: list[Count] = []
     beginning_s = 0.0
@@ -145,20 +140,20 @@ def _search(counts: Sequence[Count], best: _Best, watch: Watch, searching: Watch
 
 
 def _go_on_with_the_best(counts: Sequence[Count], watch: Watch, best: _Best) -> None:
-    """Spends what is left of the time on the number of micro-batches with the fastest answer, if it
-    was left for the others before it was done."""
+    """Resumes the fastest micro-batch count with the remaining time, if it was interrupted for
+    others."""
     first = min(counts, key=lambda count: count.time_within(count.limit_bytes))
     known_s = first.time_within(first.limit_bytes)
     if first.status != "budget" or watch.is_over or not first.least_s < known_s < inf:
         return
     first.watch = first.watch.again(1.0, watch)
     first.status = "within_epsilon"
-    best.time_s = inf  # its own answer is no reason to end
+    best.time_s = inf  # its own result must not cut it off
     best.improve(first)
 
 
 def check_replayed(searches: Sequence[Search]) -> None:
-    """Raises `SolverError` where the time limit passed before any strategy was replayed."""
+    """Raises `SolverError` if the time limit passed before any strategy was replayed."""
     if any(len(search.time_s) for search in searches):
         return
     if any(search.solution.status == "budget" for search in searches):
@@ -166,7 +161,7 @@ def check_replayed(searches: Sequence[Search]) -> None:
 
 
 def _tighten(counts: list[Count], best_s: float, watch: Watch, limit_s: float | None) -> None:
-    """Raises the least bounds of all numbers of micro-batches towards the time of the answer."""
+    """Raises the least bounds of all counts towards the answer's time."""
     left_s = TIGHTENING * (limit_s or SEVERAL_KINDS_S)
     for count in sorted(counts, key=lambda count: count.bound_s(count.limit_bytes)):
         if left_s > 0.0 and count.bound_s(count.limit_bytes) < best_s < inf:
@@ -176,8 +171,8 @@ def _tighten(counts: list[Count], best_s: float, watch: Watch, limit_s: float | 
 
 
 def watch_of(gpus: Devices, options: Options, progress: Progress, *, strict: bool = False) -> Watch:
-    """Returns the watch of a search; it is strict for devices of several kinds, which have
-    `FIRST_ANSWER_S` for a first strategy."""
+    """Returns the watch of a search; for several kinds it is strict, with `FIRST_ANSWER_S` for a
+    first strategy."""
     several = gpus.of_groups
     return Watch(
         progress,
@@ -188,46 +183,45 @@ def watch_of(gpus: Devices, options: Options, progress: Progress, *, strict: boo
 
 
 def time_limit_s(gpus: Devices, options: Options) -> float | None:
-    """Returns the seconds that a search may take: devices of several kinds have a limit of their
-    own where none is given."""
+    """Returns the time limit in seconds; several kinds have a default."""
     if gpus.of_groups and options.time_limit_s is None:
         return SEVERAL_KINDS_S
     return options.time_limit_s
 
 
 def _part(watch: Watch, first: float, last: float, done: int, of: int) -> Watch:
-    """Returns the watch of one of several equal parts of a stretch."""
+    """Returns the watch of one of several equal parts of an interval."""
     each = (last - first) / of
     return watch.part(first + done * each, first + (done + 1) * each)
 
 
 class _Best:
-    """The time of the best answer so far, and the best query of the last number that was played."""
+    """The time of the best answer so far, and the best query of the last count played."""
 
     def __init__(self, time_s: float = inf) -> None:
         self.time_s = time_s
         self._query: Query | None = None
 
     def improve(self, count: Count) -> None:
-        """Searches with another number of micro-batches."""
+        """Searches another micro-batch count."""
         self.bound(count)
         self.improve_met(count)
 
     def excludes(self, count: Count) -> bool:
-        """Returns whether the query of another number of micro-batches shows that this one has no
-        step faster than the best."""
+        """Returns whether another count's query proves that this one cannot beat the best
+        answer."""
         count.first = self._query
         return self._query is not None and count.is_excluded(self.time_s)
 
     def bound(self, count: Count) -> None:
-        """Bounds the step with another number of micro-batches; what that meets counts."""
+        """Bounds another count's step; the strategies met count."""
         count.first = self._query
         count.bound_within(count.limit_bytes, self.time_s)
         self.time_s = min(self.time_s, count.time_within(count.limit_bytes))
         self._query = count.best_query or self._query
 
     def improve_met(self, count: Count) -> None:
-        """Improves what bounding a number has met, as far as that may beat all others."""
+        """Improves the strategies met by bounding a count, as far as they may beat all others."""
         count.improve_within(count.limit_bytes, self.time_s)
         self.time_s = min(self.time_s, count.time_within(count.limit_bytes))
 
@@ -241,7 +235,7 @@ def drafted(
     mesh: Mesh | None = None,
     propose: Propose | None = None,
 ) -> list[Count]:
-    """Returns the searches of all numbers of micro-batches, that of the least computation first.
+    """Returns the searches of all micro-batch counts, by least computation.
 
     Raises as `search` does.
     """
@@ -257,7 +251,7 @@ def drafted(
             draft = _drafted(subject, hardware, gpus, options, part, number, mesh, propose)
             counts.append(draft)
         except BadInput:
-            # A rule may ask for more samples than a small micro-batch has.
+            # A pin may require more samples than a small micro-batch has.
             if number in (numbers[0], *options.micro_batches):
                 raise
         except OutOfTime:
@@ -277,7 +271,7 @@ def _drafted(
     mesh: Mesh | None,
     propose: Propose | None,
 ) -> Count:
-    """Returns the search of one number of micro-batches."""
+    """Returns the search of one micro-batch count."""
     if gpus.of_groups:
         mixed = MixedDraft.of(subject, hardware, gpus, options, watch.costing, number)
         return MixedCount(mixed, watch, propose)
@@ -286,6 +280,6 @@ def _drafted(
 
 
 def answered(counts: list[Count]) -> list[Search]:
-    """Returns the searches, those with points first, each in the order of micro-batches."""
+    """Returns the searches, those with points first, in the order of micro-batch counts."""
     searches = [count.result() for count in counts]
     return sorted(searches, key=lambda s: (len(s.time_s) == 0, s.micro_batches))

@@ -1,10 +1,9 @@
-"""The frontier of replayed peak and replayed time, with a proven error.
+"""The frontier of replayed peak and time, with a proven error.
 
-Of each number of micro-batches that may have points, the fastest strategy of all memories is
-sought as in `replayed.py`, and that of the least memory; between them a frontier is tracked of what
-the game charges for time, and of memory that is surely held. Games under some memory limits between
-the ends then add bounds, which are lines over memory, and strategies. All are replayed, and those
-are kept that none beats in peak and time.
+For each micro-batch count that may have points, the fastest strategy of all memories is searched as
+in `replayed.py`, then that of the least memory. Between them a frontier of the game's time charges
+and surely held memory is tracked. Games under some memory limits between the ends then add bounds,
+which are lines over memory, and strategies. All are replayed; the non-dominated ones are kept.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from shardwise.search.search import Search, Subject
 from shardwise.search.watch import OutOfTime, Watch
 
 LIMITS = 8
-"""Limits under which games are played, between the ends of the frontier."""
+"""Number of limits with games, between the ends of the frontier."""
 MOST_PLAYS = 2
-"""Numbers of micro-batches that are played under one limit."""
+"""Number of micro-batch counts played under one limit."""
 FREE = Effort(queries=12, frontiers=0, rounds=6)
 QUICK = Effort(queries=6, frontiers=0, rounds=3)
 DRAFTS, ENDS = 0.1, 0.5
-"""Shares of the search when all is costed, and when both ends of the frontier are known."""
+"""Shares of the progress when costs are computed, and when both ends are known."""
 
 
 def search_replayed_frontier(
@@ -41,11 +40,11 @@ def search_replayed_frontier(
     progress: Progress = quiet,
     propose: Propose | None = None,
 ) -> list[Search]:
-    """Returns one search for each number of micro-batches, with its proof.
+    """Returns one search per micro-batch count, with its proof.
 
-    The unbeaten points of all of them are the frontier. Raises as `search` does, and `SolverError`
-    where the time limit passed before there was any; devices of several kinds have `FIRST_ANSWER_S`
-    for it at least.
+    The non-dominated points of all of them are the frontier. Raises as `search` does, and
+    `SolverError` if the time limit passed before there was any; several kinds have at least
+    `FIRST_ANSWER_S` for it.
     """
     watch = watch_of(gpus, options, progress)
     part = watch.part(0.0, DRAFTS)
@@ -72,7 +71,7 @@ def _end(counts: list[Count], status: str) -> None:
 
 
 def _find_ends(counts: list[Count], watch: Watch) -> None:
-    """Finds the fastest strategy of all memories, and the least memory of each number."""
+    """Finds each count's fastest strategy of all memories, and its least memory."""
     best_s, first = inf, None
     for place, count in enumerate(counts):
         count.watch = watch.part(place / len(counts), (place + 1) / len(counts))
@@ -94,7 +93,7 @@ def _find_ends(counts: list[Count], watch: Watch) -> None:
 
 
 def _narrow(counts: list[Count], epsilon: float, watch: Watch) -> None:
-    """Plays under limits between the ends, each with the numbers that may be faster within it."""
+    """Plays under limits between the ends, each with the counts that may be faster within it."""
     known = [count.pool for count in counts if count.pool is not None]
     if not known:
         return

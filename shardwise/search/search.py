@@ -1,4 +1,4 @@
-"""One search: a graph on a number of GPUs, solved; the base of every kind of advice."""
+"""One search: a graph on a number of GPUs. All answers are based on it."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Subject:
     coarsened: Coarsened
     patterns: Patterns
     kits: Kits = field(default_factory=dict)
-    """Step programs of the subject's problems (`replay/kit.py`)."""
+    """Cache of the subject's step programs (`replay/kit.py`)."""
     mixed_kits: MixedKits = field(default_factory=MixedKits)
     """The same on devices of several kinds."""
     _variants: dict[Hashable, Patterns] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, *, join: bool = True) -> Subject:
-        """Returns the subject of a graph; one made by an option has the id of that it is made of.
+        """Returns the subject of a graph; one derived by an option has the id of its original.
 
         `join` as in `coarsen`: without it every operator is searched on its own.
         """
@@ -77,10 +77,9 @@ class Subject:
         return any(ROUTED in group.variables for group in self.coarsened.groups)
 
     def variant(self, options: Options, micro_batches: int) -> Patterns:
-        """Returns the groups as the options compute them: precision, and the batch of a
-        micro-batch.
+        """Returns the groups under the options' precision and micro-batch size.
 
-        Raises `BadInput` when the count of micro-batches does not divide the batch.
+        Raises `BadInput` if the micro-batch count does not divide the batch.
         """
         rules = tuple(pin for pin in options.pins if pin.key == "precision")
         key = (
@@ -114,10 +113,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proven about every strategy's replayed step.
+    """Lower bounds on every strategy's replayed step.
 
-    None takes less than `least_s`, nor than one of the `lines` within a memory; none has a peak
-    below `least_bytes`. Of a strategy one of the `parts` holds besides, if there are any.
+    Every strategy takes at least `least_s`, at least each of the `lines` within a memory, and has a
+    peak of at least `least_bytes`. If there are `parts`, one of them also holds for it.
     """
 
     least_s: float = 0.0
@@ -126,12 +125,11 @@ class Proof:
     parts: tuple[Proof, ...] = ()
 
     def without_parts(self) -> Proof:
-        """Returns what is proven without dividing the strategies."""
+        """Returns the proof without its parts."""
         return replace(self, parts=())
 
     def bound_s(self, limit_bytes: float) -> float:
-        """Returns a bound on the time of every strategy within a limit (infinite: there is
-        none)."""
+        """Returns a lower bound on every strategy within a limit (infinite: none fits)."""
         if self.least_bytes > limit_bytes:
             return inf
         of_parts = min((part.bound_s(limit_bytes) for part in self.parts), default=0.0)
@@ -140,8 +138,8 @@ class Proof:
 
 @dataclass(frozen=True)
 class Charges:
-    """What the best query of a game charged for time, in seconds, and the memory that it priced
-    (None: none)."""
+    """The time charges of a game's best query, in seconds, and the memory that it priced (None:
+    none)."""
 
     time: OwnerCosts
     held: OwnerCosts | None
@@ -158,11 +156,11 @@ class Search:
     problem: SearchProblem
     solution: Solution
     replayer_of: Callable[[], StrategyReplayer]
-    """Returns the problem's replayer, built when it is first called."""
+    """Returns the problem's replayer, built on first use."""
     proof: Proof | None = None
-    """The proof about replayed times, if these were searched."""
+    """The proof, if replayed times were searched."""
     charges: Charges | None = None
-    """The costs that represent replayed time in eliminations, if a game was played."""
+    """The costs that stand for replayed time in eliminations, if a game was played."""
 
     @property
     def micro_batches(self) -> int:
@@ -175,9 +173,9 @@ class Search:
 
     @property
     def own_replayer(self) -> Replayer:
-        """The replayer, of devices of one kind.
+        """The replayer, for devices of one kind.
 
-        Raises `TypeError` where there are several kinds.
+        Raises `TypeError` if there are several kinds.
         """
         replayer = self.replayer
         if not isinstance(replayer, Replayer):
@@ -203,12 +201,12 @@ class Search:
 
     @property
     def limit_bytes(self) -> float:
-        """What one device may use."""
+        """The memory limit of one device."""
         return self.options.limit_for(self.device_memory_bytes)
 
     @property
     def device_memory_bytes(self) -> float:
-        """The memory of one device, the least where there are several kinds."""
+        """The memory of one device, the least if there are several kinds."""
         return self.hardware.devices[0].memory_bytes
 
     @property
@@ -229,7 +227,7 @@ class Search:
         return self.solution.time_s + self.problem.fixed_time_s
 
     def compute_s(self, point: int) -> float:
-        """Returns the compute time of a point; the rest of its time is communication."""
+        """Returns the compute time of a point; the rest is communication."""
         chosen = self.solution.choices[point]
         total = self.problem.fixed_time_s
         for cost, choice in zip(self.problem.costs, chosen, strict=True):
@@ -237,7 +235,7 @@ class Search:
         return total
 
     def compute_shares(self, point: int) -> Shares:
-        """Returns what the compute time of a point is based on; constants are modelled."""
+        """Returns the sources of a point's compute time, as shares; constants count as modelled."""
         hardware = self.hardware
         if not (hardware.operator_times.known or hardware.devices[0].has_kernels):
             return Shares(modelled_s=self.compute_s(point))
@@ -252,7 +250,7 @@ class Search:
         return int(fitting[-1]) if len(fitting) else None
 
     def plan_id(self, point: int) -> str:
-        """Returns the content id of a plan: what was asked and what was chosen."""
+        """Returns the content id of a plan: a hash of the query and the choices."""
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
@@ -268,7 +266,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Draft:
-    """A question with the costs of all groups, before the crossings between them and any answer."""
+    """A query with all group costs, without crossings or an answer."""
 
     subject: Subject
     hardware: Hardware
@@ -287,7 +285,7 @@ class Draft:
         micro_batches: int,
     ) -> Draft:
         """Returns the draft with `micro_batches` in a step; raises as `assemble`, and `Infeasible`
-        where states on the hosts do not fit there."""
+        if states do not fit on the hosts."""
         variant = subject.variant(options, micro_batches)
         problem = too_large_for_hosts(variant.graph, hardware, mesh, options)
         if problem is not None:
@@ -297,7 +295,7 @@ class Draft:
 
     @property
     def limit_bytes(self) -> float:
-        """What one device may use."""
+        """The memory limit of one device."""
         return self.options.limit_for(self.hardware.devices[0].memory_bytes)
 
     def joined(self, progress: Progress) -> Search:
@@ -305,7 +303,7 @@ class Draft:
         return self._search(self.groups.joined(progress))
 
     def alone(self) -> Search:
-        """Returns a search that was given up before it began."""
+        """Returns an empty search, given up before it began."""
         return self._search(self.groups.alone())
 
     def _search(self, problem: SearchProblem) -> Search:
@@ -328,10 +326,10 @@ def search(
 ) -> Search:
     """Tracks the frontier of `subject` on `gpus` devices with `micro_batches` in a step.
 
-    With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
-    the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
-    devices, `BadInput` for a count below 1, `SolverError` when a limit is met and `Cancelled` when
-    `progress` returns False before there is any answer.
+    With `near_limit` only the neighbourhood of the memory limit is searched, which is enough for
+    the shortest time under that limit. Raises `Infeasible` if the hardware has fewer devices,
+    `BadInput` for a count below 1, `SolverError` if a limit is met and `Cancelled` if `progress`
+    returns False before there is any answer.
     """
     mesh = mesh_of(hardware, gpus)
     started = monotonic()
@@ -371,7 +369,7 @@ def search_all(
     *,
     near_limit: bool = False,
 ) -> list[Search]:
-    """Returns one search for each number of micro-batches in the options.
+    """Returns one search per micro-batch count in the options.
 
     Raises as `search` does.
     """
@@ -402,8 +400,8 @@ def search_near(
     *,
     work_limit: int | None = None,
 ) -> Search:
-    """Searches the same question near another memory (None: everywhere), within `time_limit_s` and
-    the work of `_core.solve`.
+    """Searches the same query near another memory (None: everywhere), within `time_limit_s` and the
+    work limit of `_core.solve`.
 
     Raises as `search` does.
     """

@@ -1,4 +1,4 @@
-"""Strategies with their sums, and what is proven about them."""
+"""Strategies with their sums and proof."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
 
 @dataclass(frozen=True)
 class Solution:
-    """Points ascending in memory, strictly descending in time: what the solver found in a problem.
+    """The solver's points, ascending in memory and strictly descending in time.
 
     Arrays of shape (points,), in bytes and seconds; `choices` (points, groups) are configurations
     of the whole problem, `edge_choices` (points, edges) alternatives. The rest is as in
@@ -40,7 +40,7 @@ class Solution:
 
     @classmethod
     def empty(cls, problem: SearchProblem) -> Solution:
-        """Returns no point of a problem, and no proof."""
+        """Returns a solution without points or proof."""
         return cls(
             np.zeros(0),
             np.zeros(0),
@@ -55,12 +55,12 @@ class Solution:
         )
 
     def report(self) -> TofuReport | None:
-        """Returns what a method of another system minimised, where it is not the solver's."""
+        """Returns the objective of another system's method, if one was used."""
         return None
 
     @classmethod
     def of(cls, part: Part, solved: _core.Solution) -> Solution:
-        """Returns what the solver found in a part of a problem."""
+        """Returns the solver's solution of a part of a problem."""
         return cls(
             solved.memory_bytes,
             solved.time_s,

@@ -1,4 +1,4 @@
-"""The solver's errors as those of this package."""
+"""Translates the solver's errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardwise.errors import Cancelled, SolverError
 
 @contextmanager
 def solver_errors() -> Iterator[None]:
-    """Raises `Cancelled` where the solver was stopped, and `SolverError` where it met a limit
-    before there was any answer."""
+    """Raises `Cancelled` if the solver was stopped, and `SolverError` if it met a limit before
+    there was any answer."""
     try:
         yield
     except _core.Cancelled:

@@ -1,4 +1,4 @@
-"""How far a search is, and whether it goes on: progress and a time limit."""
+"""Progress and time limit of a search."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class OutOfTime(Exception):
 
 
 class Watch:
-    """Reports a stretch of a search, its first and last share of it all, within a time limit (s).
+    """Reports an interval of a search, given by its first and last share of the whole, within a
+    time limit (s).
 
-    All parts of one watch have the same end; each counts the seconds that pass in it. `strict`: the
-    limit ends the computation of costs too, though not before `least_costing_s`; otherwise it ends
-    what is sought with them.
+    All parts of one watch have the same end; each counts its own seconds. A `strict` limit also
+    ends the computation of costs, though not before `least_costing_s`.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Watch:
         self._costs_until = max(self._until, self._started + least_costing_s)
 
     def part(self, first: float, last: float) -> Watch:
-        """Returns the watch of a part of this stretch."""
+        """Returns the watch of a part of this interval."""
         part = Watch(self._progress, strict=self.strict)
         width = self._last - self._first
         part._first, part._last = self._first + first * width, self._first + last * width
@@ -44,7 +44,7 @@ class Watch:
         return part
 
     def within(self, share: float) -> Watch:
-        """Returns the watch of the same stretch that ends after a share of the time that is left.
+        """Returns the watch of the same interval that ends after a share of the remaining time.
 
         Costs may still be computed up to the end of this one.
         """
@@ -53,32 +53,32 @@ class Watch:
         return part
 
     def again(self, share: float, whole: Watch) -> Watch:
-        """Returns the watch of the same stretch with a share of the time that `whole` has left, for
-        one that had a share of it before."""
+        """Returns the watch of the same interval with a share of the time that `whole` has left,
+        for one that had a share before."""
         part = self.part(0.0, 1.0)
         part._until = whole._until
         return part.within(share)
 
     def report(self, stage: str, fraction: float) -> bool:
-        """Reports a fraction of the stretch; returns whether to go on."""
+        """Reports a fraction of the interval; returns whether to go on."""
         return self._progress(stage, self._first + fraction * (self._last - self._first))
 
     def costing(self, stage: str, fraction: float) -> bool:
-        """Reports a fraction of computing costs; a strict watch raises `OutOfTime` too."""
+        """Reports a fraction of computing costs; a strict watch may raise `OutOfTime`."""
         going = self.report(stage, fraction)
         if self.strict and self.is_over_for_costs:
             raise OutOfTime
         return going
 
     def go_on(self, stage: str, fraction: float) -> None:
-        """Reports a fraction; raises `Cancelled` or `OutOfTime` where the search is to end."""
+        """Reports a fraction; raises `Cancelled` or `OutOfTime` if the search has to end."""
         go_on(self.report, stage, fraction)
         if monotonic() > self._until:
             raise OutOfTime
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left, at least a little."""
+        """Remaining seconds, always positive."""
         return max(self._until - monotonic(), 1e-3)
 
     @property
@@ -93,10 +93,10 @@ class Watch:
 
     @property
     def spent_share(self) -> float:
-        """How much of the time up to the limit has passed; 0 without one."""
+        """The share of the time limit that has passed; 0 without one."""
         return self.spent_s / max(self._until - self._started, 1e-3)
 
     @property
     def spent_s(self) -> float:
-        """The seconds since the stretch began."""
+        """Seconds since the interval began."""
         return monotonic() - self._started

@@ -291,8 +291,8 @@ def crossed() -> Schedule:
     [
         ([EQUAL], None, "times: has 1 entries for 2 stages (expected 2)"),
         ([EQUAL, EQUAL], [1.0, 1.0], "hops_s: has 2 entries for 2 stages (expected 1)"),
-        ([EQUAL, StageTimes(1.0, -1.0, 0.0)], None, "times[1]: -1.0 is no duration"),
-        ([EQUAL, EQUAL], [float("nan")], "hops_s[0]: nan is no duration"),
+        ([EQUAL, StageTimes(1.0, -1.0, 0.0)], None, "times[1]: -1.0 is not a duration"),
+        ([EQUAL, EQUAL], [float("nan")], "hops_s[0]: nan is not a duration"),
     ],
 )
 def test_times_that_are_refused(

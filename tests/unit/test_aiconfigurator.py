@@ -330,7 +330,10 @@ def test_a_broken_file_is_named(package: Path) -> None:
         ({"gemm_dtype": [1, 2]}, "gemm_dtype: not all are words"),
         ({"gemm_dtype": ["fp8", "fp8"]}, "no products in bfloat16"),
         ({"k": None}, "no column k"),
-        ({key: [] for key in ("gemm_dtype", "m", "n", "k", "latency")}, "no row"),
+        (
+            {key: [] for key in ("gemm_dtype", "m", "n", "k", "latency")},
+            "the file has no measured kernels",
+        ),
     ],
 )
 def test_a_wrong_column_is_named(package: Path, changed: dict[str, Any], message: str) -> None:

@@ -56,7 +56,7 @@ def test_a_list_of_bundles_is_the_same_however_it_is_written() -> None:
         ([], "bundles", "no bundles"),
         (["v100=1", "k80=1"], "bundles[1]", "unknown group 'k80'"),
         (["v100=9"], "bundles[0]", "1 to 2 of v100"),
-        (["4"], "bundles[0]", "of which group is not said"),
+        (["4"], "bundles[0]", "of an unspecified group"),
         (["v" * 1001], "bundles[0]", "a text of 1001 characters"),
     ],
 )

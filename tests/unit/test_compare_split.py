@@ -191,7 +191,7 @@ def test_ours_is_the_plan_with_these_schedules(gpt2: Graph, document: Comparison
 
 
 def test_nobody_names_a_schedule_that_is_not_searched(gpt2: Graph) -> None:
-    with pytest.raises(BadInput, match="no schedule 'zb-h2'"):
+    with pytest.raises(BadInput, match="unknown schedule 'zb-h2'"):
         compare(gpt2, MACHINE, 8, OPTIONS, proposals=10, stages=[2], schedules=["zb-h2"])
 
 

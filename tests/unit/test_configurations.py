@@ -413,7 +413,7 @@ def test_a_batch_of_one_sample_may_be_forbidden() -> None:
 
 
 def test_tofu_takes_no_rules() -> None:
-    with pytest.raises(BadInput, match="takes no rules"):
+    with pytest.raises(BadInput, match="does not support pins"):
         Options(overlap=False, method="tofu", pins=(parse_pin("zero=1"),))
 
 

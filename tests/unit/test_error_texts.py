@@ -46,3 +46,16 @@ def test_no_problem_repeats_what_was_expected() -> None:
         )
     ]
     assert repeated == []
+
+
+def test_no_problem_is_only_a_value() -> None:
+    """`gpus: 0` does not say that 0 was given; `gpus: got 0` does."""
+    bare = [
+        place
+        for place, call in refusals()
+        if call.args
+        and isinstance(call.args[0], ast.JoinedStr)
+        and len(call.args[0].values) == 1
+        and isinstance(call.args[0].values[0], ast.FormattedValue)
+    ]
+    assert bare == []

@@ -328,10 +328,10 @@ def test_commands_take_batch_and_sequence() -> None:
         (("curve", "gpt2", "--batches", "x", "--counts", "1", *QUICK), "names no batches"),
         (
             ("curve", "gpt2", "--batches", "4", "--counts", "1", *QUICK, "--format", "csv"),
-            "is of one curve",
+            "show one curve",
         ),
-        (("explain", "plan.json", "--batch", "4"), "a plan has its own"),
-        (("explain", "--like", "job.json", "--batch", "4"), "the file names them"),
+        (("explain", "plan.json", "--batch", "4"), "apply only with --like"),
+        (("explain", "--like", "job.json", "--batch", "4"), "the file has its own"),
     ],
 )
 def test_commands_refuse_what_does_not_hold(command: tuple[str, ...], said: str) -> None:

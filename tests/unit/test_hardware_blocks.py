@@ -47,7 +47,7 @@ LIST = "v100 (2 V100-PCIe-16GB), 1080ti (4 GTX1080Ti-11GB), p100 (2 P100-PCIe-12
     ("text", "said"),
     [
         ("8", f"such as --gpus v100=2,1080ti=4; groups: {LIST}"),
-        (" 8 ", "8 devices, of which group is not said"),
+        (" 8 ", "8 devices of an unspecified group"),
         ("k80=1", "unknown group 'k80' (expected devices by group"),
         ("k80=1", f"such as --gpus v100=2,1080ti=4; groups: {LIST}"),
         ("v100", "got 'v100'"),

@@ -219,7 +219,7 @@ def test_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hello\n", "no row of results"),
+        ("hello\n", "the file has no results"),
         (RECENT.format(places=""), "--group NODESxRANKS"),
         (
             RECENT.format(places=places()).replace("   70.00 ", "  fast "),

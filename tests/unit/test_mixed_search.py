@@ -132,7 +132,7 @@ def test_the_frontier_is_over_the_share_of_all_memories() -> None:
 def test_what_is_no_bundle_is_refused() -> None:
     graph, hardware = mlp(), profile(ONE_EACH, KINDS)
     for gpus, problem in (
-        (2, "of which group is not said"),
+        (2, "of an unspecified group"),
         ("c=1", "unknown group 'c'"),
         ("a=2", "2 devices of a"),
         ("a=1,a=1", "named twice"),

@@ -113,15 +113,15 @@ def test_states_that_no_host_has_room_for_are_refused(gpt2: Graph) -> None:
 
 def test_what_is_not_offloaded_is_refused_by_name(gpt2: Graph) -> None:
     asked = Options(step=HOSTED, micro_batches=(8,))
-    with pytest.raises(BadInput, match="does not say what memory its hosts have"):
+    with pytest.raises(BadInput, match="does not state its hosts' memory"):
         plan(gpt2, load_hardware("l4"), 2, options=asked)
     with pytest.raises(BadInput, match="no answer for offloading in a pipeline"):
         pipeline_or_plan(gpt2, H100, 2, stages=(2,), options=asked)
     with pytest.raises(BadInput, match="several kinds"):
         plan(gpt2, load_hardware("h100-8+a100-8"), "h100=2,a100=2", options=asked)
-    with pytest.raises(BadInput, match="shared out"):
+    with pytest.raises(BadInput, match="sharded by ZeRO"):
         Options(step=HOSTED, zero=(0,))
-    with pytest.raises(BadInput, match="shared out"):
+    with pytest.raises(BadInput, match="sharded by ZeRO"):
         Options(step=HOSTED, method="tofu")
     with pytest.raises(BadInput) as refused:
         StepSettings(offload="everything")

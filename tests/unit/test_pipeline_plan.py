@@ -91,7 +91,7 @@ def test_a_plan_of_one_stage_does_not_read_a_pipeline(answer: documents.Pipeline
         (("--stages", "two"), "'two' names no numbers of stages"),
         (("--stages", "0"), "'0' names no numbers of stages"),
         (("--stages", "3"), "3 stages of 4 devices"),
-        (("--stages", "2", "--schedules", "dualpipe"), "no schedule 'dualpipe' is searched"),
+        (("--stages", "2", "--schedules", "dualpipe"), "unknown schedule 'dualpipe'"),
         (
             ("--stages", "2", "--space", "deepspeed"),
             "deepspeed: no answer for a trainer's pipelines",

@@ -319,7 +319,7 @@ KINDS = ("--hardware", "heterog-8")
         (
             frontier_command,
             (*FRONTIER, "--stages", "2", "--schedules", "dualpipe"),
-            "no schedule 'dualpipe' is searched",
+            "unknown schedule 'dualpipe'",
         ),
         (
             frontier_command,

@@ -59,7 +59,7 @@ def test_placements() -> None:
 @pytest.mark.parametrize(
     ("name", "ranks", "chunks", "micro_batches", "field", "message"),
     [
-        ("2f2b", 2, None, 4, "schedule", "no schedule is called '2f2b' (expected gpipe, 1f1b,"),
+        ("2f2b", 2, None, 4, "schedule", "unknown schedule '2f2b' (expected gpipe, 1f1b,"),
         ("gpipe", 0, None, 4, "ranks", "got 0 (expected at least 1)"),
         ("gpipe", 2, None, 0, "micro_batches", "got 0 (expected at least 1)"),
         ("interleaved", 2, 0, 4, "stages_per_rank", "got 0 (expected at least 1)"),

@@ -23,8 +23,8 @@ CODE = (
     "harness",
 )
 TEXTS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", ".importlinter")
-REFERENCE = ("agent-settings", "cli", "http", "metrics", "operators", "paper", "published-steps",
-             "python", "refusals", "settings")  # fmt: skip
+REFERENCE = ("agent-settings", "cli", "execute-operators", "http", "metrics", "operators", "paper",
+             "published-steps", "python", "refusals", "settings")  # fmt: skip
 BUILT = {f"docs/reference/{name}.md" for name in REFERENCE}
 """What `make reference` writes; tests/unit/service/test_reference_pages.py holds the list."""
 

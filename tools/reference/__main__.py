@@ -12,6 +12,7 @@ from benchmarks.published.stored import read_stored, results
 from tools.reference import (
     agent_settings,
     command_line,
+    execute_operators,
     http,
     metrics,
     operators,
@@ -24,6 +25,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "agent-settings.md": agent_settings.page,
     "cli.md": command_line.page,
+    "execute-operators.md": execute_operators.page,
     "http.md": lambda: http.page(http.openapi()),
     "metrics.md": lambda: metrics.page(metrics.readers()),
     "operators.md": operators.page,

@@ -1,1 +1,1 @@
-"""What each page shows: documents of the HTTP calls, prepared for the templates."""
+"""The pages' data: documents of the HTTP calls, prepared for the templates."""

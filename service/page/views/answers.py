@@ -36,7 +36,8 @@ TIME_PARTS = (
 
 
 def _exposed_s(point: dict[str, Any], time: str) -> float:
-    """Returns what a point's devices wait for communication, of earlier documents for anything."""
+    """Returns the seconds that a point's devices wait for communication, in earlier documents for
+    anything."""
     waiting = point.get("exposed_communication_s")
     return float(max(point[time] - point["compute_s"], 0.0) if waiting is None else waiting)
 

@@ -77,7 +77,7 @@ async def take(request: Request) -> Response:
     values = texts(form)
     kind = values.get("kind", "frontier")
     if kind not in _ASK:
-        raise BadInput(f"{kind[:40]!r}", field="kind", expected=", ".join(_ASK))
+        raise BadInput(f"got {kind[:40]!r}", field="kind", expected=", ".join(_ASK))
     handler, shape = _ASK[kind]
     try:
         offers = await file_of(form, "offers")

@@ -1,4 +1,4 @@
-"""What a plan on several kinds of devices does at every place, and how its gradients are summed."""
+"""A plan on several kinds of devices, by place, and its gradient sums."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cluster_context(plan: Plan, cluster: PlannedCluster) -> dict[str, Any]:
 
 
 def _shares(of: dict[Any, float]) -> list[tuple[Any, float]]:
-    """Returns what each has of the whole, the largest first; what has nothing is left out."""
+    """Returns the positive shares of the whole, the largest first."""
     whole = sum(of.values()) or 1.0
     ordered = sorted(of.items(), key=lambda one: -one[1])
     return [(name, value / whole) for name, value in ordered if value > 0]

@@ -22,7 +22,7 @@ from shardwise.peers.document import OUR_PIPELINES, OURS, SPLITS
 
 _OURS = (*OURS.values(), OUR_PIPELINES)
 MOST_PEAKS = 4
-"""Of more stages only the first, the last and the largest peak are said."""
+"""With more stages only the first, the last and the largest peak are shown."""
 BAR = 100.0
 """Width of the longest bar, in units of its picture."""
 LONGEST = 2.5
@@ -159,7 +159,7 @@ def _is_proven_alone(document: Comparison) -> bool:
 
 
 def _places(document: Comparison) -> list[dict[str, Any]]:
-    """Returns what the best step of each system takes at every place, of several kinds."""
+    """Returns each system's best step by place, on several kinds of devices."""
     return [
         {
             "title": method.title,
@@ -178,7 +178,7 @@ def _places(document: Comparison) -> list[dict[str, Any]]:
 
 
 def _drawn(document: Comparison, method: ComparedMethod) -> dict[str, Any]:
-    """Returns what the plot needs of a system."""
+    """Returns a system's data for the plot."""
 
     def axes(point: ComparedPoint) -> tuple[float, float]:
         if document.overlap:

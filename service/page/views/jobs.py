@@ -66,7 +66,7 @@ async def show_all(request: Request) -> Response:
 
 
 def _address(wanted: dict[str, str], **other: str) -> str:
-    """Returns the list's address with these filters, of which `other` replaces some."""
+    """Returns the list's address with these filters, some replaced by `other`."""
     left = {name: value for name, value in {**wanted, **other}.items() if value}
     return f"/jobs?{urlencode(left)}" if left else "/jobs"
 

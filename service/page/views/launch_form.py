@@ -99,7 +99,7 @@ def _variables(text: str, field: str) -> dict[str, str]:
     for line in lines(text, field):
         name, equals, value = line.partition("=")
         if not equals:
-            raise BadInput(f"{line[:40]!r}", field=field, expected="NAME=value on each line")
+            raise BadInput(f"got {line[:40]!r}", field=field, expected="NAME=value on each line")
         variables[name.strip()] = value.strip()
     return variables
 

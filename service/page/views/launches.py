@@ -122,7 +122,7 @@ def row_of(launch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _about(launch: dict[str, Any]) -> str:
-    """Returns what runs where, in a few words."""
+    """Returns a launch's program and hosts in a few words."""
     request, summary = launch["request"], launch["summary"]
     agents = request["agents"] if isinstance(request["agents"], int) else len(request["agents"])
     ranks = request["ranks_per_agent"]

@@ -1,4 +1,4 @@
-"""What to try where nothing fits: the same question with more freedom, or with more GPUs."""
+"""Suggestions if nothing fits: the same question with fewer restrictions, or with more GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Attempt:
 
 
 def attempts(job: dict[str, Any]) -> list[Attempt]:
-    """Returns what to try instead of a question that nothing fits, best first.
+    """Returns suggestions for a question that nothing fits, best first.
 
     A quote's own offers are a file that the form cannot fill in again, so a quote has none.
     """
@@ -40,7 +40,7 @@ def attempts(job: dict[str, Any]) -> list[Attempt]:
 
 
 def _freer(job: dict[str, Any], values: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """Returns what the question forbids, in words, and its fields without that; None if nothing.
+    """Returns the question's restrictions in words, and its fields without them; None without any.
 
     By sums, recomputation and micro-batches are off unless named: the replayed time has both.
     """

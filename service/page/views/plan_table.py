@@ -22,7 +22,7 @@ from shardwise.documents.plan import PlannedGroup
 from shardwise.pictures.gantt import gantt_svg
 
 COLOURS = 8
-"""How many variables have a colour of their own (page.css, `.v0` to `.v7`)."""
+"""The number of variables with their own colour (page.css, `.v0` to `.v7`)."""
 
 
 def plan_context(result: dict[str, Any]) -> dict[str, Any]:

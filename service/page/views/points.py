@@ -38,7 +38,7 @@ async def take(request: Request, job_id: str) -> Response:
     """Asks for the plan of a point. Redirects to its page."""
     point = texts(await read_form(request)).get("point", "")
     if not (point.isascii() and point.isdigit() and len(point) < 7):
-        raise BadInput(f"{point[:40]!r}", field="point", expected="the number of a point")
+        raise BadInput(f"got {point[:40]!r}", field="point", expected="the number of a point")
     handler = partial(_ask, job_id=job_id, point=int(point))
     result = await send(request, handler, "plans.create")
     return redirect(f"/jobs/{result.document['id']}")

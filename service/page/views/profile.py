@@ -17,7 +17,7 @@ MOST_SHAPES, MOST_SIZES = 16, 64
 
 
 def profile_context(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the template needs of a `shardwise.hardware/1` document."""
+    """Returns the template's data from a `shardwise.hardware/1` document."""
     hardware = hardware_from_document(document)
     tables = [table for table in hardware.collectives if _is_sound(table)]
     groups = {

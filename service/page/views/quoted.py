@@ -40,7 +40,7 @@ def _recommended(offers: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _prices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns what every group costs: one device at a price of the question, else a node."""
+    """Returns the price of every group: of one device at the question's price, else of a node."""
     prices: dict[str, dict[str, Any]] = {}
     for row in rows:
         for part in row["parts"]:

@@ -223,7 +223,7 @@ def _words(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns what differs between two questions, options by their names."""
+    """Returns the differences of two questions, options by their names."""
     asked = [{"question": job["kind"], **_flat(job["question"])} for job in (a, b)]
     names = list(dict.fromkeys([*asked[0], *asked[1]]))
     return [

@@ -1,7 +1,7 @@
 """From a graph on a cluster of several kinds to the problems of its places.
 
-All places have the same groups, configurations and edges, row by row; what these cost differs. One
-more problem says which communication joins places: there it takes 1, else 0.
+All places have the same groups, configurations and edges, row by row, with different costs. One
+more problem says which communication joins places: it costs 1 there, else 0.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ more."""
 @dataclass(kw_only=True)
 class MixedProblem(SearchProblem):
     """The problem of a cluster of several kinds. As a problem of one kind it is that of the first
-    place, of `places`; `joins` says what joins places."""
+    of `places`; `joins` says which communication joins places."""
 
     cluster: Cluster
     places: list[SearchProblem]
@@ -56,15 +56,15 @@ class MixedProblem(SearchProblem):
     def summed(
         self, choices: NDArray[np.uint32], edge_choices: NDArray[np.uint32]
     ) -> tuple[Floats, Floats]:
-        """Returns memory and time of S strategies at the place that is busiest."""
+        """Returns memory and time of S strategies at the busiest place."""
         of_places = [place.summed(choices, edge_choices) for place in self.places]
         memory, time = (np.stack(sums) for sums in zip(*of_places, strict=True))
         at = time.argmax(axis=0), np.arange(len(choices))
         return memory[at], time[at]
 
     def everywhere(self, proportion: int) -> list[NDArray[np.bool_]]:
-        """Returns per group the configurations of a proportion, or the even ones where a group has
-        none of it; groups that cost alike share one array."""
+        """Returns each group's configurations of a proportion, or the even ones if it has none;
+        groups with the same costs share one array."""
         masks: dict[int, NDArray[np.bool_]] = {}
         for cost in self.costs:
             if id(cost) not in masks:
@@ -73,8 +73,8 @@ class MixedProblem(SearchProblem):
         return [masks[id(cost)] for cost in self.costs]
 
     def least_everywhere_s(self, proportion: int) -> float:
-        """Returns what any strategy within `everywhere` computes at least at some place, which no
-        step is shorter than."""
+        """Returns a lower bound on the computation at some place, and so on the step, of strategies
+        within `everywhere`."""
         masks = self.everywhere(proportion)
         least = []
         for place in self.places:
@@ -95,10 +95,10 @@ class MixedProblem(SearchProblem):
 
 @dataclass(frozen=True)
 class MixedCosted:
-    """The groups of a problem as all places see them, the last saying what joins places; without
-    the crossings between them.
+    """The groups of a problem at all places, the last of which says what joins places; without
+    crossings.
 
-    With `keep_beaten` configurations are kept that others of the same layouts beat in everything:
+    With `keep_beaten` configurations are kept although others of the same layouts beat them, since
     other systems may not know those others.
     """
 
@@ -122,9 +122,9 @@ class MixedCosted:
         return [place.count * size for place in self.cluster.places]
 
     def least_compute_s(self) -> float:
-        """Returns a bound on the time that any strategy computes.
+        """Returns a lower bound on every strategy's computation.
 
-        The mean over all devices of what they compute is no more than what the busiest does.
+        The busiest device computes at least the mean over all devices.
         """
         weights = np.array(self._devices) / sum(self._devices)
         least: dict[Hashable, float] = {}
@@ -137,12 +137,12 @@ class MixedCosted:
         return sum(least[kind] for kind in self.kinds)
 
     def least_host_s(self) -> float:
-        """Returns a bound on the host's time of any strategy's step: none is surely needed at any
-        one place."""
+        """Returns a lower bound on the host's time: 0, since no operator must be at any one
+        place."""
         return 0.0
 
     def costs(self, progress: Progress) -> list[list[GroupCosts]]:
-        """Returns by place the configurations of every group."""
+        """Returns the configurations of every group, by place."""
         for of_places in self.terms.values():
             of_places[0].work.register()
         known: dict[Hashable, list[GroupCosts]] = {}
@@ -203,11 +203,11 @@ def mixed_costed(
     links_of: Callable[[Blocks], JointLinks] = JointLinks,
     probed: Probed | None = None,
 ) -> MixedCosted:
-    """Costs what every group computes at every place of a cluster.
+    """Computes the costs of every group's computation at every place of a cluster.
 
     `patterns` have the batch of one of the `micro_batches`; `links_of` returns the links between
-    blocks; `probed` are the proportions, where they are not to be found anew. Raises `BadInput` for
-    pins that match nothing or leave nothing.
+    blocks; `probed` are the proportions, if already known. Raises `BadInput` for pins that match
+    nothing or leave nothing.
     """
     coarsened = patterns.coarsened
     search = searched_mesh(blocks, options.max_configurations)

@@ -1,9 +1,10 @@
 """The assignments of a group on a cluster of several kinds, each with a proportion.
 
-Evenly over all blocks a group may be split as on devices of one kind. Under any other proportion
-the axis of the blocks splits one of its variables: under one that is even among some blocks any, of
-which a block alone needs only the first, or none, so that these blocks repeat each other; under
-uneven shares those that run over samples, and others where every share comes out whole.
+Under even shares over all blocks a group may be split as on devices of one kind. Under any other
+proportion the block axis splits one of its variables. If shares are even among some blocks, this
+may be any variable (for a single block, the first is enough), or none, so that these blocks repeat
+each other. Under uneven shares it is a variable over samples, or another one if every share is a
+whole number.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ def mixed_assignments(
 ) -> Rows:
     """Returns the assignments that the group and the pins allow under each proportion.
 
-    `samples` are the group's variables that run over samples. Raises `BadInput` where there are
-    none.
+    `samples` are the group's variables that run over samples. Raises `BadInput` if there are none.
     """
     axes, count = context.mesh.axes, len(pattern.group.variables)
     pinned = pinned_axes(context, pattern)

@@ -41,7 +41,7 @@ from shardwise.sharding.pattern import GroupPattern
 MOST = 24
 """Proportions of a catalogue."""
 MOST_STEPS = 120
-"""Parts of the samples whose times are computed; larger batches are balanced in this many."""
+"""Maximum number of equal parts of the samples for balancing."""
 SCALE = 10**6
 """Real weights are rounded to multiples of 1 / SCALE before an extent is cut by them."""
 MOST_RATIO = 8
@@ -49,7 +49,7 @@ MOST_RATIO = 8
 BY_PEAKS = "proportional to peaks"
 """The origin of HeteroG's CP."""
 NEGLIGIBLE = 0.1
-"""A class of operators with a smaller part of the time has no proportion of its own."""
+"""Minimum share of the time for a class of operators to get its own proportion."""
 
 PRODUCTS, CONVOLUTIONS, ATTENTION, LIGHT = "products", "convolutions", "attention", "light"
 
@@ -123,7 +123,7 @@ class _Shares:
         """Equal parts of the samples, of which shares are balanced."""
 
     def even(self, names: Sequence[str], origin: str) -> Proportion:
-        """Returns equal shares of some groups' blocks, as nearly as whole samples are."""
+        """Returns equal shares of some groups' blocks, up to whole samples."""
         chosen = {block for name in names for block in self._members[name]}
         weights = tuple(int(i in chosen) for i in range(self._blocks))
         if self._units % len(chosen) and len(chosen) < self._blocks <= self._units:
@@ -157,8 +157,8 @@ class _Shares:
     def balanced(
         self, times: Mapping[str, Floats], names: Sequence[str], origin: str
     ) -> Proportion | None:
-        """Returns the shares of some groups' blocks at which the slowest takes least; None where a
-        block gets none."""
+        """Returns some groups' block shares that minimise the slowest time, or None if a block gets
+        none."""
         group_of = {block: name for name in names for block in self._members[name]}
         ascending = {name: np.maximum.accumulate(times[name]).tolist() for name in names}
         shares = dict.fromkeys(group_of, 0)
@@ -210,8 +210,8 @@ def _by_class(
 def _class_times(
     context: CostContext, patterns: Sequence[GroupPattern], steps: int
 ) -> dict[str, Floats]:
-    """Returns the seconds of the operators of each class on one kind of device, of data parallelism
-    whose blocks have 1, 2, … `steps` of `steps` equal parts of the samples."""
+    """Returns the seconds of each class's operators on one kind of device under data parallelism,
+    with 1, 2, … `steps` of `steps` equal parts of the samples per block."""
     shares = np.arange(1, steps + 1) / steps
     mesh = ProbeMesh(context.mesh.mesh, context.mesh.axes, shares=shares)
     probing = replace(context, mesh=mesh)
@@ -254,7 +254,7 @@ def _group_times(
 
 
 def operator_class(member: Member) -> str:
-    """Returns what decides how the kinds' times of an operator compare."""
+    """Returns the class that decides how an operator's times compare between kinds."""
     op = member.operator
     if op.kind.startswith("aten.conv"):
         return CONVOLUTIONS

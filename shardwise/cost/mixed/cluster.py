@@ -1,8 +1,8 @@
-"""A cluster of several kinds as the search sees it: blocks, proportions, places, and its mesh.
+"""A cluster of several kinds: blocks, proportions, places, and its mesh.
 
 The mesh has one outer axis over the n blocks, which the proportions weigh, and the prime factors of
-a block's size inside. Blocks that are of one group and have the same weight in every proportion are
-alike: a *place* stands for them, and costs are computed once for each place.
+a block's size inside. Blocks of one group with the same weight in every proportion form a *place*,
+whose costs are computed once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def mesh_over(size: int, count: int, nodes: int) -> Mesh:
 
 @dataclass(frozen=True)
 class Place:
-    """Blocks that are alike; `block` is the first of them."""
+    """Blocks that are the same under every proportion; `block` is the first of them."""
 
     name: str
     block: int
@@ -80,7 +80,7 @@ class Cluster:
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """The classes of alike blocks, in the order of their first ones."""
+        """The places, in the order of their first blocks."""
         counts: dict[str, int] = {}
         places = []
         for members in self._alike:
@@ -98,7 +98,7 @@ class Cluster:
 
     @cached_property
     def _alike(self) -> tuple[list[int], ...]:
-        """The blocks that are alike, in the order of their first ones."""
+        """The blocks of each place, in the order of their first ones."""
         alike: dict[object, list[int]] = {}
         weighed = (*self.proportions, *self.states)
         for block, group in enumerate(self.blocks.groups):
@@ -123,21 +123,21 @@ class Cluster:
 
     @cached_property
     def support_sizes(self) -> NDArray[np.int64]:
-        """How many blocks each proportion gives a share, (proportions,)."""
+        """The number of blocks with a share under each proportion, (proportions,)."""
         return np.array([len(p.support) for p in self.proportions], dtype=np.int64)
 
     def ranks_inside(self, mask: int) -> int:
-        """Returns how many ranks of a block the axes of a bit mask span."""
+        """Returns the number of ranks in a block that the axes of a bit mask span."""
         axes = self.search.axes
         return prod(axis.size for a, axis in enumerate(axes) if a != BLOCKS and mask >> a & 1)
 
 
 @dataclass(frozen=True)
 class PlaceMesh(SearchMesh):
-    """The mesh of a cluster as the devices of one place see it.
+    """The mesh of a cluster at one place.
 
-    Layouts between groups have one more column than axes, the proportion. Without a place it tells
-    which collectives join several places: their time is 1, that of all others 0.
+    Layouts between groups have one column more than axes: the proportion. Without a place it marks
+    the collectives that join several places: their time is 1, that of all others 0.
     """
 
     cluster: Cluster = field(kw_only=True)
@@ -155,7 +155,7 @@ class PlaceMesh(SearchMesh):
         """Parts along the axes under each proportion, (proportions, axes)."""
         own = self.cluster.parts(0 if self.place is None else self.place)
         sizes = np.tile(self.sizes.astype(np.float64), (len(own), 1))
-        # Where there is no share, what would be with even ones; it is left out afterwards.
+        # Where there is no share, use the even ones; the value is dropped afterwards.
         sizes[:, BLOCKS] = np.where(np.isfinite(own), own, sizes[:, BLOCKS])
         return sizes
 
@@ -195,7 +195,7 @@ class PlaceMesh(SearchMesh):
     def placed(self, layouts: Layouts, proportions: NDArray[np.int8]) -> Layouts:
         whole = np.array([p.is_whole for p in self.cluster.proportions])
         state = layouts[:, BLOCKS]
-        # What all blocks have whole, or as terms of a sum, does not depend on their shares.
+        # Replicated tensors and terms of sums do not depend on the shares.
         alike = whole[proportions] & ((state == REPLICATE) | (state == PARTIAL))
         column = np.where(alike, EVEN, proportions).astype(np.int8)
         return np.concatenate([layouts, column[:, None]], axis=1)

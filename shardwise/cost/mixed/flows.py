@@ -1,4 +1,4 @@
-"""What blocks send each other where the shares of a tensor change."""
+"""Data that blocks send each other when the shares of a tensor change."""
 
 from __future__ import annotations
 

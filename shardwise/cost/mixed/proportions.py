@@ -16,7 +16,7 @@ from math import gcd
 
 @dataclass(frozen=True)
 class Proportion:
-    """Weights over the blocks, and what the proportion is for, in a few words."""
+    """Weights over the blocks, and the proportion's origin in a few words."""
 
     weights: tuple[int, ...]
     origin: str

@@ -22,7 +22,7 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class _Sum(ABC):
-    """A sum as the devices of one place see it; without a place it says where places are joined."""
+    """A sum at the devices of one place; without a place it marks where places are joined."""
 
     cluster: Cluster
     place: int | None
@@ -37,7 +37,7 @@ class _Sum(ABC):
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """Which proportions can sum their gradients so."""
+        """The proportions that support this sum."""
         return np.array([self._allows(p) for p in self.cluster.proportions])
 
     def one_way_s(
@@ -66,7 +66,7 @@ class _Sum(ABC):
 
     @abstractmethod
     def _allows(self, proportion: Proportion) -> bool:
-        """Returns whether blocks with these shares can sum their gradients so."""
+        """Returns whether blocks with these shares support this sum."""
 
     @abstractmethod
     def _seconds(
@@ -129,13 +129,12 @@ class UnevenSum(_Sum):
 
 
 def server_name(cluster: Cluster, block: int) -> str:
-    """Returns what answers call the sum at a server."""
+    """Returns the name of a server sum in answers."""
     return f"server {cluster.blocks.groups[block].name}"
 
 
 def sums_at(cluster: Cluster, place: int | None) -> tuple[ServerSum | UnevenSum | None, ...]:
-    """Returns the kinds of gradient sum as the devices of a place see them, that of collectives
-    (None) first."""
+    """Returns a place's kinds of gradient sum, that of collectives (None) first."""
     servers = [
         ServerSum(cluster, place, server_name(cluster, block), (0, 1), block)
         for block in cluster.servers

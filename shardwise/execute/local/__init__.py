@@ -8,8 +8,7 @@
     factories, random_numbers                          operators without inputs, or random ones
     gathered                                           the form that is always correct
 
-docs/execute-operators.md (made by `python -m tools.execute_operators_table`) says which kind has
-which form.
+docs/reference/execute-operators.md says which kind has which form.
 """
 
 from shardwise.execute.local.build import LocalOperator, local_operator

@@ -67,7 +67,7 @@ def local_operator(
     deferral: Deferral | None = None,
     recipe: Recipe | None = None,
 ) -> LocalOperator:
-    """Returns the operator on this rank's share of it; see docs/execute-operators.md.
+    """Returns the operator on this rank's share of it; see docs/reference/execute-operators.md.
 
     `tensors` have global shapes. With a `deferral` gradients of weights are left to it, where the
     operator allows. A linear layer may have a `recipe` that its products are rounded by. Raises

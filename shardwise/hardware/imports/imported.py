@@ -115,7 +115,7 @@ def _runs(file: str) -> list[Run]:
         runs = parse_text(data.decode("utf-8", errors="replace"), file)
     if not runs:
         raise BadInput(
-            "no row of results",
+            "the file has no results",
             file=file,
             expected="output of nccl-tests: rows of size, count, type and times, or its JSON",
         )

@@ -186,7 +186,7 @@ def _check_size(stored: Any, file: str) -> None:
             expected=f"at most {MAX_ROWS} rows and {max_file_bytes()} bytes",
         )
     if not about.num_rows:
-        raise BadInput("no row", file=file, expected="measured kernels")
+        raise BadInput("the file has no measured kernels", file=file, expected="measured kernels")
 
 
 def _column(stored: Any, wanted: type, file: str, name: str) -> Column:

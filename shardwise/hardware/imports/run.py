@@ -88,7 +88,7 @@ def group_of(places: Sequence[Place], file: str) -> Group:
     counts = {on.count(host) for host in hosts}
     if len(counts) != 1:
         raise BadInput(
-            f"{', '.join(f'{on.count(h)} ranks on {h}' for h in hosts)}",
+            f"got {', '.join(f'{on.count(h)} ranks on {h}' for h in hosts)}",
             file=file,
             expected="as many ranks on every node",
         )

@@ -79,7 +79,7 @@ def measure_kinds(
     """
     if question is not None and question.gpus is not None:
         raise BadInput(
-            f"{question.gpus} devices, of which kind is not said",
+            f"{question.gpus} devices of an unspecified kind",
             field="gpus",
             expected="no number: plans of all devices of every kind are measured for",
         )

@@ -1,9 +1,9 @@
 """Lower bounds on the step of a cluster of several kinds, as sums over groups and edges.
 
-The tasks of one place are a part of the step of all, with dependencies of their own, so a longest
-path at one place is no longer than the replayed step (`replay/bound.py`), whatever other places
-do; means of such paths over places are such weights too. What is surely held at a place
-(`replay/moments.py`) is so in the step of all.
+The tasks of one place, with their dependencies, are part of the whole step, so a longest path at
+one place is no longer than the replayed step (`replay/bound.py`); means of such paths over places
+are weights of the same kind. What is surely held at a place (`replay/moments.py`) is held in the
+whole step.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from shardwise.sharding.layout import Floats
 
 
 class MixedBound:
-    """Longest paths at the places of a cluster, and of wanderers between them.
+    """Longest paths at the places of a cluster, and critical paths that cross device types.
 
     Durations of P strategies are (P, parts · tasks + 1): those at every place, then those of every
-    wanderer (`wandering.py`), the host's time last.
+    crossing path (`wandering.py`), the host's time last.
     """
 
     def __init__(self, replayer: MixedReplayer, wanderers: Sequence[Wanderer] = ()) -> None:
@@ -37,18 +37,19 @@ class MixedBound:
         self._stays: Sequence[Stay] = ()
 
     def durations(self, durations_s: Floats, choices: Choices, edge_choices: Choices) -> Floats:
-        """Returns the durations at all places (P, places · tasks), and of all wanderers."""
+        """Returns the durations at all places (P, places · tasks), and of all crossing paths."""
         wandering = [one.durations(choices, edge_choices) for one in self._wanderers]
         return np.concatenate([durations_s, *wandering], axis=1)
 
     def within(self, stays: Sequence[Stay]) -> MixedBound:
-        """Returns the bound of a part of the strategies, in which wanderers surely stay."""
+        """Returns the bound of a part of the strategies, in which crossing paths are at known
+        places."""
         part = copy(self)
         part._stays = stays
         return part
 
     def longest(self, durations_s: Floats) -> Paths:
-        """Returns the longest path of each of P strategies, at any place or of any wanderer."""
+        """Returns the longest path of each of P strategies, at any place or crossing places."""
         tasks, width = self._replayer.tasks, durations_s.shape[1]
         found = [
             bound.longest(np.column_stack([_of(durations_s, n, tasks), durations_s[:, -1]]))
@@ -96,7 +97,7 @@ class MixedBound:
         return total
 
     def sums(self) -> Floats:
-        """Returns weights under which every place's tasks count alike: (parts · tasks + 1,)."""
+        """Returns equal weights for every place's tasks: (parts · tasks + 1,)."""
         count = len(self._bounds)
         own = np.concatenate([b.often / count for b in self._bounds])
         return np.concatenate([own, np.zeros(len(self._wanderers) * self._replayer.tasks + 1)])
@@ -107,7 +108,7 @@ def _of(columns: Floats, place: int, tasks: int) -> Floats:
 
 
 class MixedLinear:
-    """Sums over the tasks of all places, and of all wanderers."""
+    """Sums over the tasks of all places, and of all crossing paths."""
 
     def __init__(self, replayer: MixedReplayer, wanderers: Sequence[Wanderer] = ()) -> None:
         self._replayer = replayer
@@ -132,9 +133,9 @@ class MixedLinear:
 
 
 class MixedMoments:
-    """Bytes that are surely held, scaled as in `MixedReplayer`.
+    """Lower bounds on bytes held, scaled as in `MixedReplayer`.
 
-    A moment of a place is a number: its task, and `tasks` times the place more.
+    A moment of a place has the number of its task plus `tasks` times the place.
     """
 
     def __init__(self, replayer: MixedReplayer) -> None:
@@ -161,7 +162,7 @@ class MixedMoments:
         return place * self._replayer.tasks + self._moments[place].task_of(own)
 
     def held(self, task: int) -> OwnerCosts:
-        """Returns the scaled bytes that are surely held when a task of computation starts."""
+        """Returns a lower bound on the scaled bytes held when a task of computation starts."""
         if task not in self._known:
             place, own = divmod(task, self._replayer.tasks)
             scale = float(self._replayer.scale[place])

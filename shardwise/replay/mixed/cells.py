@@ -1,4 +1,4 @@
-"""How long tasks take in every configuration and crossing: cells, looked up by strategies."""
+"""Task durations in every configuration and crossing: cells, looked up by strategies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Chosen:
 
 
 class PlaceDurations:
-    """How long the tasks of all places take, looked up: what `MixedReplayer.values` works out."""
+    """The durations of the tasks of all places, looked up; as computed by
+    `MixedReplayer.values`."""
 
     def __init__(self, replayer: MixedReplayer) -> None:
         self._replayer = replayer
@@ -66,7 +67,7 @@ class PlaceDurations:
 
 
 def cells_of(replayer: Replayer, task: Task) -> Floats:
-    """Returns how long a task takes at a place: of a group (K,), of an edge (R, C, A)."""
+    """Returns a task's duration at a place: of a group (K,), of an edge (R, C, A)."""
     values = replayer.edge_values(task.table)
     if values is None:
         return np.ascontiguousarray(replayer.group_values(task.table)[:, task.column])

@@ -17,9 +17,9 @@ from shardwise.replay.tape import COMPUTE
 from shardwise.sharding.layout import Floats
 
 NOWHERE, ELSEWHERE = -1, -2
-"""Before the first task of a path; and where its beginning is no path of this wanderer."""
+"""Before the first task of a path, and where the beginning is not part of this crossing path."""
 MOVES = ("forward_s", "backward_s")
-"""Of an edge, the moves that paths go along; others need not happen, and join no places then."""
+"""The moves of an edge that paths follow; others need not happen, and join no places then."""
 
 
 @dataclass(frozen=True)

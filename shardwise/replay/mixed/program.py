@@ -25,9 +25,9 @@ from shardwise.replay.tape import COMPUTE
 class MixedProgram:
     """A program of all places.
 
-    `task` and `place` say of each of its tasks which of one place's it is, and whose (-1: nobody's,
-    where places are joined). `communicating` are the tasks of one place of which a flag says
-    whether they join places; these flags come after those of all places.
+    `task` and `place` are, for each of its tasks, the corresponding task of one place and the place
+    (-1 if places are joined). `communicating` are one place's tasks with a flag that says whether
+    they join places; these flags come after those of all places.
     """
 
     program: _core.Program

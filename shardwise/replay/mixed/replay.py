@@ -31,8 +31,8 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class MixedKits:
-    """Step programs of a model on devices of several kinds: those of one place (`of_one`), and what
-    has been written from them for all places."""
+    """Step programs of a model on several kinds of devices: those of one place (`of_one`), and
+    those written from them for all places."""
 
     of_one: Kits = dataclass_field(default_factory=dict)
     _written: dict[tuple[int, bool, int], tuple[Kit, MixedProgram]] = dataclass_field(
@@ -43,7 +43,7 @@ class MixedKits:
         """Returns the program of this many places, the same for all kits of one tape."""
         key = id(kit.tape), kit.repeat is None, places
         if key not in self._written:
-            # With the kit, so that no other tape takes its place in memory.
+            # With the kit, to keep its tape's id from being reused.
             self._written[key] = kit, mixed_program(kit, places)
         return self._written[key][1]
 
@@ -51,9 +51,9 @@ class MixedKits:
 class MixedReplayer:
     """Replays strategies of a problem of several kinds.
 
-    Memory is scaled: a place whose devices may use `limits_bytes` counts as much of the smallest of
-    these limits as it uses of its own, so that a strategy fits if its peak is within that one.
-    Durations of P strategies are those of all places one after another, (P, places · tasks).
+    Memory is scaled to the smallest of the places' limits `limits_bytes`, so a strategy fits if its
+    scaled peak is within that one. Durations of P strategies are those of all places one after
+    another, (P, places · tasks).
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class MixedReplayer:
         write: Written | None = None,
         urgency: Urgency = "rank",
     ) -> None:
-        """`kits` are programs of the same model, used where they can be, unless `write` writes the
-        step of one place; `progress` may raise to end; `urgency` says what goes first where a
-        resource does not keep the program's order (`_core.Program.replay`)."""
+        """`kits` are cached programs of the same model, used unless `write` writes the step of one
+        place; `progress` may raise to end; `urgency` decides on resources without a program order
+        (`_core.Program.replay`)."""
         self.problem = problem
         self._urgency: Urgency = urgency
         self.limits_bytes = limits_bytes
@@ -112,12 +112,12 @@ class MixedReplayer:
 
     @property
     def joins(self) -> Replayer:
-        """The replayer in which communication takes time where it joins places, and else none."""
+        """The replayer in which only communication that joins places takes time."""
         return self._joins
 
     @property
     def scale(self) -> Floats:
-        """By what each place's bytes are multiplied, (places,)."""
+        """The factor for each place's bytes, (places,)."""
         return np.asarray(self.limits_bytes.min() / self.limits_bytes)
 
     def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
@@ -133,7 +133,7 @@ class MixedReplayer:
         )
 
     def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
-        """Returns how long the busiest host launches each strategy's work, (P,) seconds."""
+        """Returns the busiest host's launch time of each strategy, (P,) seconds."""
         of_places = [place.host_times(choices, edge_choices) for place in self.places]
         return np.asarray(np.max(of_places, axis=0))
 
@@ -169,8 +169,8 @@ class MixedReplayer:
         )
 
     def _lengthened(self, time_s: Floats, busy_s: Floats, durations: Floats) -> Floats:
-        """Returns the step with what was measured of contention and of waiting for the latest rank,
-        at the place that it lengthens most."""
+        """Returns the step with measured contention and waiting for the latest rank, at the place
+        where these are longest."""
         longest = time_s
         for number, place in enumerate(self.places):
             compute, communication = busy_s[:, 2 * number], busy_s[:, 2 * number + 1]
@@ -183,9 +183,9 @@ class MixedReplayer:
         return longest
 
     def outcome(self, values: Values) -> tuple[Floats, NDArray[np.int64], Floats, Floats]:
-        """Returns of P strategies the peak of each place in bytes and the task of one place that
-        reaches it (P, places), the time of the devices' step (P,), and how long each place computes
-        and communicates (P, 2 · places)."""
+        """Returns for P strategies the peak of each place in bytes and the task of one place that
+        reaches it (P, places), the time of the devices' step (P,), and the time for which each
+        place computes and communicates (P, 2 · places)."""
         durations, sizes, flags = values
         outcome = self.mixed.program.replay(
             self._of_all(durations),
@@ -232,7 +232,7 @@ class MixedReplayer:
         )
 
     def _busy_in(self, durations: Floats, stretch: range) -> Floats:
-        """Returns how long a stretch of tasks keeps each place's streams busy, (P, 2 · places)."""
+        """Returns the busy time of each place's streams in a range of tasks, (P, 2 · places)."""
         streams = self.kit.tape.streams[stretch.start : stretch.stop]
         busy = []
         for place in range(len(self.places)):

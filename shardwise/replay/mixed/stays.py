@@ -1,8 +1,8 @@
-"""Paths that wander for a while, and are at one place before and after.
+"""Crossing paths that are at a known place at some moment.
 
-In a part of the strategies a wanderer may surely be at one place when some task ends there. Up to
-that task the longest path at that place counts, if the wanderer goes on with a claim on no other
-place, and from that task on one at that place again, with all that communication does there.
+In a part of the strategies a crossing path may surely be at one place when some task ends there.
+Then the longest path at that place counts up to this task, if the crossing path claims no other
+place, and from this task on again one at that place, with all communication there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class Stay:
-    """A wanderer, by number, is surely at a place when a task of it ends; `alone` if its claim is
-    then on no other place."""
+    """A crossing path, by number, is surely at a place when its task ends; `alone`: it then claims
+    no other place."""
 
     wanderer: int
     task: int
@@ -32,7 +32,7 @@ class Stay:
 
 
 class WanderingPaths:
-    """The longest paths of wanderers, some of which surely stay somewhere."""
+    """The longest crossing paths, some of which are at known places."""
 
     def __init__(
         self, replayer: MixedReplayer, wanderers: Sequence[Wanderer], stays: Sequence[Stay]
@@ -78,7 +78,7 @@ class WanderingPaths:
     def _ends(
         self, durations_s: Floats
     ) -> tuple[tuple[Floats, NDArray[np.bool_]], tuple[Floats, NDArray[np.bool_]]]:
-        """Returns for each stay the longest path at its place until its task ends, and after:
+        """Returns for each stay the longest path at its place before and after the end of its task:
         lengths (stays,) and tasks (stays, tasks)."""
         if not self._stays:
             nothing = np.zeros(0), np.zeros((0, self._tasks), dtype=bool)
@@ -101,7 +101,7 @@ class WanderingPaths:
         before: NDArray[np.bool_],
         after: NDArray[np.bool_],
     ) -> NDArray[np.bool_]:
-        """Returns the tasks of a path of one wanderer, (parts · tasks)."""
+        """Returns the tasks of one crossing path, (parts · tasks)."""
         count = len(self._replayer.places)
         parts = np.zeros((count + len(self._wanderers), self._tasks), dtype=bool)
         parts[count + number], began = reached.members(task)

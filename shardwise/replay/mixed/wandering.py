@@ -1,24 +1,24 @@
-"""Paths that wander from place to place: serial dependences between kinds of devices.
+"""Critical paths that cross device types: serial dependences between places.
 
-A path at one place counts nothing of what other places compute, so a mean of such paths takes an
-operator that is on one kind alone for a fraction of its time. A *wandering* path goes to where the
-strategy has put each operator, and counts it whole. Let a wanderer be, for every set of places that
-may have an operator together, one of them. With task t a set Q_t(s) of places is given, and
+A path at one place ignores the computation of other places, so a mean of such paths counts an
+operator on one kind only with a fraction of its time. A *crossing* path (`Wanderer`) follows each
+operator to its place, and counts it whole. It chooses one place from every set of places that may
+share an operator. Each task t has a set Q_t(s) of places, and the claim is that
 
     every place q of Q_t(s) ends its part of t no earlier than X,
 
-X the durations so far. For t of a group it is the wanderer's choice among the places that have the
-group's configuration. A task u that waits for t takes the claim on
+with X the durations so far. For t of a group, Q_t is the path's choice among the places of the
+group's configuration. A task u that waits for t continues the claim
 
 - with the longest part of u, to all places: where u is communication that joins places in s, of
   which no part begins before all places are ready and after which all wait for the longest part;
 - with the shortest part of u among Q_u(s), else: if Q_u(s) is within Q_t(s), since at each of these
   places u waits for t.
 
-Q is enlarged until one of the two holds for every arc and under every choice (`_Wanderer._settle`),
-so that which arcs a path has does not depend on the strategy, and its length is a sum of cells of
-owners, no longer than the step (ADR 0049). With all places in a Q, and no share at one of them, an
-operator counts nothing; that is weak and still true.
+Q is enlarged until one of the two holds for every arc under every choice (`_Wanderer._settle`), so
+the arcs of a path do not depend on the strategy, and its length is a sum of owners' cells, no
+longer than the step (ADR 0049). If Q has all places, and one of them has no share, an operator
+counts nothing: weak, but valid.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ STEPS = 2.0**30
 
 
 class Wanderer:
-    """One choice among the places that have an operator together: `prefers` where it has it, else
-    the first of `order` that does."""
+    """A crossing path's choice among the places that share an operator: `prefers` if it is one of
+    them, else the first of `order` that is."""
 
     def __init__(
         self, replayer: MixedReplayer, itinerary: Itinerary, prefers: int, order: Sequence[int]
@@ -64,7 +64,7 @@ class Wanderer:
         }
 
     def _chosen(self, order: Sequence[int]) -> Sets:
-        """Returns the wanderer's choice under each proportion, (proportions,)."""
+        """Returns the choice under each proportion, (proportions,)."""
         cluster = self._problem.cluster
         present = np.isfinite([cluster.parts(p) for p in range(self._places)])
         rank = np.array(order)
@@ -72,7 +72,7 @@ class Wanderer:
         return np.asarray(np.uint32(1) << rank[first].astype(np.uint32), dtype=np.uint32)
 
     def _settle(self) -> None:
-        """Enlarges the sets of configurations until every arc takes the claim on."""
+        """Enlarges the sets of configurations until every arc continues the claim."""
         around = self.itinerary.around
         arcs: dict[Hashable, tuple[int, NDArray[np.bool_], set[int], set[int]]] = {}
         for number, (before, after) in around.items():
@@ -191,7 +191,7 @@ def _counted(table: EdgeTable) -> NDArray[np.bool_]:
 
 
 def wanderers(replayer: MixedReplayer) -> list[Wanderer]:
-    """Returns a wanderer for each place that it prefers; none where there is one place."""
+    """Returns a crossing path per preferred place; none if there is one place."""
     places = range(len(replayer.places))
     if len(places) < 2:
         return []

@@ -88,7 +88,7 @@ def read_jobs(data: bytes, curves: Mapping[str, Counts]) -> list[ClusterJob]:
     """
     document = validation.decode(data, _File, expected=JOBS_SCHEMA)
     if document.schema != JOBS_SCHEMA:
-        raise BadInput(f"{document.schema[:60]!r}", field="schema", expected=JOBS_SCHEMA)
+        raise BadInput(f"got {document.schema[:60]!r}", field="schema", expected=JOBS_SCHEMA)
     if not 1 <= len(document.jobs) <= MOST_JOBS:
         raise BadInput(f"{len(document.jobs)} jobs", field="jobs", expected=f"1 to {MOST_JOBS}")
     jobs = [_job(row, f"jobs[{i}]", i, curves) for i, row in enumerate(document.jobs)]
@@ -103,7 +103,9 @@ def _job(row: _Row, at: str, number: int, curves: Mapping[str, Counts]) -> Clust
     rates = rates_of(curves[row.graph])
     for name, least in (("arrival_s", 0.0), ("samples", 1e-9)):
         if not least <= getattr(row, name) <= 1e18:
-            raise BadInput(f"{getattr(row, name)}", field=f"{at}.{name}", expected=f"≥ {least:g}")
+            raise BadInput(
+                f"got {getattr(row, name)}", field=f"{at}.{name}", expected=f"≥ {least:g}"
+            )
     if row.gpus not in dict(rates):
         raise BadInput(
             f"{row.graph} does not fit on {row.gpus} GPUs", field=f"{at}.gpus",

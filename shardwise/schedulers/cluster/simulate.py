@@ -112,9 +112,9 @@ def _check(jobs: Sequence[ClusterJob], gpus: int, restart_s: float) -> None:
     if not jobs:
         raise BadInput("none", field="jobs", expected="at least one job")
     if gpus < 1:
-        raise BadInput(f"{gpus}", field="gpus", expected="a whole number from 1")
+        raise BadInput(f"got {gpus}", field="gpus", expected="a whole number from 1")
     if not 0 <= restart_s < float("inf"):
-        raise BadInput(f"{restart_s}", field="restart", expected="seconds from 0")
+        raise BadInput(f"got {restart_s}", field="restart", expected="seconds from 0")
     for i, job in enumerate(jobs):
         if max(job.least, job.request) > gpus:
             raise BadInput(

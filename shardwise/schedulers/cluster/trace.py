@@ -39,7 +39,7 @@ def generate(
     if not 1 <= count <= MOST_JOBS:
         raise BadInput(f"{count} jobs", field="generate", expected=f"1 to {MOST_JOBS}")
     if not 0 < load <= 100:
-        raise BadInput(f"{load}", field="load", expected="above 0, to 100")
+        raise BadInput(f"got {load}", field="load", expected="above 0, to 100")
     rng = random.Random(seed)
     names = sorted(curves)
     rates = {name: rates_of(curves[name].up_to(gpus)) for name in names}

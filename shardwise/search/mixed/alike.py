@@ -1,4 +1,4 @@
-"""Answers for devices of one kind, as strategies for several: all as slow as the slowest."""
+"""Candidates for several kinds from a search of one: all devices as slow as the slowest."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shardwise.search.improve import Choices
 
 
 def slowest_hardware(blocks: Blocks) -> Hardware:
-    """Returns a profile of blocks that are all as slow as the slowest of a cluster's.
+    """Returns a profile whose blocks are all as slow as the slowest of a cluster.
 
-    The kind is that of the least peak; memory, and links between blocks and inside them, are the
-    least of all. Blocks of one node share its card.
+    The kind is that of the least peak speed; memory and links are the minimum over all. Blocks of
+    one node share its card.
     """
     whole = blocks.hardware
     names = [name for name, _ in blocks.bundle.counts]
@@ -44,10 +44,10 @@ def slowest_hardware(blocks: Blocks) -> Hardware:
 
 
 def mesh_of_alike(blocks: Blocks, count: int, most: int) -> Mesh:
-    """Returns the mesh of `count` blocks as if they were of one kind, each a node.
+    """Returns the mesh of `count` blocks of one kind, each a node.
 
-    Axes inside a block are merged as those of a search of all blocks with `most` configurations, so
-    that its strategies have the same axes.
+    Axes inside a block are merged as in a search of all blocks with `most` configurations, so that
+    strategies have the same axes.
     """
     inner = SearchMesh.build(mesh_of_blocks(blocks), most).axes[BLOCKS + 1 :]
     axes = tuple(MeshAxis(f"m{i}", axis.size, axis.level) for i, axis in enumerate(inner))
@@ -57,7 +57,8 @@ def mesh_of_alike(blocks: Blocks, count: int, most: int) -> Mesh:
 
 @dataclass(frozen=True)
 class Mapped:
-    """Rows of a problem of several kinds (groups,); `nearest` groups do not have the very one."""
+    """Rows of a problem of several kinds (groups,); for `nearest` groups the exact row is
+    missing."""
 
     choices: Choices
     nearest: int
@@ -66,9 +67,9 @@ class Mapped:
 def mapped_rows(
     problem: SearchProblem, choices: Choices, mixed: MixedProblem, proportion: int = EVEN
 ) -> Mapped:
-    """Returns the rows of a proportion that are the same configurations, or the nearest ones.
+    """Returns the rows of a proportion with the same, or else the nearest, configurations.
 
-    A problem of a block alone has no axis of blocks.
+    A problem of one block alone has no axis over blocks.
     """
     rows, nearest = [], 0
     for own, row, cost in zip(problem.costs, choices.tolist(), mixed.costs, strict=True):

@@ -1,11 +1,11 @@
-"""A bound on the step of several kinds by parts of the strategies: branch and bound.
+"""A lower bound for several kinds of devices: branch and bound.
 
-The mean strategy of a game may be half on one kind and half on another, and no strategy is. The
-strategies are divided by what a group has: which places, which proportion, which kind of gradient
-sum. Every strategy is in one part, so the least bound of all parts holds for all. In a part the
-configurations of some groups are fewer; its game is the same one with these alone, its first query
-is the best of the part that it comes from, and wanderers surely are where such a group is
-(`replay/mixed/stays.py`). The part with the least bound is divided next.
+The mean strategy of a game may be half on one kind and half on another, which no strategy is. So
+strategies are divided by a group's class: its places, its proportion, its kind of gradient sum. The
+least bound of all parts holds for all strategies. A part restricts the configurations of some
+groups. Its game starts with the best query of its parent, and uses that critical paths surely are
+at a restricted group's place at some moment (`replay/mixed/stays.py`). The part with the least
+bound is divided next.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from shardwise.search.search import Line, Proof
 from shardwise.sharding.layout import Floats
 
 QUERIES = 5
-"""Of the game of one part."""
+"""Effort limits of the game of one part."""
 TOLERANCE = 5e-3
 MOST_STAYS = 4
-"""Tasks of a group at which wanderers' stays are looked at, from either end."""
+"""Tasks at either end of a group at which the place of critical paths is tested."""
 MIXED = 0.02
-"""A group of which the mean strategy has so little in other classes counts as decided."""
+"""A group whose other classes have less weight than this in the mean strategy counts as decided."""
 AT_ENDS = 1.5
-"""By how much the first and the last groups are preferred to others."""
+"""Preference for the first and last groups over others."""
 
 
 @dataclass(frozen=True)
 class MixedBounding:
-    """What bounds the steps of a replayer of several kinds."""
+    """The bounds of a replayer of several kinds."""
 
     bound: MixedBound
     linear: MixedLinear
@@ -55,7 +55,7 @@ class MixedBounding:
 
     @classmethod
     def of(cls, replayer: MixedReplayer) -> MixedBounding:
-        """Returns what bounds the steps of all strategies."""
+        """Returns the bounds for all strategies."""
         some = wanderers(replayer)
         return cls(
             MixedBound(replayer, some), MixedLinear(replayer, some), MixedMoments(replayer), some
@@ -64,8 +64,8 @@ class MixedBounding:
 
 @dataclass
 class _Part:
-    """Some strategies: those of these configurations. What is proven of them, their best query, the
-    strategies that its game met (until it is played, its parent's) and their shares in the mean
+    """The strategies with these configurations: their proof, best query, and the strategies that
+    the part's game met (or, before it is played, its parent's) with their weights in the mean
     one."""
 
     masks: list[NDArray[np.bool_]]
@@ -79,7 +79,7 @@ class _Part:
 
 
 class _PartGame(Game):
-    """A game that does not replay what it meets: bounds need durations alone."""
+    """A game that does not replay strategies: bounds need only durations."""
 
     places: PlaceDurations
 
@@ -100,7 +100,7 @@ class _PartGame(Game):
 
 
 class Branches:
-    """The parts of the strategies of one search, and what is proven of each."""
+    """The parts of one search's strategies, and their proofs."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class Branches:
         self._masks: dict[int, NDArray[np.bool_]] = {}
         self.cancelled = False
         self.met: list[Met] = []
-        """New strategies that games of parts met, with durations alone."""
+        """New strategies met by games of parts, with durations only."""
         self.closed: list[_Part] = []
-        """The parts after the strategies have been divided."""
+        """The parts after the division."""
 
     def divide(
         self,
@@ -133,11 +133,11 @@ class Branches:
         left_s: Callable[[], float],
         cutoff_s: float,
     ) -> Proof:
-        """Returns what is proven of all strategies by dividing them, until no bound of a part is
-        below `cutoff_s`, or no seconds are left, or no part can be divided.
+        """Divides strategies until no part's bound is below `cutoff_s`, time runs out, or no part
+        can be divided; returns the proof for all strategies.
 
-        `game` has been played with all strategies; `met` and `mix` are those of its mean one.
-        Where it is cancelled, what is proven until then holds.
+        `game` has been played with all strategies; `met` and `mix` are those of its mean strategy.
+        If cancelled, returns the proof until then.
         """
         whole = _Part([self._everything(cost) for cost in self._problem.costs], met, mix)
         self._moments = [*game.moments, *self._bounding.moments.all_last_backward]
@@ -156,7 +156,7 @@ class Branches:
                 ]
             except (Cancelled, SolverError) as error:
                 self.cancelled = isinstance(error, Cancelled)
-                children = []  # it stays as it was
+                children = []  # it keeps its bound
             if not children:
                 closed.append(part)
                 break
@@ -167,7 +167,7 @@ class Branches:
         return Proof(parts=tuple(Proof(lines=part.lines) for part in closed))
 
     def _everything(self, cost: GroupCosts) -> NDArray[np.bool_]:
-        """Returns the mask of all configurations, one for all groups that have the same."""
+        """Returns the mask of all configurations, shared by groups that have the same."""
         if id(cost) not in self._masks:
             self._masks[id(cost)] = np.ones(len(cost.time_s), dtype=bool)
         return self._masks[id(cost)]
@@ -180,7 +180,7 @@ class Branches:
         cutoff_s: float,
         left_s: Callable[[], float],
     ) -> _Part:
-        """Returns a part with what its game proves."""
+        """Returns a part after its game."""
         bound = self._bounding.bound.within(list(self.stays(part.masks)))
         bounding = Bounding(bound, self._bounding.linear, self._bounding.moments)
         game = _PartGame(
@@ -211,8 +211,8 @@ class Branches:
         return max(part.bound_s(limit_bytes), game.bound_s(limit_bytes))
 
     def stays(self, masks: Masks) -> Iterator[Stay]:
-        """Yields where wanderers surely are when a task of a group ends of which not all
-        configurations are left."""
+        """Yields the place where critical paths surely are when a task of a restricted group
+        ends."""
         for number, wanderer in enumerate(self._bounding.wanderers):
             for group, cost in enumerate(self._problem.costs):
                 mask = masks[group]
@@ -230,7 +230,7 @@ class Branches:
 
     @staticmethod
     def _children(part: _Part, chosen: tuple[int, NDArray[np.int64]] | None) -> Iterator[_Part]:
-        """Yields the parts of a part, by the class of one group; none where none is chosen."""
+        """Yields the parts of a part, by the class of one group; none if no group qualifies."""
         if chosen is None:
             return
         group, kinds = chosen
@@ -241,8 +241,8 @@ class Branches:
             yield _Part(masks, part.met, part.mix)
 
     def _group_to_divide(self, part: _Part) -> tuple[int, NDArray[np.int64]] | None:
-        """Returns the group of which the mean strategy has the most different classes, and the
-        class of each configuration; of all groups the coarsest classes come first."""
+        """Returns the group with the most different classes in the mean strategy, and the class of
+        each configuration; coarser classes go first."""
         mix = part.mix / max(part.mix.sum(), 1e-300)
         ends = {0, len(self._problem.costs) - 1}
         for level in range(3):
@@ -276,7 +276,7 @@ class Branches:
 
 
 def _inside(met: Met, masks: Masks) -> NDArray[np.int64]:
-    """Returns which strategies have allowed configurations alone."""
+    """Returns which strategies use only allowed configurations."""
     allowed = np.ones(len(met.time_s), dtype=bool)
     for group, mask in enumerate(masks):
         allowed &= mask[met.choices[:, group]]

@@ -1,4 +1,4 @@
-"""Improvements that devices of several kinds add: other shares, and other sums, everywhere."""
+"""Improvements specific to several kinds of devices: other shares and sums everywhere."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shardwise.cost.group_costs import GroupCosts
 from shardwise.search.improve import Choices, Improver
 
 PROPORTION, GRADIENT_SUM, STAGE = range(3)
-"""What all groups change together."""
+"""Features that all groups change together."""
 
 
 class MixedImprover(Improver):
-    """Makes strategies of those that a game of several kinds has met.
+    """Makes strategies from those that a game of several kinds met.
 
-    Besides what devices of one kind have, all groups of the best change their proportion together,
-    or their kind of gradient sum, or their ZeRO stage, wherever they have such a configuration with
-    the same split. Groups of one kind are changed one by one too.
+    Besides the moves for one kind, all groups of the best change their proportion, kind of gradient
+    sum or ZeRO stage together, wherever a configuration with the same split has it. Groups of one
+    class are also changed individually.
     """
 
     def _swaps(self, best: Choices) -> Iterator[Choices]:
@@ -42,7 +42,7 @@ class MixedImprover(Improver):
 
     @cached_property
     def _rows(self) -> list[dict[tuple[object, ...], int]]:
-        """Per group its configurations by all that they choose."""
+        """Each group's configurations by all that they choose."""
         known: dict[int, dict[tuple[object, ...], int]] = {}
         for cost in self._problem.costs:
             if id(cost) not in known:
@@ -50,7 +50,7 @@ class MixedImprover(Improver):
         return [known[id(cost)] for cost in self._problem.costs]
 
     def _instead(self, group: int, row: int, what: int, value: int) -> int:
-        """Returns the configuration that differs in one thing, if there is one."""
+        """Returns the configuration that differs in this feature only, if there is one."""
         key = list(_key(self._problem.costs[group], row))
         key[what] = value
         rows = self._rows[group]
@@ -60,7 +60,7 @@ class MixedImprover(Improver):
 
 
 def _key(cost: GroupCosts, row: int) -> tuple[object, ...]:
-    """Returns what a configuration chooses: what may change first, then its split."""
+    """Returns a configuration's choices: the changeable ones first, then its split."""
     chosen: list[NDArray[np.int8]] = [cost.proportion, cost.gradient_sum, cost.zero]
     return (
         *(int(of[row]) for of in chosen),

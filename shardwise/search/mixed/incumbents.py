@@ -1,8 +1,8 @@
-"""Strategies that a search of several kinds begins with.
+"""Initial strategies of a search on several kinds.
 
-Under every proportion data parallelism, with gradients summed by a collective, at a server or under
-a ZeRO stage, without recomputation and with it: of these are EV and CP with PS and AllReduce
-(HeteroG §6.1), and every group of devices alone.
+Data parallelism under every proportion, with gradients summed by a collective, at a server or under
+a ZeRO stage, without and with recomputation. They include EV and CP with PS and AllReduce (HeteroG
+§6.1), and each group of devices alone.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def strategies(problem: MixedProblem, wished: list[Wish]) -> NDArray[np.uint32]:
 
 
 class _Nearest:
-    """The rows of one group, and how near they are to a wish."""
+    """The rows of one group, and their distance to a wish."""
 
     def __init__(
         self, problem: MixedProblem, cost: GroupCosts, samples: tuple[int, ...], time_s: Floats

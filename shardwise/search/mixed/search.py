@@ -1,8 +1,8 @@
-"""The search of one number of micro-batches on devices of several kinds.
+"""The search for one micro-batch count on devices of several kinds.
 
-It is the search by replayed times (`count.py`) over the same game and improvements: a strategy's
-durations are those of all places, its memory is scaled to the place with the least, a path is one
-at some place, and every place has its moment of memory.
+It is the search by replayed times (`count.py`) with the same game and improvements. A strategy has
+durations at every place; its memory is scaled to the place with the least; a path runs at one
+place, and every place has its own memory moments.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from shardwise.sharding.layout import Floats
 
 OF_ONE = Effort(queries=8, frontiers=1, rounds=8)
 SHARE_OF_ONE, MOST_OF_ONE_S = 0.08, 8.0
-"""How long a search for one kind takes: a share of what is left, and seconds."""
+"""Time limit of a search for one kind: a share of the remaining time, and seconds."""
 TIGHT = 1e-3
-"""Relative: a bound this near the answer is not raised any further."""
+"""Relative: a bound this near the answer is not improved further."""
 MOST_REPLAYED = 200
-"""Strategies that games of parts met and that are replayed, the latest ones."""
+"""Number of latest strategies from games of parts that are replayed."""
 MOST_SOLVING_S = 3.0
-"""Seconds after which the cheapest strategy of one proportion is given up."""
+"""Time limit for the cheapest strategy of one proportion, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class MixedSearch(Search):
 
     @cached_property
     def busiest(self) -> NDArray[np.int64]:
-        """The place at which each point's times add up to the most, (points,)."""
+        """The place with the largest total time of each point, (points,)."""
         return self.problem.busiest(self.solution.choices, self.solution.edge_choices)
 
     def problem_of(self, point: int) -> SearchProblem:
@@ -96,8 +96,8 @@ class MixedSearch(Search):
 
     @cached_property
     def places(self) -> tuple[Floats, Floats, Floats]:
-        """Of every point and place the peak in bytes, and the seconds that it computes and
-        communicates, (points, places) each."""
+        """The peak in bytes, and the seconds of computation and communication, (points, places)
+        each."""
         values = self.mixed_replayer.values(self.solution.choices, self.solution.edge_choices)
         peaks, _, _, busy_s = self.mixed_replayer.outcome(values)
         return peaks, busy_s[:, 0::2], busy_s[:, 1::2]
@@ -125,14 +125,14 @@ class MixedSearch(Search):
 
 
 def limits_of(problem: MixedProblem, options: Options) -> Floats:
-    """Returns what a device of every place may use, in bytes."""
+    """Returns the memory limit of a device at each place, in bytes."""
     places = problem.cluster.places
     return np.array([options.limit_for(p.hardware.devices[0].memory_bytes) for p in places])
 
 
 @dataclass(frozen=True)
 class MixedDraft:
-    """A question with the costs of all groups at all places, before the crossings between them."""
+    """A query with all group costs at all places, without crossings."""
 
     subject: Subject
     hardware: Hardware
@@ -159,7 +159,7 @@ class MixedDraft:
 
     @property
     def limit_bytes(self) -> float:
-        """What a device with the least memory may use."""
+        """The memory limit of a device with the least memory."""
         places = self.groups.cluster.places
         return min(self.options.limit_for(p.hardware.devices[0].memory_bytes) for p in places)
 
@@ -168,7 +168,7 @@ class MixedDraft:
         return self._search(self.groups.joined(progress), progress)
 
     def alone(self) -> MixedSearch:
-        """Returns a search that was given up before it began."""
+        """Returns an empty search, given up before it began."""
         return self._search(self.groups.alone(), quiet)
 
     def _search(self, problem: MixedProblem, progress: Progress) -> MixedSearch:
@@ -193,19 +193,19 @@ class MixedDraft:
 
 
 class AnyMixedDraft(AnyDraft, Protocol):
-    """A question on devices of several kinds."""
+    """A query on devices of several kinds."""
 
     def joined(self, progress: Progress) -> MixedSearch: ...
 
 
 Propose = Callable[[MixedSearch, Improver, Watch], Choices]
-"""Returns strategies (S, groups) to begin with besides the incumbents, within a watch's time."""
+"""Returns further initial strategies (S, groups) within a watch's time."""
 
 
 class MixedCount(Count):
-    """The search of one number of micro-batches on devices of several kinds.
+    """The search for one micro-batch count on devices of several kinds.
 
-    `propose` gives more strategies to begin with.
+    `propose` returns further initial strategies.
     """
 
     _search: MixedSearch | None
@@ -235,8 +235,8 @@ class MixedCount(Count):
             yield self._propose(search, improver, self.watch)
 
     def _of_one_kind(self, search: MixedSearch) -> Iterator[Choices]:
-        """Yields what searches for one kind find: all as the slowest, and every group alone that
-        may be faster than what is known."""
+        """Yields the results of searches for one kind: all as slow as the slowest, and each group
+        alone if it may be faster."""
         problem, cluster = search.problem, search.problem.cluster
         blocks = cluster.blocks
         questions = [(slowest_hardware(blocks), len(blocks.blocks), EVEN)]
@@ -307,7 +307,7 @@ class MixedCount(Count):
         super()._improve(outcome, limit_bytes, effort, cutoff_s)
 
     def _solve_each(self, outcome: Outcome, limit_bytes: float) -> None:
-        """Adds, for each proportion, the cheapest strategy in which all groups have it that can."""
+        """Adds the cheapest strategy of each proportion, used by all groups that can."""
         search = self._begun_search
         found: list[Cheapest] = []
         known_s = self.time_within(limit_bytes) if limit_bytes < inf else inf
@@ -323,11 +323,11 @@ class MixedCount(Count):
 
     @cached_property
     def _sums(self) -> OwnerCosts:
-        """What all places together compute and communicate."""
+        """Computation and communication summed over all places."""
         return self._begun_game.sums()
 
     def _cheapest(self, search: MixedSearch, costs: OwnerCosts, number: int) -> list[Cheapest]:
-        """Returns the cheapest strategy of one proportion; none where it is not found in time."""
+        """Returns the cheapest strategy of one proportion, empty if not found in time."""
         masks = search.problem.everywhere(number)
         try:
             return [
@@ -348,4 +348,4 @@ class MixedCount(Count):
         return MixedImprover(self._begun_search.replayer, charges, limit_bytes, apart=True)
 
     def _search_sums(self, limit_bytes: float) -> None:
-        """Sums of several kinds are none of the search's."""
+        """Does nothing: summed times do not rank strategies on several kinds."""

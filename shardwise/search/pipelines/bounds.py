@@ -1,27 +1,27 @@
-"""What every pipeline of some stages and micro-batches takes at least, wherever it is cut.
+"""Lower bounds on every pipeline with given stages and micro-batches, over all cuts.
 
-Stage s cannot begin before a micro-batch has come through the stages before it, nor can these end
-before its last gradient has gone back through them. With t = f + b the seconds of a micro-batch's
-forward and backward, and A of them in a step,
+Stage s cannot begin before a micro-batch has passed the stages before it, nor can these end before
+its last gradient has passed back. With t = f + b the seconds of a micro-batch's forward and
+backward, and A micro-batches in a step,
 
     T >= max over s of [ sum over j < s of t_j + A t_s ] + u_0
 
-for every schedule that runs a whole backward at once (docs/pipeline-search.md), with u_0 the update
-of the first stage, which ends last. Under 1F1B stage s starts k_s forwards, its window, before it
-waits for its first gradient, which has come through all stages behind it; A backwards and A - k_s
-forwards follow. So
+for every schedule that runs whole backwards (docs/pipeline-search.md), with u_0 the update of the
+first stage, which ends last. Under 1F1B stage s starts k_s forwards, its window, before it waits
+for its first gradient, which has passed all stages behind it; A backwards and A - k_s forwards
+follow. So
 
     T >= sum over j of t_j + max over s of [ (A - 1) t_s - (k_s - 1) f_s ] + u_0
 
-and of GPipe, which waits for no gradient, with k_s = 1. Where backward is split neither holds, as
-gradients of weights let stages fill their waiting; but a stage still waits for its first tensor,
-and its rank updates last:
+and the same with k_s = 1 for GPipe, which waits for no gradient. Neither holds for split backward,
+since gradients of weights let stages fill their waits; but a stage still waits for its first
+tensor, and its rank updates last:
 
     T >= max over s of [ sum over j < s of f_j + A t_s + u_s ]
 
-In all t may be what the units of a stage take at least under any strategy, f and t - f what they
-compute forward and backward: the least over all cuts is then below every pipeline's step. Matrices
-of ranges hold in row i and column j what the units from i to j - 1 take, infinite where j <= i.
+These also hold with t the least over all strategies of a stage's units, and f and t - f their
+computation forward and backward. The least over all cuts is then a bound on every pipeline.
+Matrices of ranges hold in row i and column j the seconds of units i to j - 1, infinite for j <= i.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shardwise.sharding.layout import Floats
 
 
 def ranges_of(by_unit: Floats) -> Floats:
-    """Returns the sums over ranges of what U units have each: (U + 1, U + 1)."""
+    """Returns the sums over all ranges of U units: (U + 1, U + 1)."""
     before = np.concatenate([[0.0], np.cumsum(by_unit)])
     above = np.triu(np.ones((len(before),) * 2, dtype=bool), 1)
     return np.where(above, before[None, :] - before[:, None], inf)
@@ -47,13 +47,13 @@ def ranges_of(by_unit: Floats) -> Floats:
 def updates_beside(
     passes_s: Floats, update_s: Floats, host_s: Floats, constant_s: float
 ) -> tuple[Floats, Floats]:
-    """Returns what the update of each unit, (U,), adds to the step of a stage at least, beside a
-    host that launches at most `host_s` (U,) and a constant: of the first units, of which only sums
-    from the beginning count, and of any units.
+    """Returns lower bounds on what each unit's update, (U,), adds to a stage's step beside the
+    host.
 
-    A step is the soft maximum of the device's and the host's time, convex in the first, so an
-    update adds its seconds times the slope where the passes end; the slope is the larger the more
-    the passes, of a step, take beside the host.
+    The host launches at most `host_s` (U,) and a constant. The first result is for prefixes of the
+    units, the second for any units. A step is the soft maximum of the device's and the host's time,
+    convex in the first, so an update adds at least its seconds times the slope at the end of the
+    passes; the slope grows with the passes.
     """
     slopes, _ = supporting_weights(np.cumsum(passes_s), np.cumsum(host_s) + constant_s)
     first = np.diff(slopes * np.cumsum(update_s), prepend=0.0)
@@ -62,11 +62,10 @@ def updates_beside(
 
 
 def least_step_s(ranges_s: Sequence[Floats], update_s: Floats, micro_batches: int) -> float:
-    """Returns the bound that holds for every schedule; infinite where there are more stages than
-    units.
+    """Returns the bound for every schedule; infinite if there are more stages than units.
 
-    `ranges_s` is for each stage, (U + 1, U + 1), what forward and backward of one micro-batch take
-    at least in each range of units, `update_s` (U,) what the update of each unit does.
+    `ranges_s` has per stage, (U + 1, U + 1), lower bounds on forward and backward of one
+    micro-batch in each range of units; `update_s` (U,) has each unit's update.
     """
     rest = np.full(len(ranges_s[0]), inf)
     rest[-1] = 0.0
@@ -79,11 +78,11 @@ def least_step_s(ranges_s: Sequence[Floats], update_s: Floats, micro_batches: in
 def least_split_step_s(
     ranges_s: Sequence[Floats], forward_s: Floats, update_s: Floats, micro_batches: int
 ) -> float:
-    """Returns the bound that holds where backward is split and ranks have one stage each; infinite
-    where there are more stages than units.
+    """Returns the bound for split backward with one stage per rank; infinite if there are more
+    stages than units.
 
-    `forward_s` (U,) is what one micro-batch's forward computes in each unit at least; the others
-    are as in `least_step_s`, but for the update, which is that of any units.
+    `forward_s` (U,) is a lower bound on one micro-batch's forward computation in each unit; the
+    others are as in `least_step_s`, except that `update_s` is that of any units.
     """
     forward, update = ranges_of(forward_s), ranges_of(update_s)
     rest = np.full(len(forward), inf)
@@ -96,8 +95,8 @@ def least_split_step_s(
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound on the step, infinite where there is no pipeline, and the cuts that come nearest to
-    it: stage s has the units from `cuts[s]` to `cuts[s + 1]` - 1."""
+    """A bound on the step (infinite: there is no pipeline), and the cuts that attain it: stage s
+    has the units from `cuts[s]` to `cuts[s + 1]` - 1."""
 
     step_s: float
     cuts: tuple[int, ...] = ()
@@ -110,12 +109,13 @@ def least_windowed(
     windows: Sequence[int],
     micro_batches: int,
 ) -> Bound:
-    """Returns the bound that holds where stage s has `windows[s]` forwards ahead of its gradients.
+    """Returns the bound for schedules in which stage s has `windows[s]` forwards ahead of its
+    gradients.
 
-    `backward_s` (U,), or (stages, U) where stages differ, is what one micro-batch's backward
-    computes in each unit at least; the others are as in `least_step_s`.
+    `backward_s`, (U,) or (stages, U), is a lower bound on one micro-batch's backward computation in
+    each unit; the others are as in `least_step_s`.
     """
-    # (A - 1) t - (k - 1) f, of which t - f is at least what backward computes.
+    # (A - 1) t - (k - 1) f, where t - f is at least the computation of backward.
     by_stage = np.broadcast_to(backward_s, (len(ranges_s), len(update_s)))
     through = [ranges_s[0] + ranges_of(update_s), *ranges_s[1:]]
     ahead = []
@@ -139,7 +139,7 @@ def least_windowed(
 
 
 def ends_only(matrices: Sequence[Floats]) -> list[Floats]:
-    """Returns matrices of ranges as the programme over stages has them: the first stage begins with
-    the first unit, the last ends with the last."""
+    """Returns range matrices for the programme over stages: the first stage begins with the first
+    unit, the last ends with the last."""
     firsts = [matrices[0][:1], *matrices[1:]]
     return [*firsts[:-1], firsts[-1][:, -1:]]

@@ -1,9 +1,9 @@
-"""What is proven of the points of a frontier of pipelines: each has a least step within its peak.
+"""Proofs for the points of a frontier of pipelines: a lower bound on the step within each peak.
 
-A bound within a limit is a line of the limit: with a price on memory, ranges are charged C, and
-take no less than C - price x limit under any other limit too (`ranges.py`). So the prices that one
-point finds bound all points. A point is bounded by the weakest of the numbers of stages and of
-micro-batches: that one alone asks for prices, for the point that is furthest above what is known.
+A bound within a limit is a line over limits: at a given price of memory, ranges are charged C, and
+take at least C - price x limit under any limit (`ranges.py`). So the prices found for one point
+bound all points. A point's bound is the weakest over numbers of stages and micro-batches; only that
+one looks for new prices, for the point furthest above its bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise.search.pipelines.staged import Staged
 from shardwise.sharding.layout import Floats
 
 ASKED = 2
-"""How many points ask for prices, times the numbers of stages and micro-batches."""
+"""Maximum number of price searches, per number of stages and micro-batches."""
 
 
 def least_within(
@@ -27,9 +27,8 @@ def least_within(
     epsilon: float,
     progress: Progress,
 ) -> Floats:
-    """Returns for each point of a frontier, (points,) ascending in peak, what no pipeline that was
-    asked for takes less than within its peak. Points are improved until their step is within
-    `epsilon` of it.
+    """Returns a lower bound on every queried pipeline within each point's peak, (points,), by
+    ascending peak. Bounds are improved until steps are within `epsilon`.
 
     Raises `Cancelled`.
     """
@@ -59,7 +58,7 @@ def least_within(
 
 
 def _free(staged: Staged, near_s: Floats) -> Floats:
-    """Returns what no pipeline of a question takes less than, at each point."""
+    """Returns the lower bound of one query at each point."""
     least_s = staged.question.least_s
     if least_s < near_s.max():
         least_s = max(least_s, staged.least_s())

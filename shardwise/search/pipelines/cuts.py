@@ -10,10 +10,10 @@ limit on max c_s t_s the least sum is found (`programme.py`); the limit is then 
 longest stage of each answer, until no better T is possible. The best T over all limits is the best
 over all cuts.
 
-Stages are asked for only when they are in an answer: until then one counts as what it computes at
-least or, once others of its place are known, as `NEAR` times what its computation takes at their
-best rate. Answers of known stages alone count. What holds a stage that does not fit does not fit
-either.
+Stages are solved only when they are in an answer. Until then a stage counts as its least
+computation or, once others of the same position are known, as `NEAR` times its computation at their
+best rate. Only answers of known stages count. A range that contains a stage that does not fit does
+not fit either.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from shardwise.search.pipelines.searched import Run
 from shardwise.sharding.layout import Floats
 
 NEAR = 0.995
-"""What a stage that is not known counts, of the time that its computation lets one expect."""
+"""Time of an unknown stage, relative to the time expected from its computation."""
 
 TINY = 1e-30
-"""Seconds that count as none."""
+"""Seconds that count as zero."""
 
 FORWARD_SHARE = 3.0
-"""How many times as long as its forward a micro-batch's passes take, as cuts are ranked."""
+"""Assumed ratio of a micro-batch's passes to its forward when cuts are ranked."""
 
 RUN = 3
-"""How many cuts are moved together."""
+"""Maximum number of cuts moved together."""
 
 GAIN = 1e-3
-"""Relative: what moving a cut has to gain."""
+"""Relative: the minimum gain of a move."""
 
 FINE = 48
-"""How many cuts of a stage's window are tried at once."""
+"""Maximum number of cuts of a stage's window tried at once."""
 
 Weights = Sequence[float] | Floats
-"""What each unit weighs, (U,), or (stages, U)."""
+"""Weight of each unit, (U,), or (stages, U)."""
 
 StageTime = Callable[[int, int, int], float]
-"""Returns the seconds of a micro-batch of stage s (counted from 0), of units i to j - 1; infinite
-where it does not fit."""
+"""Returns the seconds of a micro-batch in stage s (counted from 0) with units i to j - 1; infinite
+if it does not fit."""
 
 Alike = Callable[[int, NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
-"""Returns numbers of stages s of units i, (I, 1), to j - 1, (1, J), with i < j: those that take
-equally long have the same, (I, J)."""
+"""Returns a class number for each stage s of units i, (I, 1), to j - 1, (1, J), with i < j: equal
+for stages that take equally long, (I, J)."""
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where a model is cut: stage s has the units from `bounds[s]` to `bounds[s + 1]` - 1.
+    """The cuts of a model: stage s has the units from `bounds[s]` to `bounds[s + 1]` - 1.
 
     `step_s` is T of the formula above.
     """
@@ -74,17 +74,17 @@ class Cuts:
 
 
 def windows(weights: Weights, stages: int, slack: float) -> list[range]:
-    """Returns for each stage the cuts at which it may end.
+    """Returns the cuts at which each stage may end.
 
     A stage's units weigh at most 1 + `slack` times an even share, or are one unit; `weights` are
-    bounds on what each unit computes, (U,), or (stages, U) where that depends on the stage.
+    bounds on each unit's computation, (U,), or (stages, U) if that depends on the stage.
     """
     units = np.shape(weights)[-1]
     befores = _before(weights, stages)
     share, ends = _even_share(befores), []
     for stage, before in enumerate(befores, 1):
         least, most = stage, units - (stages - stage)
-        # What is before a cut is at most that of `stage` full stages, and so is what is behind.
+        # Before a cut are at most `stage` full stages, and likewise behind it.
         full = [before[-1] / other[-1] if other[-1] > 0 else 1.0 for other in befores]
         behind, ahead = (sum(of) * share * (1 + slack) for of in (full[stage:], full[:stage]))
         first = int(np.searchsorted(before, before[-1] - behind))
@@ -96,7 +96,7 @@ def windows(weights: Weights, stages: int, slack: float) -> list[range]:
 
 
 def least_slack(weights: Weights, stages: int) -> float:
-    """Returns by how much the longest stage is at least above an even share, wherever the cuts are;
+    """Returns a lower bound on the longest stage's excess over an even share, over all cuts;
     `weights` as in `windows`."""
     share = _even_share(_before(weights, stages))
     if share <= 0.0:
@@ -106,19 +106,19 @@ def least_slack(weights: Weights, stages: int) -> float:
 
 
 def _by_stage(weights: Weights, stages: int) -> Floats:
-    """Returns what each unit weighs in each stage, (stages, U)."""
+    """Returns each unit's weight in each stage, (stages, U)."""
     units = np.shape(weights)[-1]
     return np.broadcast_to(np.asarray(weights, dtype=np.float64), (stages, units))
 
 
 def _before(weights: Weights, stages: int) -> list[Floats]:
-    """Returns for each stage what the units before each unit, and all, weigh: (U + 1,)."""
+    """Returns for each stage the cumulative weight before each unit and of all, (U + 1,)."""
     by_stage = _by_stage(weights, stages)
     return [np.concatenate([[0.0], np.cumsum(of_stage)]) for of_stage in by_stage]
 
 
 def _even_share(befores: Sequence[Floats]) -> float:
-    """Returns what each stage weighs where all weigh the same."""
+    """Returns each stage's weight if all weigh the same."""
     first = befores[0][-1]
     if first <= 0:
         return 0.0
@@ -134,12 +134,12 @@ def best_cuts(
     slack: float,
     alike: Alike | None = None,
 ) -> Cuts | None:
-    """Returns the best cuts; None where there are none. Of windows of more than `FINE` cuts some at
-    even distances are tried, then those around the best of them: these are the best but for what
-    single units differ by.
+    """Returns the best cuts, or None. In windows of more than `FINE` cuts, evenly spaced ones are
+    tried first, then those around the best: the result is optimal up to differences between single
+    units.
 
-    `hops_s[s][c]` are the seconds of a hop into stage s over the cut before unit c, `repeats` are
-    c_s of the formula; `weights` are as in `windows`. Of stages that are `alike` one is asked for.
+    `hops_s[s][c]` are the seconds of a hop into stage s at the cut before unit c, `repeats` the c_s
+    of the formula; `weights` are as in `windows`. Of equal stages (`alike`) only one is solved.
     """
 
     def best_of(ends: Sequence[Sequence[int]]) -> Cuts | None:
@@ -161,12 +161,12 @@ def best_cuts(
 
 
 def _every(step: int, cuts: range) -> Sequence[int]:
-    """Returns the cuts of a window at even distances, from the first to the last."""
+    """Returns evenly spaced cuts of a window, from the first to the last."""
     return cuts if step == 1 else sorted({*cuts[::step], cuts[-1]})
 
 
 def _best_of(table: _StageTimes, hops_s: Sequence[Sequence[float]]) -> Cuts | None:
-    """Returns the best of the cuts that a table has, as `best_cuts`."""
+    """Returns the best of a table's cuts, as `best_cuts` does."""
     repeats = table.repeats
     limit, best = inf, None
     while True:
@@ -186,23 +186,23 @@ def _best_of(table: _StageTimes, hops_s: Sequence[Sequence[float]]) -> Cuts | No
 
 
 def hops_over(hops_s: Sequence[Sequence[float]], bounds: Sequence[int]) -> list[float]:
-    """Returns the seconds of the hops behind all stages but the last, as `best_cuts` has them."""
+    """Returns the seconds of the hops behind all stages but the last, from `hops_s` of
+    `best_cuts`."""
     return [hops_s[stage][cut] for stage, cut in enumerate(bounds[1:-1], 1)]
 
 
 def looped_s(times_s: Sequence[float], hops_s: Sequence[float], run: Run) -> float:
-    """Returns about the seconds of an interleaved step, by those of a micro-batch in each stage
-    and of the hops behind all but the last: the mean of
+    """Estimates the seconds of an interleaved step, from a micro-batch's seconds in each stage and
+    of the hops behind all but the last: the mean of
 
         max over ranks r of [ sum over stages s < r of t_s + A sum of its stages' t ]
         A sum over chunks c of max t of the chunk + (p - 1) mean t
 
-    and 2 sum x. No step is shorter than the first, which has each rank wait for nothing but its
-    first tensor; the second has ranks wait for each other in every chunk. Both are exact for equal
-    stages without hops from A = p on. Of 180 random pipelines with stages of up to twice the
-    least the mean is within 10 %, in the mean 1 % above. Where backward is split, ranks wait for
-    their first tensor, of forwards alone, and for little else: the first of the two, with a third
-    of t.
+    and 2 sum x. The first is a lower bound, in which a rank waits only for its first tensor; in the
+    second, ranks wait for each other in every chunk. Both are exact for equal stages without hops
+    from A = p on. For 180 random pipelines with stages of up to twice the least, the mean is within
+    10 %, and 1 % too high on average. With split backward ranks wait for little but their first
+    tensor, of forwards only: the result is the first formula with a third of t.
     """
     each, batches = run.each, run.micro_batches
     if run.of.splits:
@@ -220,8 +220,8 @@ def looped_s(times_s: Sequence[float], hops_s: Sequence[float], run: Run) -> flo
 
 
 def moved(bounds: tuple[int, ...], step_s: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-    """Returns cuts of which no neighbours make a faster step: in those, up to `RUN` cuts one after
-    another are a unit earlier or later."""
+    """Returns locally optimal cuts: no move of up to `RUN` consecutive cuts by one unit makes the
+    step faster."""
     best_s = step_s(bounds)
     while True:
         steps = {other: step_s(other) for other in _neighbours(bounds)}
@@ -243,7 +243,7 @@ def _neighbours(bounds: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 class _StageTimes:
-    """The known times of all stages that the windows allow."""
+    """The known times of all stages allowed by the windows."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class _StageTimes:
         self._weights: list[Floats] = []
         self._known: list[NDArray[np.bool_]] = []
         self._numbers: list[NDArray[np.int64]] = []
-        """What is alike, where that is told."""
+        """The class numbers of stages, if given."""
         for s, (before, begins, stops) in enumerate(zip(befores, self._begins, ends, strict=True)):
             first, last = np.array(begins)[:, None], np.array(stops)[None, :]
             weight = before[last] - before[first]
@@ -276,7 +276,7 @@ class _StageTimes:
                 self._numbers.append(alike(s, first, np.maximum(last, first + 1)))
 
     def know(self, bounds: Sequence[int]) -> bool:
-        """Asks for the stages between these cuts; returns whether all of them were known."""
+        """Solves the stages between these cuts; returns whether all were already known."""
         all_known = True
         for stage, (begin, end) in enumerate(pairwise(bounds)):
             at = self._begins[stage].index(begin), self._ends[stage].index(end)
@@ -290,7 +290,7 @@ class _StageTimes:
         return all_known
 
     def _learn(self, stage: int, at: tuple[int, int], seconds: float) -> None:
-        """Enters the time of a stage, and of those alike."""
+        """Records the time of a stage and of equal ones."""
         times, known = self._times[stage], self._known[stage]
         times[at], known[at] = seconds, True
         if self._numbers:
@@ -299,19 +299,21 @@ class _StageTimes:
             times[same], known[same] = seconds, True
 
     def _refuse(self, stage: int, row: int, column: int) -> None:
-        """Leaves out the stages that hold one that does not fit: they need no less memory."""
+        """Excludes all stages that contain one that does not fit, since they need no less
+        memory."""
         for values, value in ((self._times[stage], inf), (self._known[stage], True)):
             values[: row + 1, column:] = value
 
     def _expect(self, stage: int) -> None:
-        """Raises what unknown stages of a place count to what the known ones let one expect."""
+        """Raises the times of unknown stages of a position to those expected from the known
+        ones."""
         times, weight, known = self._times[stage], self._weights[stage], self._known[stage]
         told = known & np.isfinite(times) & (weight > 0)
         if told.any():
             rates = times[told] / weight[told]
             best = int(rates.argmin())
-            # A part that takes time whatever it computes makes short stages slower than the best
-            # rate, and longer ones faster: these take what they compute more.
+            # A constant part makes short stages slower than the best rate, and longer ones faster:
+            # extrapolate these by computation only.
             more = np.minimum(rates[best] * weight, times[told][best] - weight[told][best] + weight)
             times[~known] = np.maximum(times[~known], NEAR * more[~known])
 
@@ -321,7 +323,7 @@ class _StageTimes:
         return float(self._times[stage][row, column])
 
     def least_longest_s(self) -> float:
-        """Returns how long the longest stage repeats at least, wherever the cuts are."""
+        """Returns a lower bound on the longest stage's repeated time, over all cuts."""
         return max(least_longest(self._ahead), 0.0)
 
     @property
@@ -334,8 +336,8 @@ class _StageTimes:
     def least_sum(
         self, hops_s: Sequence[Sequence[float]], limit_s: float
     ) -> tuple[int, ...] | None:
-        """Returns the bounds of the stages whose times and hops add up to the least, what each
-        repeats being shorter than a limit; None where there are none."""
+        """Returns the bounds of the stages with the least sum of times and hops, all repeated times
+        being below a limit, or None."""
         into = [
             2 * np.array([hops_s[stage][c] for c in self._begins[stage]])
             for stage in range(1, len(self._ends))

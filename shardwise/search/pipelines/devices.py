@@ -1,8 +1,8 @@
-"""The devices of pipelines: which numbers of stages they allow, and in which orders of kinds.
+"""Devices of pipelines: the possible numbers of stages and orders of device kinds.
 
-Devices of one kind have one order. Of a bundle of several kinds each stage has as many devices of
-one kind, so that the number of a kind's devices says how many stages it has; the stages of one kind
-follow each other, and every order of kinds is one: 2 for two kinds, 6 for three.
+Devices of one kind have one order. In a bundle of several kinds each stage has equally many devices
+of one kind, so a kind's device count gives its number of stages. Stages of one kind are
+consecutive; every order of kinds is tried: 2 for two kinds, 6 for three.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AlikeDevices:
     mesh: Mesh
 
     several = (None, None)
-    """The profile and the bundle where there are several kinds."""
+    """The profile and the bundle if there are several kinds."""
 
     @property
     def gpus(self) -> int:
@@ -52,7 +52,7 @@ class AlikeDevices:
         return f"{self.gpus} devices"
 
     def orders(self, ranks: int) -> list[Order]:
-        """Returns the orders of this many ranks, none where they are not possible."""
+        """Returns the orders of this many ranks; none if impossible."""
         axes = StageAxes.of(self.hardware, self.mesh, ranks)
         if self.gpus % ranks or axes is None:
             return []
@@ -61,7 +61,7 @@ class AlikeDevices:
     def drafts(
         self, subject: Subject, ranks: int, options: Options, progress: Progress, batches: int
     ) -> Mapping[str, Draft]:
-        """Returns the model costed on the devices of a rank, by group of the profile."""
+        """Returns the model's costs on the devices of a rank, by group of the profile."""
         mesh = mesh_of(self.hardware, self.gpus // ranks)
         return {"": Draft.of(subject, self.hardware, mesh, options, progress, batches)}
 
@@ -91,8 +91,8 @@ class BundledDevices:
         return Blocks.of(self.hardware, self.bundle).nodes
 
     def orders(self, ranks: int) -> list[Order]:
-        """Returns the orders of this many ranks, none where they are not possible: the devices of a
-        group are those of whole ranks, whose meshes are alike and axes of those of the group."""
+        """Returns the orders of this many ranks; none if impossible. Each group must consist of
+        whole ranks with equal meshes, whose axes are axes of the group."""
         devices, rest = divmod(self.gpus, ranks)
         counts = self.bundle.counts
         if rest or any(count % devices for _, count in counts):
@@ -118,7 +118,7 @@ class BundledDevices:
     def drafts(
         self, subject: Subject, ranks: int, options: Options, progress: Progress, batches: int
     ) -> Mapping[str, Draft]:
-        """Returns the model costed on the devices of a rank of each group, by its name."""
+        """Returns the model's costs on the devices of a rank of each group, by its name."""
         meshes = self._meshes(self.gpus // ranks)
         kinds = [(self.hardware.of_group(name), mesh) for name, mesh in meshes.items()]
         variant = subject.variant(options, batches)
@@ -130,7 +130,7 @@ class BundledDevices:
 
 
 def devices_for(hardware: Hardware, gpus: Devices) -> AlikeDevices | BundledDevices:
-    """Returns the devices of a question; raises as `mesh_of` and `Devices.of`."""
+    """Returns the devices of a query; raises as `mesh_of` and `Devices.of`."""
     if gpus.of_groups:
         return BundledDevices(hardware, Devices.of(hardware, dict(gpus.counts)))
     return AlikeDevices(hardware, mesh_of(hardware, gpus.gpus))

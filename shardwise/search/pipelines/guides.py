@@ -1,9 +1,9 @@
-"""Guides: strategies of a whole model in which groups of equal costs choose alike.
+"""Boundary layouts ("guides"): strategies of a whole model in which equal groups choose alike.
 
-What repeats is one operator of the solver's problem, with the costs of all its groups together, and
-so are crossings between the same two: the layers of a deep model are no more work than one of them.
-A crossing from a group to one of equal costs depends on what both choose, so it costs these groups
-something of their own: the fastest of its alternatives.
+Groups with equal costs become one operator of the solver's problem, with their summed costs, and
+likewise crossings between the same two classes. So a deep model is no more work than one layer. A
+crossing between groups of one class depends on a single choice, so its fastest alternative is added
+to the class's own costs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import Floats
 
 EPSILON = 0.02
-"""How far guides may be from the best of such strategies."""
+"""The error (epsilon) of guides, among such strategies."""
 
 
 @dataclass(frozen=True)
 class _Crossing:
-    """Crossings with a table in common, between two classes of groups or within one."""
+    """Crossings that share a table, between two classes of groups or within one."""
 
     source: int
     target: int
@@ -38,10 +38,10 @@ class _Crossing:
 
 @dataclass(frozen=True)
 class _Classes:
-    """The solver's problem with an operator for each class of groups of equal costs.
+    """The solver's problem with one operator per class of groups with equal costs.
 
-    `rows` are the rows of the whole problem that choices of a class refer to, `of_group` is the
-    class of each group, (groups,).
+    `rows` are the rows of the whole problem per choice of a class, `of_group` each group's class,
+    (groups,).
     """
 
     problem: _core.Problem
@@ -71,8 +71,8 @@ class _Classes:
         return cls(problem, rows, of_group)
 
     def fastest(self, target_bytes: float) -> tuple[float, NDArray[np.int64]]:
-        """Returns the memory and the rows, (groups,), of the fastest strategy within a memory;
-        those of one with the least memory where none is.
+        """Returns memory and rows, (groups,), of the fastest strategy within a memory, or else of
+        one with the least memory.
 
         Raises as `regular_strategies`.
         """
@@ -90,16 +90,16 @@ class _Classes:
 def regular_strategies(
     problem: SearchProblem, targets_bytes: Sequence[float]
 ) -> list[NDArray[np.int64]]:
-    """Returns for each memory, that of the sums without what is fixed, the fastest strategy within
-    it, (groups,), in which groups of equal costs choose alike; one with the least memory where none
-    is. Memories are descending.
+    """Returns the fastest strategy within each memory, (groups,), in which equal groups choose
+    alike, or else one with the least memory.
 
-    Raises `Cancelled`, and `SolverError` where memory does not do.
+    Memories are of sums without the fixed part, and descend. Raises `Cancelled`, and `SolverError`
+    if memory runs out.
     """
     classes = _Classes.of(problem)
     strategies: list[tuple[float, NDArray[np.int64]]] = []
     for target in targets_bytes:
-        # The fastest within more memory is that within less, where it has no more.
+        # The fastest within more memory is also the fastest within less if it fits there.
         known = (one for one in strategies if one[0] <= target)
         strategies.append(next(known, None) or classes.fastest(target))
     return [strategy for _, strategy in strategies]
@@ -120,7 +120,7 @@ def _crossings(edges: Sequence[SearchEdge], of_group: NDArray[np.int64]) -> list
 def _add_edges(
     problem: _core.Problem, crossings: Sequence[_Crossing], rows: Sequence[NDArray[np.int64]]
 ) -> None:
-    """Adds the crossings between classes, with those cells of their tables that rows use."""
+    """Adds the crossings between classes, with the used cells of their tables."""
     used = occurring(crossings, rows)
     for crossing in crossings:
         table, of_table = crossing.table, used[id(crossing.table)]

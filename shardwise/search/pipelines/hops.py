@@ -1,10 +1,10 @@
-"""What it takes to send tensors from one stage to the next.
+"""The time to send tensors from one stage to the next.
 
 Rank r of a pipeline has the devices r n/p to (r + 1) n/p - 1 of n, and one stage or several. Every
-device sends its share of each tensor to its counterpart of the next stage, all at once: a
-send_receive between two devices that are n/p apart, with all siblings on the link
-(`hardware/collectives.py`). Between which levels of links that is depends on the ranks: of two
-in one node, it stays inside.
+device sends its share of each tensor to its counterpart in the next stage, all at once: a
+send_receive between two devices n/p apart, with all siblings on the link
+(`hardware/collectives.py`). The ranks decide which levels of links it crosses: two in one node stay
+inside.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardwise.hardware import GroupShape, Hardware, Mesh, collective_times
 
 
 class RankLinks(Protocol):
-    """What sends tensors between the ranks of a pipeline, and sums over them."""
+    """Links between the ranks of a pipeline, for hops and for sums over ranks."""
 
     def hop_s(self, sender: int, share_bytes: float) -> float:
         """Returns the seconds of a hop from a rank to the next, by a device's shares."""
@@ -30,7 +30,7 @@ class RankLinks(Protocol):
     def scattered_s(
         self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
     ) -> float:
-        """Returns those where devices that have the same of a tensor send a part each."""
+        """Returns the same, with equal shares sent in parts by the devices that have them."""
         ...
 
     def sum_s(self, share_bytes: float) -> float:
@@ -48,7 +48,7 @@ class StageAxes:
 
     @classmethod
     def of(cls, hardware: Hardware, mesh: Mesh, stages: int) -> StageAxes | None:
-        """Returns the axes of this many stages; None where they are not whole axes of the mesh."""
+        """Returns the axes of this many stages, or None if they are not whole axes of the mesh."""
         sizes = [axis.size for axis in mesh.axes]
         for axes in range(len(sizes) + 1):
             if prod(sizes[:axes]) == stages:
@@ -56,9 +56,8 @@ class StageAxes:
         return None
 
     def hop_s(self, sender: int, share_bytes: float) -> float:
-        """Returns the seconds in which a device's shares of a micro-batch's tensors go from the
-        devices of a rank to those of the next, from the last to the first; 0 where there are
-        none."""
+        """Returns the seconds of sending a device's shares of a micro-batch's tensors from a rank
+        to the next, from the last to the first; 0 without shares."""
         if not share_bytes:
             return 0.0
         sizes = np.array([share_bytes])
@@ -68,11 +67,11 @@ class StageAxes:
     def scattered_s(
         self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
     ) -> float:
-        """Returns the same where devices that have the same share of a tensor send a part of it
-        each, and gather it on the other side (Narayanan et al. 2021, §4.1).
+        """Returns the same, with equal shares sent in parts and gathered on the other side
+        (Narayanan et al. 2021, §4.1).
 
-        `shares` are bytes and, of `mesh`, that of the devices of a rank, the axes along which
-        devices have the same.
+        `shares` are bytes and the axes of `mesh`, that of a rank's devices, along which devices
+        have the same.
         """
         parts_bytes, gathers_s = 0.0, 0.0
         for share_bytes, axes in shares:
@@ -91,8 +90,8 @@ class StageAxes:
         return float(collective_times(self.hardware, "all_reduce", sizes, shape)[0])
 
     def _pair(self, sender: int) -> GroupShape:
-        """Returns the group that a rank and the next differ in: that of the outermost axis along
-        which they do."""
+        """Returns the group of a rank and the next: that of the outermost axis along which they
+        differ."""
         sizes = [axis.size for axis in self.mesh.axes[: self.axes]]
         receiver = (sender + 1) % prod(sizes)
         strides = [prod(sizes[i + 1 :]) for i in range(self.axes)]

@@ -1,15 +1,15 @@
-"""What it takes to send tensors between stages on devices of several kinds.
+"""The time to send tensors between stages on devices of several kinds.
 
-Every stage has as many devices of one kind, and the stages of a kind follow each other. Between two
-of them a hop is that of one kind (`hops.py`), unless the profile has a slower path between nodes of
-their group. There, and from kind to kind, all devices of a stage send their
-shares of x bytes at once, each to its counterpart, through the cards of their nodes; with m devices
-of the sending stage in a node and m' of the receiving one, and B, B' the slower of their cards and
-of the path between the groups,
+Every stage has equally many devices of one kind, and stages of one kind are consecutive. Between
+two of these a hop is as for one kind (`hops.py`), unless the profile has a slower path between
+nodes of their group. There, and from kind to kind, all devices of a stage send their shares of x
+bytes at once, each to its counterpart, through the cards of their nodes; with m devices of the
+sending stage in a node and m' of the receiving one, and B, B' the slower of their cards and of the
+path between the groups,
 
     max(m / B, m' / B') x + the larger of both latencies
 
-Gradients of parameters that several stages have are summed over all stages, by the formula for
+Gradients of parameters shared by several stages are summed over all stages, by the formula for
 several kinds (`hardware/joint.py`).
 """
 
@@ -43,8 +43,8 @@ class KindAxes:
     def of(
         cls, hardware: Hardware, bundle: Devices, order: Sequence[str], devices: int
     ) -> KindAxes | None:
-        """Returns the links between these stages; None where those of a group are not whole axes of
-        the mesh of its devices."""
+        """Returns the links between these stages, or None if a group's stages are not whole axes of
+        its mesh."""
         inside = {}
         for name, count in bundle.counts:
             alone = hardware.of_group(name)
@@ -55,8 +55,8 @@ class KindAxes:
         return cls(hardware, bundle, tuple(order), devices, inside)
 
     def hop_s(self, sender: int, share_bytes: float) -> float:
-        """Returns the seconds in which a device's shares of a micro-batch's tensors go from the
-        devices of a stage to those of the next; 0 where there are none."""
+        """Returns the seconds of sending a device's shares of a micro-batch's tensors from a stage
+        to the next; 0 without shares."""
         here, there = self.order[sender], self.order[sender + 1]
         if not share_bytes:
             return 0.0
@@ -71,7 +71,7 @@ class KindAxes:
     def scattered_s(
         self, sender: int, mesh: SearchMesh, shares: Sequence[tuple[float, tuple[int, ...]]]
     ) -> float:
-        """Returns the same, as all devices send all that they have."""
+        """Returns `hop_s`: on several kinds all devices send their whole shares."""
         return self.hop_s(sender, sum(share_bytes for share_bytes, _ in shares))
 
     def sum_s(self, share_bytes: float) -> float:
@@ -82,11 +82,11 @@ class KindAxes:
 
     @property
     def nodes(self) -> int:
-        """The nodes that have any of the devices."""
+        """The nodes with at least one of the devices."""
         return Blocks.of(self.hardware, self.bundle).nodes
 
     def _in_a_node(self, name: str) -> int:
-        """Returns how many devices of a stage a node of a group has at most."""
+        """Returns the maximum number of a stage's devices in one node of a group."""
         alone = self.hardware.of_group(name)
         return Mesh.build(alone, self.devices).per_node
 

@@ -1,9 +1,8 @@
-"""The kinds of devices that the stages of a pipeline are on, each with the model's costs there.
+"""Device kinds of a pipeline's stages, each with the model's costs there.
 
-Where all devices are alike there is one kind. Of several, each stage is on devices of one, and the
-configurations of groups are the same on all, row by row (`cost/of_kinds.py`): so a guide
-(`stages.py`) is one of every kind, and a strategy's rows mean the same whatever a stage is on. Only
-the alternatives of crossings are a kind's own.
+Each stage is on devices of one kind. Groups have the same configurations on all kinds, row by row
+(`cost/of_kinds.py`), so guides (`stages.py`) and rows mean the same everywhere. Only the
+alternatives of crossings differ between kinds.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shardwise.replay.stages import StageReplayer
 from shardwise.search.pipelines.bounds import updates_beside
 from shardwise.search.pipelines.guides import regular_strategies
 from shardwise.search.pipelines.ranges import RangeBounds
-from shardwise.search.pipelines.searched import Kind
+from shardwise.search.pipelines.searched import ScheduleKind
 from shardwise.search.pipelines.stages import StageProblems, layouts_of, narrowed
 from shardwise.search.pipelines.staircases import Staircases
 from shardwise.search.pipelines.units import Units
@@ -32,8 +31,8 @@ from shardwise.search.search import Draft, Search
 from shardwise.sharding.layout import Floats
 
 FEW = 128
-"""The most configurations of a group with which stages are solved over all of them; where there are
-more, over those that are in use on the frontiers of single units, and in guides."""
+"""Maximum configurations per group for solving stages over all of them; above this, only those used
+on the frontiers of single units and in guides."""
 
 IN_USE = 0.01
 """How far from the best the frontiers may be from which those are taken."""
@@ -41,23 +40,23 @@ IN_USE = 0.01
 
 @dataclass
 class StageKind:
-    """As many devices of one kind as a stage has, and what the units take there.
+    """The devices of one stage, all of one kind, with costs of the units there.
 
-    Of each unit, (U,), at least: `passes_s` is what forward and backward of a step compute,
-    `backward_s` what backward of a micro-batch, `parts_s` what its forward, gradients of inputs and
-    those of weights do each, and `update_s` what the update does, `host_s` what the host takes to
-    launch a step.
+    Lower bounds per unit, (U,): `passes_s` is the computation of forward and backward in a step,
+    `backward_s` that of a micro-batch's backward, `parts_s` those of its forward, gradients of
+    inputs and gradients of weights, `update_s` that of the update, and `host_s` the host's launches
+    in a step.
     """
 
     draft: Draft
     units: Units
     progress: Progress
     group: str = ""
-    """The group of the profile that the devices are of, where it has groups."""
+    """The devices' group in the profile, if it has groups."""
 
     @property
     def limit_bytes(self) -> float:
-        """What a device may use."""
+        """The memory limit of a device."""
         return self.draft.limit_bytes
 
     @cached_property
@@ -66,14 +65,14 @@ class StageKind:
         return self.draft.joined(self.progress)
 
     def replayer(self, *, splits: bool) -> StageReplayer:
-        """Returns what replays the stages on this kind, with backward in two parts or whole."""
+        """Returns the replayer of stages on this kind, with split or whole backward."""
         if splits not in self._replayers:
             replayer = self._replaying(splits).own_replayer
             self._replayers[splits] = StageReplayer(replayer, self.units.of_group)
         return self._replayers[splits]
 
     def _replaying(self, splits: bool) -> Search:
-        """Returns the search, whose replayer splits backward or does not."""
+        """Returns the search with a replayer that splits backward or does not."""
         return self._split_search if splits else self.search
 
     @cached_property
@@ -105,15 +104,15 @@ class StageKind:
         return self._by_unit(lambda terms: terms.host.least_s)
 
     def _by_unit(self, least: Callable[[GroupTerms], float]) -> Floats:
-        """Returns the sum of what the groups of each unit have, (U,)."""
+        """Returns the sum over each unit's groups, (U,)."""
         groups = self.draft.groups
         of_kind = {kind: least(terms) for kind, terms in groups.terms.items()}
         return np.array([sum(of_kind[groups.kinds[g]] for g in own) for own in self.units.groups])
 
     @cached_property
     def updates_s(self) -> tuple[Floats, Floats]:
-        """What the update of units, (U,), adds to a step at least: of the first units, of which
-        sums from the beginning alone count, and of any."""
+        """Lower bounds on what the units' updates, (U,), add to a step: for prefixes of the units,
+        and for any units."""
         host = self.search.own_replayer.host
         if host is None:
             return self.update_s, self.update_s
@@ -125,8 +124,8 @@ class StageKind:
         return updates_beside(self.passes_s, self.update_s, launched_s, host.constant)
 
     def ranges(self, progress: Progress, *, splits: bool) -> RangeBounds:
-        """Returns what the passes of ranges of units take at least, with backward in two parts or
-        whole; those who ask first are told how it comes on."""
+        """Returns lower bounds on the passes of unit ranges, with split or whole backward; the
+        first caller's `progress` receives the progress."""
         if splits not in self._ranges:
             self._ranges[splits] = RangeBounds(self._replaying(splits), self.units, progress)
         return self._ranges[splits]
@@ -137,8 +136,8 @@ class StageKind:
 
 @dataclass(frozen=True)
 class _Under:
-    """The stages on one kind of devices under a guide, with all configurations or, where these are
-    many, those in use, and with few."""
+    """The stages on one kind under a guide: with all configurations (or those in use, if these are
+    many), and with few."""
 
     all: StageProblems
     few: StageProblems
@@ -146,18 +145,18 @@ class _Under:
 
 @dataclass(frozen=True)
 class Guide:
-    """The stages of each kind under one guide, and (`narrow`) with few configurations, from which
-    staircases are: those of each kind of devices by the kind of schedules."""
+    """The stages of each kind under one guide, and (`narrow`) with few configurations for
+    staircases, per kind of schedules."""
 
     stages: tuple[StageProblems, ...]
     narrow: tuple[StageProblems, ...]
-    staircases: Mapping[Kind, tuple[Staircases, ...]]
+    staircases: Mapping[ScheduleKind, tuple[Staircases, ...]]
 
 
 @dataclass
 class StageKinds:
-    """The kinds of the devices of a question. `bundle` says how many there are of each, `whole` is
-    the profile that has them; both are None where all are alike."""
+    """The device kinds of a query. `bundle` has the number of each, `whole` the profile with all;
+    both are None if all devices are of one kind."""
 
     each: tuple[StageKind, ...]
     whole: Hardware | None = None
@@ -166,16 +165,16 @@ class StageKinds:
 
     @property
     def limit_bytes(self) -> float:
-        """What a device with the least memory may use."""
+        """The memory limit of a device with the least memory."""
         return min(kind.limit_bytes for kind in self.each)
 
     def guides(
-        self, ranks: int, shares: Sequence[float], most_kept: Mapping[Kind, int]
+        self, ranks: int, shares: Sequence[float], most_kept: Mapping[ScheduleKind, int]
     ) -> list[Guide]:
-        """Returns the stages under guides that differ in layouts between units.
+        """Returns the stages under guides with different layouts between units.
 
-        `shares` are those of the memory of all `ranks` that guides are within, `most_kept` the most
-        micro-batches that a stage keeps, by the kind of schedules.
+        `shares` are parts of the memory of all `ranks` that guides may use, `most_kept` the maximum
+        number of micro-batches that a stage keeps, per kind of schedules.
         """
         key = ranks, tuple(shares), tuple(most_kept.items())
         if key not in self._guides:
@@ -198,7 +197,7 @@ class StageKinds:
     def _under(
         self, kind: StageKind, guides: Sequence[NDArray[np.int64]], kept: int
     ) -> list[_Under]:
-        """Returns the stages on a kind of devices under each of the guides."""
+        """Returns the stages on one kind under each guide."""
         problem = kind.search.problem
         stages = [StageProblems(problem, kind.units, guide) for guide in guides]
         if max(len(cost.time_s) for cost in problem.costs) <= FEW:
@@ -213,7 +212,7 @@ class StageKinds:
         return [_Under(of, of) for of in narrow]
 
     def _found(self, ranks: int, shares: Sequence[float]) -> list[NDArray[np.int64]]:
-        """Returns strategies of the whole model on the devices of a stage, with different layouts
+        """Returns strategies of the whole model on a stage's devices, with different layouts
         between units."""
         known: dict[Hashable, NDArray[np.int64]] = {}
         for kind in self.each:

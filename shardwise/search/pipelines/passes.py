@@ -1,15 +1,15 @@
-"""The best mean of paths through the passes of a stage that has to fit: a game.
+"""The best mean of paths through a stage's passes within a memory limit: a game.
 
     value = max over means w of paths and prices mu >= 0 of
             min over strategies s of [ sum over tasks of w_t p_t(s) + mu (m_k(s) - M) ]
 
-The paths are those between the marks of a repeated micro-batch, w p its passes at least
-(`ranges.py`), m_k = held + (k - 1) kept the bytes that are surely held while k micro-batches are
-kept, M the limit; tasks and bytes are those of a range of units. What is best without a limit
-charges little for what only leaner strategies have, such as a forward that runs again, so each
-range within each memory has a mean of its own. Strategies of the whole model answer, and paths are
-whole ones: what is found for one range bounds all. Strategies and paths join as each answers the
-other (McMahan et al. 2003), and stay from one game to the next.
+The paths are those between the marks of a repeated micro-batch, so w p is a lower bound on its
+passes (`ranges.py`); m_k = held + (k - 1) kept is a lower bound on the bytes held while k
+micro-batches are kept, M the limit; tasks and bytes are those of a range of units. The best mean
+without a limit charges little for what only low-memory strategies do, such as recomputation, so
+each range and memory has its own. Strategies and paths are of the whole model, so what is found for
+one range bounds all. They are added as best responses to each other (double oracle, McMahan et al.
+2003), and kept from game to game.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 QUERIES = 10
-"""The most eliminations of a game."""
+"""Maximum number of eliminations of a game."""
 
 PATHS = 10
-"""The most paths that join between two of them."""
+"""Maximum number of paths added between two of them."""
 
 NEAR = 2e-3
 """Relative: a game ends when its bound is this near its value."""
 
 ON_PATH = 1e-4
-"""Relative: a mean strategy whose longest path is this near the value needs no further path."""
+"""Relative: no path is added if the mean strategy's longest path is this near the value."""
 
 NEEDED = 1e-7
-"""The least share of a mean that counts."""
+"""Mixture weights below this are dropped."""
 
 LATEST = 20
-"""How many strategies and paths stay from game to game although no mean has a share of them."""
+"""Strategies and paths kept from game to game although no mean uses them."""
 
 
 @dataclass(frozen=True)
 class Priced:
-    """Charges of a micro-batch's passes, in seconds, and a price of memory, seconds a byte."""
+    """Charges for a micro-batch's passes (seconds), and a price of memory (seconds per byte)."""
 
     time: OwnerCosts
     price: float
@@ -63,8 +63,8 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Range:
-    """What some units have: shares of the tasks and, about, of the host's time, (tasks + 1,), and
-    which owners, groups and then edges."""
+    """A range of units: its shares of the tasks and, approximately, of the host's time, (tasks +
+    1,), and its owners, groups and then edges."""
 
     groups: list[int]
     shares: Floats
@@ -73,7 +73,7 @@ class _Range:
 
 @dataclass
 class PassesGame:
-    """The games of the ranges of a model on the devices of a stage, in four micro-batches or
+    """The games of a model's unit ranges on the devices of a stage, with four micro-batches or
     more."""
 
     search: Search
@@ -90,23 +90,22 @@ class PassesGame:
         self._of_edge = np.array(edges, dtype=np.int64).reshape(-1, 2)
         self._of_task = units_of_values(replayer, self._of_group, replayer.tape.durations)
         owners = len(problem.costs) + len(problem.edges)
-        # Of strategies so far: (S, tasks + 1), the host's seconds of a micro-batch last; what each
-        # owner holds and keeps, (S, owners).
+        # Strategies so far: (S, tasks + 1), the host's seconds per micro-batch last; held and kept
+        # bytes per owner, (S, owners).
         self._durations_s = np.zeros((0, replayer.tasks + 1))
         self._held_bytes = self._kept_bytes = np.zeros((0, owners))
-        # Of paths so far, (P, tasks + 1).
+        # Paths so far, (P, tasks + 1).
         self._paths = np.zeros((0, replayer.tasks + 1))
 
     @cached_property
     def _memory(self) -> tuple[OwnerCosts, OwnerCosts]:
-        """The bytes that are surely held when the last backward begins, and what of them every
-        further micro-batch that is kept has as well."""
+        """Lower bounds on the bytes held when the last backward begins, and on the part that each
+        further kept micro-batch adds."""
         return Moments(self._replayer).held_by_stages()
 
     @cached_property
     def _alike(self) -> tuple[Floats, Floats]:
-        """The same of edges that have no choice, which sums over strategies leave out, (owners,)
-        each."""
+        """The same for edges without a choice, which strategy sums leave out, (owners,) each."""
         held, kept = (
             [float(costs.max()) if costs.size == 1 else 0.0 for costs in of.edges]
             for of in self._memory
@@ -115,23 +114,24 @@ class PassesGame:
         return np.array(none + held), np.array(none + kept)
 
     def memory(self, kept: int) -> OwnerCosts:
-        """Returns the bytes that are surely held while `kept` micro-batches are kept."""
+        """Returns a lower bound on the bytes held while `kept` micro-batches are kept."""
         return priced(list(zip((1.0, kept - 1.0), self._memory, strict=True)))
 
     def charges(self, kept: int, of: Priced) -> OwnerCosts:
-        """Returns what a micro-batch is charged for its passes and for memory together."""
+        """Returns a micro-batch's total charges, for passes and memory."""
         return priced([(1.0, of.time), (of.price, self.memory(kept))])
 
     def free(self) -> Priced:
-        """Returns the charges of the best mean of paths through the whole model, without a price.
+        """Returns the charges of the best mean of paths through the whole model, without a memory
+        price.
 
-        Raises `Cancelled`, and `SolverError` where memory does not do.
+        Raises `Cancelled`, and `SolverError` if memory runs out.
         """
         return self.best(0, len(self.units), 1, inf)
 
     def best(self, first: int, last: int, kept: int, limit_bytes: float) -> Priced:
-        """Returns the charges that were found to bound units `first` to `last` - 1 best while they
-        keep `kept` micro-batches within a limit; raises as `free`."""
+        """Returns the charges with the best bound found on units `first` to `last` - 1 that keep
+        `kept` micro-batches within a limit; raises as `free`."""
         of, memory = self._range(first, last), self.memory(kept)
         limited = isfinite(limit_bytes)
         left_bytes = limit_bytes - memory.constant
@@ -146,7 +146,7 @@ class PassesGame:
             if best_s > -inf:
                 if value_s <= best_s + NEAR * abs(best_s):
                     break
-                # Halfway to the best so far: the linear programme alone jumps between corners.
+                # Halfway to the best so far; the linear programme would jump between corners.
                 weights, price = (weights + best[0]) / 2, (price + best[1]) / 2
             charges = priced([(1.0, self._charges(weights)), (price, memory)])
             bound_s = self.least_s(charges, of.groups)
@@ -158,7 +158,7 @@ class PassesGame:
         return Priced(self._charges(best[0]), best[1])
 
     def least_s(self, charges: OwnerCosts, groups: list[int]) -> float:
-        """Returns the least that any strategy of these groups is charged, without constants."""
+        """Returns the least charge of any strategy of these groups, without constants."""
         options = self.search.options
         return least_of(
             self.search.problem,
@@ -169,8 +169,8 @@ class PassesGame:
         )
 
     def _range(self, first: int, last: int) -> _Range:
-        """Returns what some units have; crossings from units before them are left out, as they are
-        of the bounds of ranges."""
+        """Returns a range of units, without crossings from units before it, as in the bounds of
+        ranges."""
         inside = [(first <= units) & (units < last) for units in (self._of_group, self._of_task)]
         edges = ((first <= self._of_edge) & (self._of_edge < last)).all(axis=1)
         return _Range(
@@ -180,14 +180,15 @@ class PassesGame:
         )
 
     def _bytes(self, of: _Range, kept: int) -> Floats:
-        """Returns what the strategies so far surely hold in a range, (S,), without constants."""
+        """Returns lower bounds on the bytes held in a range by the strategies so far, (S,), without
+        constants."""
         held_alike, kept_alike = self._alike
         each = self._held_bytes + (kept - 1.0) * self._kept_bytes
         return np.asarray((each + held_alike + (kept - 1.0) * kept_alike) @ of.owners)
 
     def _equilibrium(self, of: _Range, kept: int, left_bytes: float) -> tuple[float, Floats, float]:
         """Returns the value of the game with the strategies so far, the mean of paths and the
-        price, after those paths have joined that the mean strategy asks for."""
+        price, after adding the paths that the mean strategy calls for."""
         durations_s = self._durations_s * of.shares
         held = self._bytes(of, kept)
         limited = isfinite(left_bytes)
@@ -206,7 +207,7 @@ class PassesGame:
         return now.value_s, np.asarray(now.paths @ self._paths[: len(now.paths)]), price
 
     def _drop_unneeded(self) -> None:
-        """Drops strategies and paths of which the last mean has none, but the latest."""
+        """Drops strategies and paths with no weight in the last mean, except the latest."""
         if self._mix is None:
             return
         some = _needed(self._mix.strategies, len(self._durations_s))
@@ -216,12 +217,12 @@ class PassesGame:
         self._mix = None
 
     def _charges(self, weights: Floats) -> OwnerCosts:
-        """Returns what weights of tasks and of the host's seconds of a micro-batch charge."""
+        """Returns the charges for weights of tasks and of the host's seconds per micro-batch."""
         of_step = np.append(weights[:-1], weights[-1] / self._batches)
         return self._linear.weighted(of_step)
 
     def _meet(self, charges: OwnerCosts) -> None:
-        """Adds the strategy that costs least, and its longest path."""
+        """Adds the cheapest strategy and its longest path."""
         replayer, problem, options = self._replayer, self.search.problem, self.search.options
         answer = cheapest(
             problem,
@@ -255,7 +256,7 @@ class PassesGame:
 
 
 def _needed(mix: Floats, count: int) -> NDArray[np.bool_]:
-    """Returns which members a mean has a share of, those after it, and the latest."""
+    """Returns the members with weight in a mean, those added since, and the latest."""
     needed = np.ones(count, dtype=bool)
     needed[: len(mix)] = mix > NEEDED
     needed[max(count - LATEST, 0) :] = True

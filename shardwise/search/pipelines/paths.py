@@ -1,19 +1,19 @@
-"""A bound on the step of any schedule, wherever a pipeline is cut: paths through the schedule.
+"""A lower bound on the step of any schedule over all cuts, by paths through the schedule.
 
-A chain of actions, of which each waits for the one before it, takes no longer than the passes, and
-with the update of the rank that it ends on no longer than the step. With n_s forwards and m_s
-backwards of stage s on it, t = f + b and b at least what backward computes,
+A chain of dependent actions takes no longer than the passes, and with the update of its last rank
+no longer than the step. With n_s forwards and m_s backwards of stage s on the chain, t = f + b, and
+b at least the computation of backward,
 
     T >= sum over s of [ min(n_s, m_s) t_s + max(m_s - n_s, 0) b_s ] + updates of its last rank
 
-Where backward is split, I and W are actions of their own. A chain that has each part of a stage
-n_s times at least takes n_s t_s, and for every further part at least what it computes.
+With split backward, I and W are separate actions. A chain with each part of a stage at least n_s
+times takes n_s t_s, plus the least computation of every further part.
 
-Any mean of paths is a bound too, whatever the cuts are; the least of it over all cuts is one
-programme, stage by stage. The best mean is that of a game between paths and cuts: cuts answer with
-those that make a mean of paths least, paths with the longest under a mean of cuts. Each programme
-is a proof, wherever the game ends. The value of the game is that of means of cuts, so where stages
-have few units, and none can have a part of one, it is below the best cut.
+Any mean of paths is a bound too; its least value over all cuts is one programme, stage by stage.
+The best mean is that of a game between paths and cuts: cuts answer with the least value of a mean
+of paths, paths with the longest under a mean of cuts. Each programme is a proof, wherever the game
+ends. The value is that of means of cuts, so it is below the best cut if stages have few units,
+which a cut cannot divide.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardwise.search.pipelines.programme import least_sum, of_cuts
 from shardwise.sharding.layout import Floats
 
 MOVES = 24
-"""The most paths that are met."""
+"""Maximum number of paths."""
 
 NEAR = 1e-3
 """The game ends when its value is this near the best bound, relative."""
@@ -42,12 +42,12 @@ NEAR = 1e-3
 def least_by_paths(
     order: Schedule, ranges_s: Sequence[Floats], parts_s: Sequence[Floats], update_s: Floats
 ) -> Bound:
-    """Returns a bound on the step of a schedule, wherever it is cut.
+    """Returns a lower bound on the step of a schedule, over all cuts.
 
-    `ranges_s` is for each stage, (U + 1, U + 1), what forward and backward of one micro-batch take
-    at least in each range of units. `parts_s`, (U,) each, are what one micro-batch computes in each
-    unit at least: backward where it is whole, forward, I and W where it is split. `update_s` (U,)
-    is what the update does.
+    `ranges_s` has per stage, (U + 1, U + 1), lower bounds on forward and backward of one
+    micro-batch in each range of units. `parts_s`, (U,) each, are lower bounds on one micro-batch's
+    computation in each unit: of backward if it is whole, of forward, I and W if it is split.
+    `update_s` (U,) has each unit's update.
     """
     game = _Cuts(ranges_s, [ranges_of(part) for part in parts_s], ranges_of(update_s))
     paths: list[Floats] = []
@@ -74,8 +74,8 @@ def least_by_paths(
 
 
 class _Cuts:
-    """What paths take through the stages between cuts. A path is (stages, 2 + parts): how often it
-    has a whole pass, more of each part and the update of each."""
+    """The times of paths through the stages between cuts. A path is (stages, 2 + parts): the
+    numbers of whole passes, of further parts, and of updates in each stage."""
 
     def __init__(self, ranges_s: Sequence[Floats], parts: Sequence[Floats], update: Floats) -> None:
         self.ranges_s = ranges_s
@@ -83,14 +83,14 @@ class _Cuts:
         self._others = (*parts, update)
 
     def value_s(self, cut: tuple[int, ...], path: Floats) -> float:
-        """Returns what a path takes at least."""
+        """Returns a lower bound on a path's time."""
         return sum(
             float(path[stage] @ (self.ranges_s[stage][place], *(of[place] for of in self._others)))
             for stage, place in enumerate(pairwise(cut))
         )
 
     def least(self, path: Floats) -> Bound:
-        """Returns the least that a path takes over all cuts, and the cuts of it."""
+        """Returns the least time of a path over all cuts, and those cuts."""
         through = []
         for of_stage, ranges in zip(path, self.ranges_s, strict=True):
             whole, *often = of_stage.tolist()
@@ -108,7 +108,7 @@ class _Cuts:
 
 
 def _longest(order: Schedule, game: _Cuts, cuts: Sequence[tuple[int, ...]], mix: Floats) -> Floats:
-    """Returns the longest path of a schedule with the mean seconds of some cuts' stages."""
+    """Returns a schedule's longest path under the mean stage times of some cuts."""
     times = []
     for stage in range(order.stages):
         places = [cut[stage : stage + 2] for cut in cuts]
@@ -131,7 +131,7 @@ def _longest(order: Schedule, game: _Cuts, cuts: Sequence[tuple[int, ...]], mix:
         if not before:
             break
         rank, number = max(before, key=lambda at: spans[at[0]][at[1]][1])
-    # Of whole backwards I and W are one part, and a forward beyond them has no bound of its own.
+    # In a whole backward I and W are one part, and a further forward has no bound.
     parts = counts if len(game.parts) > 1 else counts[:, :2]
     whole = parts.min(axis=1, keepdims=True)
     return np.concatenate([whole, (parts - whole)[:, -len(game.parts) :], update], axis=1)
@@ -142,7 +142,7 @@ _PARTS = {Kind.FORWARD: [0], Kind.INPUTS: [1], Kind.WEIGHTS: [2], Kind.BACKWARD:
 
 
 def _stage_times(passes: float, backward: Sequence[float]) -> StageTimes:
-    """Returns times of a stage of which backward, or I and W, take what they compute at least."""
+    """Returns a stage's times, with backward, or I and W, at their least computation."""
     inputs = min(backward[0], passes)
     weights = min(backward[1], passes - inputs) if len(backward) > 1 else 0.0
     return StageTimes(max(passes - inputs - weights, 0.0), inputs, weights)
@@ -164,7 +164,8 @@ def _before(
     number: int,
     ended: dict[Work, tuple[int, int]],
 ) -> list[tuple[int, int]]:
-    """Returns what an action waits for, by rank and number: its rank's last one, and its needs."""
+    """Returns the predecessors of an action, by rank and number: its rank's previous one, and its
+    inputs."""
     wanted = [
         ended[work] for either in needs(action, order.stages) for work in either if work in ended
     ]

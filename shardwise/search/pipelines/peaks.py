@@ -1,4 +1,4 @@
-"""What devices hold in a pipeline, moment by moment.
+"""The memory of a pipeline's devices at every moment.
 
 While part k of a pass of stage s runs, a device of its rank holds
 
@@ -24,8 +24,8 @@ from shardwise.sharding.layout import Floats
 
 
 class RankPeaks:
-    """What a device of a rank with the stages `own` holds; `incoming_bytes` (stages + 1,) is what
-    one micro-batch brings over the cut before each stage, and behind the last."""
+    """The memory of a device of a rank with the stages `own`; `incoming_bytes` (stages + 1,) is
+    what one micro-batch brings over the cut before each stage, and behind the last."""
 
     def __init__(
         self,
@@ -40,26 +40,26 @@ class RankPeaks:
         self._before = np.array([incoming_bytes[stage] for stage in stages])
         self._behind = np.array([incoming_bytes[stage + 1] for stage in stages])
         self._parts, self._further = parts, parts.kept_bytes + self._before
-        # What the replay of the stage holds for the micro-batch whose part runs.
+        # The replayed stage's memory for the micro-batch that runs.
         own_bytes = np.repeat(parts.kept_bytes[:, None], 3, axis=1)
         own_bytes[:, WEIGHTS] = parts.own_waiting_bytes
         self._running = parts.peak_bytes - (parts.start_bytes[:, None] + own_bytes)[..., None]
 
     def at(self, moments: Moments) -> Floats:
-        """Returns what is held at most at each moment, (moments,)."""
+        """Returns the peak of each moment, (moments,)."""
         held = self._running[moments.place, moments.part, moments.turn]
         held = held + float(self._whole.start_bytes[0]) + self._gradients(moments)
         held = held + self.micro_batches(moments).sum(axis=1)
         return np.asarray(held + moments.before @ self._before + moments.behind @ self._behind)
 
     def micro_batches(self, moments: Moments) -> Floats:
-        """Returns what micro-batches, kept or waiting, take in each stage, (moments, v)."""
+        """Returns the bytes of kept and waiting micro-batches in each stage, (moments, v)."""
         waiting = moments.waiting * self._parts.waiting_bytes
         return np.asarray(moments.kept * self._further + waiting)
 
     def _gradients(self, moments: Moments) -> Floats:
-        """Returns the gradients beside those of the running pass: of a parameter that several
-        stages have, once."""
+        """Returns the gradients other than the running pass's; a parameter of several stages counts
+        once."""
         of_backward, of_weights = self._parts.gradient_bytes.T
         others = moments.gradients @ of_backward + moments.weights_gradients @ of_weights
         own: NDArray[np.float64] = (of_backward + of_weights)[moments.place]
@@ -68,5 +68,5 @@ class RankPeaks:
 
     @property
     def update_bytes(self) -> float:
-        """What is held at most in the update."""
+        """The peak of the update."""
         return float(self._whole.update_bytes[0])

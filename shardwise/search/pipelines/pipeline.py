@@ -29,8 +29,8 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class StageSearches:
-    """The whole model on the devices of one rank, of each kind of devices: its search, and the
-    group of `whole` that these devices are of. Rank r has the kind `of_rank[r]`."""
+    """The whole model on the devices of one rank, per device kind: its search, and the devices'
+    group of `whole`. Rank r has the kind `of_rank[r]`."""
 
     whole: Hardware
     bundle: Devices
@@ -62,30 +62,29 @@ class Pipeline:
     replayed: ReplayedStages
     stages_per_rank: int = 1
     scattered: bool = False
-    """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
+    """Whether equal shares are sent in parts (`hops.py`)."""
     kinds: StageSearches | None = None
-    """The kinds of devices that ranks have, None where all are alike."""
+    """The device kinds of the ranks; None if all are the same."""
 
     def search_of(self, stage: int) -> Search:
-        """Returns the whole model on devices of the kind that a stage is on."""
+        """Returns the whole model on a stage's kind of devices."""
         if self.kinds is None:
             return self.search
         return self.kinds.searches[self.kinds.of_rank[int(self.rank_of[stage])]]
 
     @cached_property
     def limits_bytes(self) -> NDArray[np.float64]:
-        """What a device of each stage may use, (stages,)."""
+        """The memory limit of a device of each stage, (stages,)."""
         return np.array([self.search_of(stage).limit_bytes for stage in range(self.stages)])
 
     @property
     def peak_stage(self) -> int:
-        """The stage whose peak is most of what its devices may use."""
+        """The stage whose peak is the largest part of its limit."""
         return int((self.peak_bytes / self.limits_bytes).argmax())
 
     @property
     def scaled_peak_bytes(self) -> float:
-        """The largest peak; on several kinds that of a device with the least memory which would be
-        as much of its limit."""
+        """The largest peak; on several kinds scaled to the device with the least memory."""
         return float((self.peak_bytes * (self.limit_bytes / self.limits_bytes)).max())
 
     @property
@@ -115,26 +114,27 @@ class Pipeline:
 
     @property
     def keeping(self) -> Keeping:
-        """What each rank does in which order, and holds meanwhile."""
+        """Each rank's actions in order, and what it holds meanwhile."""
         return keeping(self.schedule, self.ranks, self.micro_batches, self.stages_per_rank)
 
     @property
     def order(self) -> Schedule:
-        """What each rank does in which order."""
+        """Each rank's actions in order."""
         return self.keeping.order
 
     @property
     def kept(self) -> list[int]:
-        """How many micro-batches each stage keeps at most."""
+        """The maximum number of micro-batches that each stage keeps."""
         return self._by_stage([of_rank.kept.max(axis=0) for of_rank in self.keeping.distinct])
 
     @property
     def waiting(self) -> list[int]:
-        """How many micro-batches of each stage wait for the backward of its weights at most."""
+        """The maximum number of micro-batches of each stage that wait for the backward of its
+        weights."""
         return self._by_stage([of_rank.waiting.max(axis=0) for of_rank in self.keeping.distinct])
 
     def _by_stage(self, of_ranks: Sequence[NDArray[Any]]) -> list[Any]:
-        """Returns by stage what ranks have of theirs."""
+        """Returns values of ranks' stages in stage order."""
         values: list[Any] = [0] * self.stages
         for rank, of_rank in enumerate(of_ranks):
             for stage, value in zip(self.placement.stages_of(rank), of_rank.tolist(), strict=True):
@@ -173,21 +173,20 @@ class Pipeline:
         return self.axes.hop_s(self._sender(stage), share_bytes)
 
     def _sender(self, stage: int) -> int:
-        """Returns the rank from which a stage's tensors go to the next rank; in a V, where they may
-        go to the one before, that."""
+        """Returns the rank whose link to the next rank a stage's tensors use; in a V, where they
+        may go backwards, the lower one."""
         here, there = int(self.rank_of[stage]), int(self.rank_of[stage + 1])
         return there if here == there + 1 else here
 
     @cached_property
     def tied_s(self) -> tuple[float, ...]:
-        """The seconds in which each stage sums the gradients of parameters that other ranks have
-        too."""
+        """The seconds in which each stage sums gradients shared with other ranks."""
         problem, rank_of = self.search.problem, self.rank_of.tolist()
         return _tied_s(self.tied, problem, self.units, self.bounds, self.axes, rank_of)
 
     @cached_property
     def rank_peaks(self) -> tuple[RankPeaks, ...]:
-        """What a device of each rank holds at moments of its list."""
+        """The memory of a device of each rank at the moments of its list."""
         incoming = (*self.incoming_bytes, 0.0)
         return tuple(
             RankPeaks(rank, self.placement.stages_of(rank), self.replayed, incoming)
@@ -209,8 +208,8 @@ class Pipeline:
 
     @property
     def kept_bytes(self) -> NDArray[np.float64]:
-        """What the micro-batches that each stage keeps, or that wait for the backward of weights,
-        take at most, with the tensors that came in for them, (stages,)."""
+        """The maximum bytes of each stage's kept or waiting micro-batches, with the tensors that
+        came in for them, (stages,)."""
         of_ranks = zip(self.rank_peaks, self.keeping.distinct, strict=True)
         return np.array(self._by_stage([p.micro_batches(of).max(axis=0) for p, of in of_ranks]))
 
@@ -250,12 +249,12 @@ class Pipeline:
 
     @property
     def idle(self) -> float:
-        """The share of the step in which a device waits, in the mean over ranks."""
+        """The share of the step in which a device waits, averaged over ranks."""
         return float(self.idle_by_rank.mean())
 
     @property
     def limit_bytes(self) -> float:
-        """What one device may use, the least where there are several kinds."""
+        """The memory limit of one device, the least if there are several kinds."""
         return float(self.limits_bytes.min())
 
     @property
@@ -265,7 +264,7 @@ class Pipeline:
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """What is less for a better one: those that fit by time, others by their peak."""
+        """Sorts pipelines that fit by time, before others by peak."""
         peak_bytes = self.scaled_peak_bytes
         if self.fits:
             return False, self.step_s, peak_bytes
@@ -282,7 +281,7 @@ def _tied_s(
 ) -> tuple[float, ...]:
     """Returns how long each stage sums gradients of parameters that several ranks have.
 
-    Every device sums its whole parameter: where it has a share of it, less time is needed.
+    Counts every device's whole parameter, although a share needs less time.
     """
     stage_of = {
         name: int(np.searchsorted(bounds, units.of_group[group], side="right")) - 1

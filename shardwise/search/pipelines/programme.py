@@ -1,8 +1,8 @@
-"""The programme over the stages of a pipeline: the least sum where no stage is too long.
+"""The dynamic programme over a pipeline's stages: the least sum with every stage below a limit.
 
-Row i and column j of a stage's matrix are of the units between two cuts; the columns of one stage
-are the rows of the next, the first has one row and the last one column. What is infinite may not
-be. Stage by stage from the end (Bellman), a matrix at a time.
+Row i and column j of a stage's matrix stand for the units between two cuts; the columns of one
+stage are the rows of the next, the first has one row and the last one column. Infinite entries are
+not allowed. Solved stage by stage from the end (Bellman), a matrix at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shardwise.sharding.layout import Floats
 def least_sum(
     through: Sequence[Floats], ahead: Sequence[Floats], limit_s: float
 ) -> tuple[int, ...] | None:
-    """Returns the columns of the stages that have the least sum of `through`, each with less than a
-    limit `ahead`; None where there are none."""
+    """Returns the stages' columns with the least sum of `through`, each below a limit in `ahead`,
+    or None."""
     rest, chosen = np.zeros(1), []
     for of_stage, stage_ahead in zip(reversed(through), reversed(ahead), strict=True):
         total = np.where(stage_ahead < limit_s, of_stage, inf) + rest[None, :]
@@ -34,7 +34,7 @@ def least_sum(
 
 
 def least_longest(ahead: Sequence[Floats]) -> float:
-    """Returns how long the longest stage is at least, wherever the cuts are."""
+    """Returns a lower bound on the longest stage, over all cuts."""
     rest = np.full(1, -inf)
     for of_stage in reversed(ahead):
         rest = np.maximum(of_stage, rest[None, :]).min(axis=1)
@@ -42,6 +42,6 @@ def least_longest(ahead: Sequence[Floats]) -> float:
 
 
 def of_cuts(matrices: Sequence[Floats], columns: Sequence[int]) -> list[float]:
-    """Returns what stages have between the cuts that their columns name."""
+    """Returns the stages' entries between the cuts named by their columns."""
     rows = (0, *columns[:-1])
     return [float(m[at]) for m, at in zip(matrices, zip(rows, columns, strict=True), strict=True)]

@@ -1,4 +1,4 @@
-"""What is asked of pipelines with one number of ranks and of micro-batches, and its guides."""
+"""One pipeline query: fixed numbers of ranks and micro-batches."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shardwise.search.pipelines.hops import RankLinks
 from shardwise.search.pipelines.kinds import Guide, StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import StageSearches
 from shardwise.search.pipelines.rules import StageRules
-from shardwise.search.pipelines.searched import Kind, Run
+from shardwise.search.pipelines.searched import Run, ScheduleKind
 from shardwise.search.pipelines.subject import Tied
 from shardwise.search.pipelines.units import Units
 from shardwise.sharding.layout import Floats
 
 
 @dataclass(frozen=True)
-class Question:
-    """A number of ranks and of micro-batches on the devices of a mesh, and the schedules that they
-    allow.
+class PipelineQuery:
+    """A number of ranks and of micro-batches on the devices of a mesh, with the schedules that
+    allow them.
 
-    Rank r has devices of the kind `kind_of[r]` of `kinds`. No pipeline of it takes less than
-    `least_s`.
+    Rank r has devices of the kind `kind_of[r]` of `kinds`. `least_s` is a lower bound on every
+    pipeline.
     """
 
     mesh: Mesh
@@ -51,7 +51,7 @@ class Question:
 
     @property
     def searches(self) -> StageSearches | None:
-        """The kinds of devices as a pipeline has them, None where all are alike."""
+        """The device kinds of a pipeline; None if all are the same."""
         kinds = self.kinds
         if kinds.whole is None or kinds.bundle is None:
             return None
@@ -65,8 +65,7 @@ class Question:
 
     @cached_property
     def scales(self) -> Floats:
-        """How many times the memory limit of the smallest device that of each rank's is,
-        (ranks,)."""
+        """Each rank's memory limit relative to that of the smallest device, (ranks,)."""
         limits = np.array([self.kinds.each[kind].limit_bytes for kind in self.kind_of])
         return np.asarray(limits / self.kinds.limit_bytes)
 
@@ -75,17 +74,17 @@ class Question:
 class Guided:
     """The stages under one guide.
 
-    `hops_s` has by the kind of schedules and by stage, (U + 1,), the seconds of the hop into that
-    stage by the unit before which the cut is, 0 where there is none.
+    `hops_s` has per kind of schedules and stage, (U + 1,), the seconds of the hop into that stage
+    by the unit behind the cut, 0 without a hop.
     """
 
     guide: Guide
-    hops_s: Mapping[Kind, Sequence[Sequence[float]]]
+    hops_s: Mapping[ScheduleKind, Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)
 class Within:
-    """Cuts, and the memory that each stage has, (stages,)."""
+    """Cuts, and each stage's memory, (stages,)."""
 
     cuts: Cuts
     within: Floats

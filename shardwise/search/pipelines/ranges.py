@@ -1,16 +1,16 @@
-"""What the passes of a micro-batch take at least in ranges of units, communication with them.
+"""Lower bounds on a micro-batch's passes in unit ranges, including communication.
 
-The best mean of longest paths through the whole model (`passes.py`) is, as far as it goes through
-the groups of a stage, a path through that stage: with weights w of the tasks of one micro-batch,
-and a, b slopes of the soft maximum at the host's time,
+The part of the best mean of longest paths through the whole model (`passes.py`) that lies in a
+stage's groups is a path through that stage. With weights w of one micro-batch's tasks, and slopes
+a, b of the soft maximum at the host's time,
 
     t_s >= sum over tasks of w_t p_t + b H_s / A
 
-for the stage of every cut and strategy. The least of such a sum over the strategies of a range is
-one elimination. Ranges of 1, 2, 4, ... units are eliminated, those of equal costs once; longer ones
-take no less than the sum of their parts. With a price on memory the same bounds the stages that
-fit, of which each pays for what is surely held (`replay/moments.py`) and kept, less the limit: any
-price and any mean of paths bound every range within every limit.
+for the stage of every cut and strategy. Its least value over a range's strategies is one
+elimination. Ranges of 1, 2, 4, ... units are eliminated, equal ones once; longer ones take at least
+the sum of their parts. A price on memory bounds the stages that fit: each pays for its surely held
+(`replay/moments.py`) and kept bytes, less the limit. Any price and any mean of paths bound every
+range within every limit.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from shardwise.search.search import Search
 from shardwise.sharding.layout import Floats
 
 LONGEST = 16
-"""The most units of a range that is eliminated."""
+"""Maximum number of units of an eliminated range."""
 
 MOST = 160
-"""The most ranges that are eliminated; beyond, shorter ones are added up."""
+"""Maximum number of eliminated ranges; above it, shorter ones are added up."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """What stages that keep `kept` micro-batches are charged, (U + 1, U + 1), at a price of
-    memory."""
+    """Charges of stages that keep `kept` micro-batches, (U + 1, U + 1), at a price of memory."""
 
     kept: int
     price: float
@@ -48,8 +47,8 @@ class _Line:
 
 @dataclass
 class RangeBounds:
-    """What the passes of one micro-batch take at least in ranges of units: (U + 1, U + 1) seconds,
-    in row i and column j of the units from i to j - 1, infinite where j <= i.
+    """Lower bounds in seconds on one micro-batch's passes in unit ranges, (U + 1, U + 1): row i,
+    column j for units i to j - 1, infinite for j <= i.
 
     `search` has the whole model on the devices of a stage, in four micro-batches or more.
     """
@@ -62,18 +61,18 @@ class RangeBounds:
 
     @cached_property
     def passes_s(self) -> Floats:
-        """Those of any strategy.
+        """The bounds for any strategy.
 
-        Raises `Cancelled`, and `SolverError` where memory does not do.
+        Raises `Cancelled`, and `SolverError` if memory runs out.
         """
         return self._ranges(self._game.free().time)
 
     def within(self, kept: Sequence[int], limit_bytes: float) -> list[Floats]:
-        """Returns for each stage those of strategies whose peak is within a limit, by the prices
-        that have been asked for; stage s keeps `kept[s]` micro-batches.
+        """Returns for each stage the bounds for strategies with peaks within a limit, by the prices
+        found so far; stage s keeps `kept[s]` micro-batches.
 
-        A price of memory is paid for what is surely held in the last backward, and for what every
-        further micro-batch keeps. What keeps more micro-batches holds no less. Raises as
+        A price is paid for the bytes surely held in the last backward, and for what each further
+        kept micro-batch adds. Keeping more micro-batches takes no less memory. Raises as
         `passes_s`.
         """
         bounds: dict[int, Floats] = {}
@@ -86,8 +85,8 @@ class RangeBounds:
         return [bounds[number] for number in kept]
 
     def ask(self, first: int, last: int, kept: int, limit_bytes: float) -> bool:
-        """Finds the price, and the mean of paths, that bounds the stage of units `first` to `last`
-        - 1 best; returns whether it had not been asked for. Raises as `passes_s`."""
+        """Finds the price and mean of paths with the best bound on units `first` to `last` - 1;
+        returns whether it is new. Raises as `passes_s`."""
         place = first, last, kept, limit_bytes
         if place in self._asked:
             return False
@@ -103,7 +102,7 @@ class RangeBounds:
         return PassesGame(self.search, self.units, self.progress)
 
     def _ranges(self, charges: OwnerCosts) -> Floats:
-        """Returns the least of what ranges are charged."""
+        """Returns the least charges of ranges."""
         parts = self._parts(charges)
         count = len(self.units)
         ranges = np.full((count + 1, count + 1), inf)
@@ -118,8 +117,8 @@ class RangeBounds:
         return ranges + charges.constant
 
     def _parts(self, charges: OwnerCosts) -> dict[int, Floats]:
-        """Returns for each length, a power of two, what the ranges of that length cost at least, by
-        their first unit."""
+        """Returns for each length, a power of two, the least charges of ranges of that length by
+        first unit."""
         problem, units = self.search.problem, self.units
         into: dict[int, list[int]] = {}
         for number, edge in enumerate(problem.edges):

@@ -1,4 +1,4 @@
-"""Rules on stages: where a pipeline has to be cut, where not, and which stages may have a unit.
+"""Stage pins: where a pipeline must or must not be cut, and which stages may have a unit.
 
 PATTERN:cut=before, after      a stage begins with the first unit that has a matching operator,
                                or ends with the last
@@ -21,7 +21,7 @@ from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.layout import Floats
 
 EXAMPLES = 3
-"""Names of operators that an error gives as examples."""
+"""Number of example operator names in an error."""
 
 
 def divided(pins: Sequence[Pin]) -> tuple[tuple[Pin, ...], tuple[Pin, ...]]:
@@ -32,8 +32,8 @@ def divided(pins: Sequence[Pin]) -> tuple[tuple[Pin, ...], tuple[Pin, ...]]:
 
 @dataclass(frozen=True)
 class StageRules:
-    """Rules of some units: the cuts, by the unit behind, that a pipeline must have, and of units
-    those that say which stages may have them."""
+    """Pins of some units: the cuts, by the unit behind, that a pipeline must have, and units with
+    the stages that may have them."""
 
     cuts: frozenset[int] = frozenset()
     of_unit: tuple[tuple[int, Pin], ...] = ()
@@ -56,8 +56,8 @@ class StageRules:
         )
 
     def allowed(self, ranges_s: Sequence[Floats]) -> list[Floats]:
-        """Returns what ranges of units take in each stage, (U + 1, U + 1), infinite where the rules
-        do not allow the range there."""
+        """Returns each stage's times of unit ranges, (U + 1, U + 1), infinite where the pins do not
+        allow them."""
         if self.are_none:
             return list(ranges_s)
         stages, bounds = len(ranges_s), range(len(ranges_s[0]))
@@ -81,10 +81,10 @@ class StageRules:
 
 
 def rules_of(pins: Sequence[Pin], coarsened: Coarsened, units: Units) -> tuple[StageRules, Units]:
-    """Returns the rules for units, and these without the cuts that may not be.
+    """Returns the pins of units, and the units without the forbidden cuts.
 
-    Raises `BadInput` for a rule that matches no operator of a unit, and for a cut that has to be
-    and may not be, or is at an end of the model.
+    Raises `BadInput` for a pin that matches no operator of a unit, and for a required cut that is
+    forbidden or at an end of the model.
     """
     must: dict[int, Pin] = {}
     never: dict[int, Pin] = {}

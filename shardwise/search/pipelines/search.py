@@ -1,8 +1,7 @@
-"""Pipelines on some devices: over numbers of stages, micro-batches, schedules, cuts and the
-strategies of the stages.
+"""The search for pipelines over numbers of stages, micro-batches, schedules, cuts and strategies.
 
-Numbers of stages p and of micro-batches A are tried in the order of what is proven of them
-(`bounds.py`); those of one p and A are found by `staged.py`.
+Numbers of stages p and micro-batches A are tried in the order of their bounds (`bounds.py`);
+`staged.py` searches one p and A.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from shardwise.search.pipelines.certified import least_within
 from shardwise.search.pipelines.devices import Order, devices_for
 from shardwise.search.pipelines.kinds import StageKind, StageKinds
 from shardwise.search.pipelines.pipeline import Pipeline
-from shardwise.search.pipelines.question import Guided, Question, Within
+from shardwise.search.pipelines.question import Guided, PipelineQuery, Within
 from shardwise.search.pipelines.rules import divided, rules_of
 from shardwise.search.pipelines.searched import (
     SCHEDULES,
-    Kind,
     Run,
+    ScheduleKind,
     Searched,
     ordered,
 )
@@ -40,25 +39,24 @@ from shardwise.search.pipelines.subject import StagedSubject
 from shardwise.search.pipelines.units import Units
 
 HOPELESS = 1.25
-"""Pipelines are not replayed when their sums are this many times the best replayed step: what
-overlap saves is less."""
+"""Pipelines whose sums are this many times the best replayed step are not replayed: overlap saves
+less."""
 
 NEAR_LIMIT = (1.0, 0.6, 0.35)
-"""Guides near the memory limit: shares of what all stages have together."""
+"""Guides near the memory limit: shares of all stages' memory."""
 
 ALL_MEMORIES = (*NEAR_LIMIT, 0.2, 0.1)
-"""Guides of frontiers."""
+"""Guides of frontiers: shares of all stages' memory."""
 
 LEVELS = 12
-"""Memories at which a frontier is looked for, for each number of stages and micro-batches, guide
-and schedule."""
+"""Number of memories of a frontier, per number of stages and micro-batches, guide and schedule."""
 
 STEADY = 0.02
-"""Bisection ends when the least memory is known to this share."""
+"""Bisection ends when the least memory is known to this relative accuracy."""
 
 PROMISING = 1.08
-"""Points of a frontier are replayed whose sums take at most this many times as long as the best
-sums within their memory."""
+"""Points are replayed if their sums take at most this many times the best sums within their
+memory."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +93,11 @@ class _Level:
 
     @property
     def step_s(self) -> float:
-        """What the sums take."""
+        """The summed time of a step."""
         return self.best.cuts.step_s
 
     def pipeline(self, *, quick: bool = False, cutoff_s: float = inf) -> Pipeline | None:
-        """Returns the pipeline of these sums, replayed; None where a stage's peak does not fit, or
+        """Returns the replayed pipeline of these sums, or None if a stage's peak does not fit or
         the sums reach `cutoff_s`."""
         if self.step_s >= cutoff_s:
             return None
@@ -107,8 +105,7 @@ class _Level:
         return made if made.fits else None
 
     def within_peak(self, limit_bytes: float) -> Pipeline | None:
-        """Returns the fastest pipeline whose replayed peaks are within a limit, where one is
-        found."""
+        """Returns the fastest pipeline found whose replayed peaks are within a limit."""
         return self.staged.fastest(self.guided, self.run, limit_bytes)
 
 
@@ -117,8 +114,8 @@ _Made = tuple[_Level, Pipeline]
 
 @dataclass
 class _Found:
-    """The levels of one kind of schedules, and those of their pipelines that have been solved
-    exactly. Others have no say in them: with more schedules no point is lost."""
+    """The levels of one kind of schedules, and of their exactly solved pipelines. Kept per kind, so
+    adding schedules never removes points."""
 
     levels: list[_Level] = field(default_factory=list)
     exact: list[_Made] = field(default_factory=list)
@@ -127,7 +124,7 @@ class _Found:
     def meet(self, of_schedule: list[_Level]) -> None:
         """Adds the levels of one guide and schedule, the most memory first."""
         self.levels += of_schedule
-        # What sums rank behind others may be the fastest when it is replayed.
+        # A pipeline that ranks lower by sums may be the fastest when replayed.
         for level in of_schedule[:1]:
             made = level.pipeline(cutoff_s=HOPELESS * self.best_s)
             if made is not None:
@@ -135,8 +132,8 @@ class _Found:
                 self.best_s = min(self.best_s, made.step_s)
 
     def unbeaten(self, progress: Progress, share: tuple[float, float]) -> list[_Made]:
-        """Returns the pipelines that none of these beats, replayed; `share` is of the progress what
-        is behind and what this takes."""
+        """Returns the replayed pipelines that none of these beats; `share` is the progress before
+        and after."""
         quick = [(level, level.pipeline(quick=True)) for level in _promising(self.levels)]
         unbeaten = _unbeaten([(level, pipeline) for level, pipeline in quick if pipeline])
         for number, (level, pipeline) in enumerate(unbeaten):
@@ -150,9 +147,9 @@ class _Found:
 
 @dataclass
 class PipelineSearch:
-    """Searches the pipelines of a graph on `gpus` devices, or those of a bundle.
+    """Searches the pipelines of a graph on `gpus` devices or a bundle.
 
-    `staged` is the graph's, where the caller has it already.
+    `staged` is the graph's staged subject, if the caller has it.
     """
 
     graph: Graph
@@ -164,8 +161,8 @@ class PipelineSearch:
     staged: StagedSubject | None = None
 
     def __post_init__(self) -> None:
-        """Raises `BadInput` for schedules that are not searched and rules on stages that cannot
-        hold, and `Infeasible` as `mesh_of`."""
+        """Raises `BadInput` for schedules that are not searched and stage pins that cannot hold,
+        and `Infeasible` as `mesh_of`."""
         self._schedules = [Searched.of(name) for name in ordered(self.schedules)]
         self._devices = devices_for(self.hardware, self.gpus)
         self._staged = self.staged or StagedSubject.of(self.graph)
@@ -180,8 +177,8 @@ class PipelineSearch:
         return self._units
 
     def counts(self) -> list[int]:
-        """Returns the numbers of ranks, each with its own devices, that the graph, the devices and
-        one of the schedules allow, from 2 on."""
+        """Returns the numbers of ranks, from 2, allowed by the graph, the devices and one of the
+        schedules."""
         most = min(len(self._units), self._devices.gpus)
         return [
             p
@@ -190,7 +187,7 @@ class PipelineSearch:
         ]
 
     def _leave(self, schedule: Searched, ranks: int) -> bool:
-        """Returns whether the units and the rules on stages allow the stages of a schedule."""
+        """Returns whether the units and pins allow a schedule's stages."""
         stages = schedule.stages(ranks)
         return stages <= len(self._units) and self._rules.leave(stages)
 
@@ -204,7 +201,7 @@ class PipelineSearch:
         best_s = cutoff_s
         # What sums rank behind others may be faster when it is replayed: those of one kind
         # of schedules are not judged by another's.
-        known_s: dict[Kind, float] = {}
+        known_s: dict[ScheduleKind, float] = {}
         bounded: list[tuple[float, Staged]] = []
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         for number, question in enumerate(questions):
@@ -248,16 +245,15 @@ class PipelineSearch:
         return min(proven, default=inf)
 
     def frontier(self, stages: Sequence[int]) -> list[Pipeline]:
-        """Returns the pipelines of these numbers of stages that no other that was found beats in
-        peak and step, ascending in peak. All are within the memory limit.
+        """Returns the pipelines with these numbers of stages that none found beats in peak and
+        step, by ascending peak, all within the memory limit.
 
         Raises `BadInput` as `fastest`.
         """
         return self.frontier_with_questions(stages)[0]
 
     def certified(self, stages: Sequence[int]) -> list[Fastest]:
-        """Returns the same, each with what no pipeline that was asked for takes less than within
-        its peak."""
+        """Returns the same, each with a lower bound on every queried pipeline within its peak."""
         pipelines, searched = self.frontier_with_questions(stages)
         peaks = np.array([pipeline.scaled_peak_bytes for pipeline in pipelines])
         steps = np.array([pipeline.step_s for pipeline in pipelines])
@@ -268,7 +264,7 @@ class PipelineSearch:
         ]
 
     def frontier_with_questions(self, stages: Sequence[int]) -> tuple[list[Pipeline], list[Staged]]:
-        """Returns the same, and every number of stages and micro-batches as it was searched."""
+        """Returns the same, and all queries with their results."""
         questions = sorted(self.questions(stages), key=lambda q: q.least_s)
         searched: list[Staged] = []
         kinds = sorted({schedule.kind for schedule in self._schedules})
@@ -288,10 +284,10 @@ class PipelineSearch:
         return [pipeline for _, pipeline in unbeaten], searched
 
     def _at(self, share: float) -> Progress:
-        """Returns what reports a share of the search, whatever the part that runs."""
+        """Returns a progress callback that reports a fixed share."""
         return lambda _, __: self.progress("pipelines", share)
 
-    def questions(self, stages: Sequence[int]) -> Iterator[Question]:
+    def questions(self, stages: Sequence[int]) -> Iterator[PipelineQuery]:
         """Yields every number of stages with every number of micro-batches.
 
         Raises `BadInput` as `fastest`.
@@ -301,7 +297,7 @@ class PipelineSearch:
             if p not in possible:
                 raise BadInput(
                     f"{p} stages of {self._devices} and {len(self._units)} units"
-                    + ("" if self._rules.are_none else ", with the rules on stages"),
+                    + ("" if self._rules.are_none else ", with the stage pins"),
                     field="stages",
                     expected=", ".join(map(str, possible)) or "no pipeline is possible",
                 )
@@ -328,7 +324,7 @@ class PipelineSearch:
             *self._devices.several,
         )
 
-    def _question(self, order: Order, kinds: StageKinds, runs: Sequence[Run]) -> Question:
+    def _question(self, order: Order, kinds: StageKinds, runs: Sequence[Run]) -> PipelineQuery:
         batches = runs[0].micro_batches
         first = kinds.each[order.kind_of[0]]
         # Beside a host an update may add less than it computes (`bounds.updates_beside`).
@@ -342,7 +338,7 @@ class PipelineSearch:
             else least_step_s(ranges_s, surely_s, batches)
             for run in runs
         )
-        return Question(
+        return PipelineQuery(
             order.mesh,
             self._units,
             self._rules,
@@ -376,15 +372,15 @@ def _levels(staged: Staged, guided: Guided, run: Run) -> Iterator[_Level]:
 
 
 def _unbeaten(made: Sequence[tuple[_Level, Pipeline]]) -> list[tuple[_Level, Pipeline]]:
-    """Returns the pipelines that none beats in peak and step, ascending in peak."""
+    """Returns the pipelines that none beats in peak and step, by ascending peak."""
     peaks = np.array([pipeline.scaled_peak_bytes for _, pipeline in made])
     steps = np.array([pipeline.step_s for _, pipeline in made])
     return [made[i] for i in unbeaten(peaks, steps).tolist()]
 
 
 def _promising(levels: Sequence[_Level]) -> list[_Level]:
-    """Returns the levels whose sums are near the best within their memory, and that are faster than
-    the same pipelines with less."""
+    """Returns the levels whose sums are near the best within their memory, and faster than the same
+    pipelines with less."""
     ordered = sorted(levels, key=lambda level: level.limit_bytes)
     best_s, kept = inf, []
     known: set[tuple[int, Run, float]] = set()

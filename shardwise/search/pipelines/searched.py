@@ -1,4 +1,4 @@
-"""The schedules that are searched, by the names that a question has for them.
+"""The schedules that are searched, by name.
 
 `1f1b`, `1f1b-eager` and `gpipe` have one stage on each rank, and so has `zb-h1`, whose backward is
 split; `interleaved:2` is `interleaved` with two, `zb-h1:2` is `zb-h1` with two. `zbv` and
@@ -27,16 +27,16 @@ SCHEDULES = WHOLE_BACKWARD
 
 INTERLEAVED, ZB_H1 = "interleaved", "zb-h1"
 LOOPED = (INTERLEAVED, ZB_H1)
-"""The schedules that may have any number of stages on each rank, in a loop."""
+"""Schedules with any number of stages per rank, in a loop."""
 
 SPLIT = (ZB_H1, "zbv", "dualpipev")
-"""The schedules that split backward."""
+"""Schedules that split backward."""
 
 MOST_EACH = 8
-"""The most stages that a rank is asked to have."""
+"""Maximum number of stages per rank."""
 
 
-class Kind(NamedTuple):
+class ScheduleKind(NamedTuple):
     """The number of stages on each rank, and whether backward is split."""
 
     each: int
@@ -64,7 +64,7 @@ class Searched:
         if name in LOOPED and each in map(str, range(2, MOST_EACH + 1)):
             return cls(name, int(each))
         raise BadInput(
-            f"no schedule {text[:80]!r} is searched",
+            f"unknown schedule {text[:80]!r}",
             field="schedules",
             expected=", ".join(
                 (*SCHEDULES, *SPLIT, *(f"{n}:2 to {n}:{MOST_EACH}" for n in LOOPED))
@@ -76,9 +76,9 @@ class Searched:
         return f"{self.name}:{self.stages_per_rank}" if several else self.name
 
     @property
-    def kind(self) -> Kind:
-        """What schedules have in common that are searched together."""
-        return Kind(self.stages_per_rank, self.splits)
+    def kind(self) -> ScheduleKind:
+        """The kind of the schedule; schedules of one kind are searched together."""
+        return ScheduleKind(self.stages_per_rank, self.splits)
 
     @property
     def splits(self) -> bool:
@@ -113,8 +113,8 @@ def ordered(names: Sequence[str]) -> list[str]:
 
 
 def kept(name: str, stages: int, micro_batches: int) -> list[int]:
-    """Returns how many micro-batches each stage keeps under a schedule with one stage on each rank
-    (docs/pipeline-schedules.md)."""
+    """Returns the number of micro-batches that each stage keeps under a schedule with one stage per
+    rank (docs/pipeline-schedules.md)."""
 
     def window(behind: int) -> int:
         return {"gpipe": micro_batches, "1f1b": behind + 1, "1f1b-eager": 2 * behind + 1}[name]
@@ -124,7 +124,7 @@ def kept(name: str, stages: int, micro_batches: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Run:
-    """A schedule on some ranks with some micro-batches, which it allows."""
+    """A schedule on given ranks with an allowed number of micro-batches."""
 
     of: Searched
     ranks: int
@@ -136,8 +136,8 @@ class Run:
         return self.of.stages_per_rank
 
     @property
-    def kind(self) -> Kind:
-        """What it has in common with those that it is searched with."""
+    def kind(self) -> ScheduleKind:
+        """The kind of the schedule."""
         return self.of.kind
 
     @property
@@ -147,7 +147,7 @@ class Run:
 
     @property
     def order(self) -> Schedule:
-        """What each rank does in which order."""
+        """Each rank's actions in order."""
         return self._keeping.order
 
     @property
@@ -155,7 +155,7 @@ class Run:
         return keeping(self.of.name, self.ranks, self.micro_batches, self.each)
 
     def shortened(self, micro_batches: int) -> Schedule:
-        """Returns the order of fewer micro-batches, or of all where the schedule does not allow
+        """Returns the order of fewer micro-batches, or of all if the schedule does not allow
         these."""
         if micro_batches >= self.micro_batches or not self.of.allows(self.ranks, micro_batches):
             return self.order
@@ -183,8 +183,9 @@ class Run:
 
     @cached_property
     def kept(self) -> list[int]:
-        """How many micro-batches each stage keeps; of several on a rank, when they keep most
-        together. What waits for the backward of weights counts as much as what is kept."""
+        """The number of micro-batches that each stage keeps; for several stages on a rank, when
+        they keep most together. Micro-batches that wait for the backward of weights count as
+        kept."""
         if self.each == 1 and not self.of.splits:
             return kept(self.of.name, self.stages, self.micro_batches)
         held = (of_rank.kept + of_rank.waiting for of_rank in self._keeping.distinct)
@@ -192,8 +193,8 @@ class Run:
 
     @cached_property
     def surely_kept(self) -> list[int]:
-        """How many micro-batches each stage keeps at most, without those that wait, while it runs a
-        backward (of inputs) when all of its gradients are there."""
+        """The maximum number of micro-batches that each stage keeps, excluding waiting ones, while
+        it runs a backward (of inputs) when all of its gradients exist."""
         of_ranks = []
         for own, moments in zip(self.placed, self._keeping.distinct, strict=True):
             later = (moments.part == BACKWARD) & (moments.turn != FIRST)
@@ -203,7 +204,7 @@ class Run:
         return self._at_least_one(of_ranks)
 
     def _at_least_one(self, of_ranks: Sequence[Counts]) -> list[int]:
-        """Returns by stage what ranks have of theirs, 1 or more."""
+        """Returns values of ranks' stages in stage order, 1 or more."""
         counts = [1] * self.stages
         for own, of_rank in zip(self.placed, of_ranks, strict=True):
             for stage, count in zip(own, of_rank.tolist(), strict=True):
@@ -212,15 +213,15 @@ class Run:
 
     @property
     def windows(self) -> list[int]:
-        """How many forwards each stage of a schedule with one on each rank starts before it waits
-        for a gradient."""
+        """The number of forwards that each stage, one per rank, starts before it waits for a
+        gradient."""
         return [1] * self.stages if self.of.name == "gpipe" else self.kept
 
     def repeats(self, hidden: float) -> list[float]:
-        """Returns how often the longest stage repeats beside the passes through all stages:
-        c_s of `cuts.py`, `hidden` being forward's share of a pass."""
+        """Returns how often the longest stage repeats beyond one pass through all stages: c_s of
+        `cuts.py`, with `hidden` forward's share of a pass."""
         if self.of.splits:
-            # What fills and drains the pipeline is short, so cuts are even where stages are.
+            # Filling and draining are short, so cuts are even if stages are.
             return [float(self.each * self.micro_batches)] * self.stages
         if self.each > 1:
             # Exact for equal stages: v A passes of the longest and p - 1 more.

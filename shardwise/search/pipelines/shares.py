@@ -1,9 +1,8 @@
 """The memory of a rank, shared between its stages.
 
-Where a rank has several stages, what they hold adds up: a stage may use what the others leave. For
-given cuts the best shares are those at one price of memory, at which every stage of a rank has the
-strategy of least time + price x bytes (Everett 1963). Before there are cuts, a rank's stages have
-shares like what equal parts of the model hold under the guide.
+For given cuts the best shares are those at one price of memory, at which every stage of a rank has
+the strategy of least time + price x bytes (Everett 1963). Before there are cuts, stages have shares
+in proportion to the memory of equal parts of the model under the guide.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from shardwise.search.pipelines.staircases import Staircase, Staircases
 from shardwise.sharding.layout import Floats
 
 STEPS = 40
-"""How often the interval of a price is halved."""
+"""Bisection steps for a price."""
 
 
 def guessed_shares(of: StageProblems, run: Run, weights: Floats, limits: Floats) -> Floats:
-    """Returns what each stage, (stages,), may use of the limits of the ranks, (ranks,), before
-    there are cuts; `weights` (U,) are what units compute."""
+    """Returns each stage's memory, (stages,), out of the ranks' limits, (ranks,), before there are
+    cuts; `weights` (U,) are the units' computation."""
     fixed = of.problem.fixed_memory_bytes
     held = np.array([_held(of, *place) for place in pairwise(even_bounds(weights, run.stages))])
     needs = held[:, 0] + np.array(run.kept) * held[:, 1]
@@ -36,14 +35,14 @@ def guessed_shares(of: StageProblems, run: Run, weights: Floats, limits: Floats)
 def divided_at(
     staircases: Staircases, run: Run, bounds: Sequence[int], limits: Floats
 ) -> Floats | None:
-    """Returns what each stage, (stages,), may use with these cuts, within the limits of the ranks,
-    (ranks,); None where some rank's do not fit."""
+    """Returns each stage's memory, (stages,), for these cuts within the ranks' limits, (ranks,), or
+    None if some rank's stages do not fit."""
     stages, kept = staircases.stages, run.kept
     places = list(pairwise(bounds))
     within = np.zeros(run.stages)
     for own, limit in zip(run.placed, limits.tolist(), strict=True):
         stairs = [staircases.of_range(*places[stage], kept[stage]) for stage in own]
-        # What a stage of this limit has beside what its strategy holds.
+        # The stage's memory beyond its strategy's.
         beside = [limit - stages.left_bytes(places[s][0], kept[s], limit) for s in own]
         fixed = stages.problem.fixed_memory_bytes
         left = limit - fixed - sum(b - fixed for b in beside)
@@ -55,8 +54,8 @@ def divided_at(
 
 
 def shared(stairs: Sequence[Staircase], limit_bytes: float) -> Floats | None:
-    """Returns bytes for each of some staircases, which together are a limit: what they use at the
-    least price at which they fit, and an even part of the rest; None where they do not fit."""
+    """Returns bytes for each staircase that sum to a limit: their use at the least price at which
+    they fit, and an even part of the rest; None if they do not fit."""
 
     def used(price: float) -> Floats:
         return np.array(
@@ -81,7 +80,7 @@ def shared(stairs: Sequence[Staircase], limit_bytes: float) -> Floats | None:
 
 
 def even_bounds(weights: Floats, stages: int) -> tuple[int, ...]:
-    """Returns the bounds of stages of about equal weight, each of a unit at least."""
+    """Returns the bounds of stages of about equal weight, with at least one unit each."""
     before = np.concatenate([[0.0], np.cumsum(weights)])
     units = len(weights)
     bounds = [0]
@@ -92,8 +91,8 @@ def even_bounds(weights: Floats, stages: int) -> tuple[int, ...]:
 
 
 def _held(of: StageProblems, first: int, last: int) -> tuple[float, float]:
-    """Returns what the guide's strategy of some units holds throughout, and of each kept
-    micro-batch with what comes in, in bytes."""
+    """Returns the guide's bytes for some units: lasting ones, and those of each kept micro-batch
+    with incoming tensors."""
     lasting, kept = 0.0, of.incoming_bytes(first) if first else 0.0
     for group in of.units.groups_of(first, last):
         cost, row = of.problem.costs[group], of.guide[group]

@@ -1,8 +1,8 @@
-"""The pipelines of one number of stages and of micro-batches.
+"""The pipelines with fixed numbers of stages and micro-batches.
 
-The whole model is costed once on the devices of one stage. Strategies of it near p times a memory
-are the guides (`stages.py`); under each, cuts are ranked by staircases (`staircases.py`), the
-stages between the best are solved exactly, and the answer is replayed and run as a pipeline.
+The whole model is costed once on the devices of one stage. Its strategies near p times a memory are
+the guides (`stages.py`). Under each, cuts are ranked by staircases (`staircases.py`), the stages of
+the best cuts are solved exactly, and the answer is replayed and simulated as a pipeline.
 """
 
 from __future__ import annotations
@@ -43,69 +43,69 @@ from shardwise.search.pipelines.cuts import (
 from shardwise.search.pipelines.kinds import Guide
 from shardwise.search.pipelines.paths import least_by_paths
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
-from shardwise.search.pipelines.question import Guided, Question, Within
-from shardwise.search.pipelines.searched import Kind, Run
+from shardwise.search.pipelines.question import Guided, PipelineQuery, Within
+from shardwise.search.pipelines.searched import Run, ScheduleKind
 from shardwise.search.pipelines.shares import divided_at, even_bounds, guessed_shares
 from shardwise.search.pipelines.stages import Stage, StageProblems
 from shardwise.sharding.layout import Floats
 
 ROUNDS = 4
-"""How often cuts are chosen again after the stages between them have been solved exactly."""
+"""Times that cuts are chosen again after their stages have been solved exactly."""
 
 SIMULATED = 4
-"""How many micro-batches a stage's schedule is run for when cuts are moved; others add what the
-slowest stage takes."""
+"""Micro-batches per stage in the schedule that is simulated when cuts are moved; further ones add
+the slowest stage's time."""
 
 SIMULATED_EACH = 2
-"""The same where a rank has several stages."""
+"""The same for ranks with several stages."""
 
 SHARED = 3
-"""How often the memory of a rank is shared anew between its stages."""
+"""Times that a rank's memory is shared again between its stages."""
 
 SLACK = 0.6
-"""How much more than an even share of the computation a stage may have."""
+"""Maximum excess of a stage over an even share of the computation."""
 
 MORE = 1.1
-"""The same where stages cannot be as even, in times of what is possible."""
+"""The same if stages cannot be that even, as a multiple of the least possible excess."""
 
 ASKS = 2
-"""How often prices of memory are asked for, each time for the cuts that bound a step least."""
+"""Rounds of finding memory prices, each for the cuts that currently bound a step least."""
 
 PRICED = 4
-"""How many stages of those cuts are asked for."""
+"""Number of those cuts' stages that get prices."""
 
 TRIES = 6
-"""How often the parts of a limit that the sums of stages may take are changed, until the replayed
-peaks, which have temporaries in them, are within it."""
+"""Rounds of adjusting the stages' memory for sums until the replayed peaks, which include
+temporaries, are within the limit."""
 
 BELOW = 0.998
-"""How near those peaks should be to the limit."""
+"""Relative: how near those peaks should be to the limit."""
 
 
 @dataclass
 class Staged:
-    """A question, costed. `shares` are those of the memory of all stages that guides are within;
-    `bounding` is told how bounds come on, where `progress` is not to be."""
+    """A query with its costs computed. `shares` are parts of all stages' memory for guides;
+    `bounding` receives progress while bounds are computed."""
 
-    question: Question
+    question: PipelineQuery
     progress: Progress
     shares: Sequence[float]
     bounding: Progress = quiet
 
     def __post_init__(self) -> None:
         self._slacks: dict[int, float] = {}
-        self._parts: dict[tuple[Kind, float], Floats] = {}
+        self._parts: dict[tuple[ScheduleKind, float], Floats] = {}
 
     @property
     def limit_bytes(self) -> float:
-        """What a device with the least memory may use."""
+        """The memory limit of a device with the least memory."""
         return self.question.kinds.limit_bytes
 
     @cached_property
     def guided(self) -> list[Guided]:
-        """The stages under guides that differ in layouts between units."""
+        """The stages under guides with different layouts between units."""
         question = self.question
-        most_kept: dict[Kind, int] = {}
+        most_kept: dict[ScheduleKind, int] = {}
         for run in question.runs:
             most_kept[run.kind] = max(most_kept.get(run.kind, 1), *run.kept)
         guides = question.kinds.guides(question.ranks, self.shares, most_kept)
@@ -115,22 +115,22 @@ class Staged:
         ]
 
     def _hops_s(self, guide: Guide, each: int) -> list[list[float]]:
-        """Returns the seconds of hops into each stage, (stages, U + 1), with `each` stages on a
+        """Returns the seconds of hops into each stage, (stages, U + 1), with `each` stages per
         rank."""
         question, stages = self.question, guide.stages[0]
         shares = [stages.incoming_bytes(cut) for cut in range(len(question.units) + 1)]
         if len(question.kinds.each) > 1:
             senders = range(question.ranks - 1)
             return [[], *([question.axes.hop_s(s, size) for size in shares] for s in senders)]
-        # From the last rank tensors go back to the first where ranks have several stages.
+        # With several stages per rank, tensors go from the last rank back to the first.
         senders = range(question.ranks - (each == 1))
         slowest = [max(question.axes.hop_s(s, size) for s in senders) for size in shares]
         return [slowest] * (question.ranks * each)
 
     def least_s(self, *, in_memory: bool = False) -> float:
-        """Returns a bound on the step of every pipeline of the question, with what communicates in
-        its stages' passes, and `in_memory` of those that fit; that of the question where the
-        solver's memory does not do for one.
+        """Returns a lower bound on every pipeline's step including communication in its stages,
+        `in_memory` only for those that fit; falls back to the query's bound if the solver runs out
+        of memory.
 
         Raises `Cancelled`.
         """
@@ -139,8 +139,8 @@ class Staged:
     def least_within_s(
         self, limit_bytes: float, *, known: bool = False, enough_s: float = inf
     ) -> float:
-        """Returns the same of those whose peaks are within a limit; `known` by what other limits
-        have found alone, which takes no elimination. A bound of `enough_s` is not improved."""
+        """Returns the same for peaks within a limit. `known` uses only prices found for other
+        limits, without an elimination. A bound of `enough_s` is not improved."""
         of = self.question
         try:
             bound, run = self._weakest(limit_bytes)
@@ -158,7 +158,7 @@ class Staged:
         return min(bounds, key=lambda one: one[0].step_s)
 
     def _improve(self, cuts: Sequence[int], run: Run, limit_bytes: float) -> bool:
-        """Asks for prices for some of the stages between cuts; returns whether any was new."""
+        """Finds prices for some of the stages between cuts; returns whether any was new."""
         if not cuts:
             return False
         descending = sorted(range(run.stages), key=lambda stage: -run.surely_kept[stage])
@@ -173,7 +173,7 @@ class Staged:
         return any(new)
 
     def _bound(self, run: Run, limit_bytes: float) -> Bound:
-        """Returns the bound of a schedule's pipelines whose peaks are within a limit."""
+        """Returns the bound on a schedule's pipelines with peaks within a limit."""
         of, batches = self.question, run.micro_batches
         ranges_s = of.rules.allowed(self._ranges_s(run, limit_bytes))
         first_s, any_s = of.first.updates_s
@@ -190,7 +190,7 @@ class Staged:
         return replace(bound, step_s=max(least_s, bound.step_s))
 
     def _ranges_s(self, run: Run, limit_bytes: float) -> list[Floats]:
-        """Returns for each stage what the passes of ranges of units take at least there."""
+        """Returns lower bounds on the passes of unit ranges in each stage."""
         of, by_kind = self.question, dict[int, list[Floats]]()
         for number in set(of.of_stages(run)):
             ranges = of.kinds.each[number].ranges(self.bounding, splits=run.of.splits)
@@ -201,22 +201,20 @@ class Staged:
         return [by_kind[number][stage] for stage, number in enumerate(of.of_stages(run))]
 
     def _of_kind(self, number: int, limit_bytes: float) -> float:
-        """Returns the limit of a device of a kind that is as large a share of its memory as a limit
-        of the smallest device."""
+        """Returns a kind's limit for the same share of memory as the smallest device's limit."""
         kinds = self.question.kinds
         return limit_bytes * kinds.each[number].limit_bytes / kinds.limit_bytes
 
     def even(self, limit_bytes: float) -> Floats:
-        """Returns the same share of its memory for each rank: a limit of the smallest device's."""
+        """Returns each rank's limit for the same share of memory as the smallest device's limit."""
         return np.asarray(limit_bytes * self.question.scales)
 
     def fastest(
         self, guided: Guided, run: Run, limit_bytes: float, cutoff_s: float = inf
     ) -> Pipeline | None:
-        """Returns the fastest pipeline whose peaks are within a limit, that was found under a guide
-        and a schedule; None where none is, or its sums reach `cutoff_s`."""
-        # What sums leave out, temporaries, differs from stage to stage, and is much the same from
-        # pipeline to pipeline.
+        """Returns the fastest pipeline found under a guide and a schedule with peaks within a
+        limit; None if there is none, or its sums reach `cutoff_s`."""
+        # Temporaries, which sums leave out, differ between stages but hardly between pipelines.
         enough, limits = np.ones(run.ranks), self.even(limit_bytes)
         parts = self._parts.get((run.kind, limit_bytes), enough)
         for _ in range(TRIES):
@@ -236,14 +234,14 @@ class Staged:
         return None
 
     def best(self, guided: Guided, run: Run, limits: Floats) -> Within | None:
-        """Returns the best cuts, by staircases, whose sums are within the memory of each rank,
-        (ranks,); None where none fits."""
+        """Returns the best cuts by staircases with sums within each rank's memory, (ranks,), or
+        None."""
         if run.each == 1:
             cuts = self._cut(guided, run, limits)
             return None if cuts is None else Within(cuts, limits)
         (stages,), (staircases,) = guided.guide.stages, guided.guide.staircases[run.kind]
         weights = self.question.first.passes_s
-        # Where memory is short the guide's shares may be too little for some stage of even cuts.
+        # If memory is short, the guide's shares may be too small for some stage of even cuts.
         even = even_bounds(weights, run.stages)
         within = divided_at(staircases, run, even, limits)
         if within is None:
@@ -261,8 +259,7 @@ class Staged:
         return best
 
     def _looped(self, guided: Guided, run: Run, within: Floats) -> Cuts | None:
-        """Returns good cuts of several stages on each rank within a memory, by `looped_s`; None
-        where none was found."""
+        """Returns good cuts for several stages per rank within a memory, by `looped_s`, or None."""
         stage_s, hops_s = self._stage_times(guided, run, within, {}), guided.hops_s[run.kind]
 
         def step_s(bounds: tuple[int, ...]) -> float:
@@ -284,8 +281,8 @@ class Staged:
         within: Floats,
         exact: dict[tuple[int, int, int], float] | None = None,
     ) -> Cuts | None:
-        """Returns the best cuts whose sums are within a memory, by staircases and, where they are
-        better, the exact seconds of a step that are known of stages; None where none fits."""
+        """Returns the best cuts with sums within a memory, by staircases or known exact times if
+        these are better, or None."""
         of, batches = self.question, run.micro_batches
         stage_s = self._stage_times(guided, run, within, exact or {})
         kinds = of.kinds.each
@@ -304,17 +301,16 @@ class Staged:
         ) -> NDArray[np.int64]:
             return staircases[kind_of[stage]].alike(first, last)
 
-        # A rule tells units from others like them.
+        # A pin distinguishes units that are otherwise equal.
         same = alike if of.rules.are_none else None
         hops_s = guided.hops_s[run.kind]
         return best_cuts(stage_s, hops_s, ends, weights, repeats, slack, same)
 
     def _slack(self, weights: Floats, stages: int) -> float:
-        """Returns how much more than an even share a stage may have, by what units weigh in each
-        stage, (stages, U)."""
+        """Returns the allowed excess over an even share, by the units' weights in each stage,
+        (stages, U)."""
         if stages not in self._slacks:
-            # A rule may ask for stages that are far from even, and so may a unit that is most of
-            # all.
+            # A pin, or one unit that dominates, may require stages that are far from even.
             slack = SLACK if self.question.rules.are_none else float(stages)
             self._slacks[stages] = max(slack, MORE * least_slack(weights, stages))
         return self._slacks[stages]
@@ -326,8 +322,8 @@ class Staged:
         within: Floats,
         exact: Mapping[tuple[int, int, int], float],
     ) -> StageTime:
-        """Returns what gives the seconds of a micro-batch of a stage, by staircases and, where they
-        are better, the exact ones that are known."""
+        """Returns a function for a stage's seconds per micro-batch, by staircases or known exact
+        times if these are better."""
         of, batches, kept_by = self.question, run.micro_batches, run.kept
         staircases, kind_of = guided.guide.staircases[run.kind], of.of_stages(run)
         host_s = [np.concatenate([[0.0], np.cumsum(kind.host_s)]) for kind in of.kinds.each]
@@ -347,8 +343,8 @@ class Staged:
     def _moved(
         self, guided: Guided, run: Run, within: Floats, bounds: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Returns cuts near others with which the schedule runs faster, by staircases: the formula
-        of `cuts.py` does not know what a schedule hides."""
+        """Returns nearby cuts with which the simulated schedule is faster, by staircases: the
+        formula of `cuts.py` does not know what a schedule hides."""
         stage_s = self._stage_times(guided, run, within, {})
         of, batches = self.question, run.micro_batches
         kinds, kind_of = of.kinds.each, of.of_stages(run)
@@ -375,12 +371,12 @@ class Staged:
         return moved(bounds, step_s)
 
     def _settled(self, guided: Guided, run: Run, best: Within) -> Cuts:
-        """Returns the best cuts when the stages between them are solved exactly, moved to where the
-        schedule runs faster; `best` has those of staircases."""
+        """Returns the best cuts after solving their stages exactly, moved to where the schedule
+        runs faster; `best` has those of staircases."""
         exact: dict[tuple[int, int, int], float] = {}
         cuts, within = best.cuts, best.within
         stages = self._of_stages(guided.guide.stages, run)
-        # What the sums of several stages on a rank are is not what the programme finds the best of.
+        # With several stages per rank, the programme does not optimise the rank's sums.
         for _ in range(ROUNDS if run.each == 1 else 0):
             places = [(s, *cuts.bounds[s : s + 2]) for s in range(run.stages)]
             unsolved = [place for place in places if place not in exact]
@@ -396,7 +392,7 @@ class Staged:
         return replace(cuts, bounds=self._moved(guided, run, within, cuts.bounds))
 
     def _sums(self, guided: Guided, run: Run, within: Floats, bounds: Sequence[int]) -> Floats:
-        """Returns the bytes of each rank as sums."""
+        """Returns each rank's summed bytes."""
         sums, stages = np.zeros(run.ranks), self._of_stages(guided.guide.stages, run)
         for stage, (first, last) in enumerate(pairwise(bounds)):
             kept, limit = run.kept[stage], within[stage]
@@ -409,13 +405,13 @@ class Staged:
         return sums
 
     def _of_stages(self, by_kind: Sequence[StageProblems], run: Run) -> list[StageProblems]:
-        """Returns the problems of each stage's kind."""
+        """Returns the stage problems of each stage's kind."""
         return [by_kind[kind] for kind in self.question.of_stages(run)]
 
     def replayed(self, guided: Guided, run: Run, best: Within, *, quick: bool = False) -> Pipeline:
-        """Returns the pipeline whose sums are within a memory, near the cuts of staircases: the
-        best when stages are solved exactly. A `quick` one has just these cuts, and layouts of
-        guides only."""
+        """Returns the replayed pipeline with sums within a memory, near the cuts of staircases,
+        with stages solved exactly. A `quick` one has exactly these cuts, and only layouts of
+        guides."""
         guide, of = guided.guide, self.question
         stages = self._of_stages(guide.narrow if quick else guide.stages, run)
         bounds = best.cuts.bounds if quick else self._settled(guided, run, best).bounds

@@ -7,10 +7,10 @@ k micro-batches for backward, so that of Eq. 1 and 2 of TensorOpt
                                               + k (the share of each tensor that comes in)
     time   = that of its groups and crossings, all micro-batches of a step together
 
-What two stages have to agree on is the layout in which tensors go from one to the other. It is
-taken from a **guide**: a strategy of the whole model on the devices of one stage. A group whose
-tensor may leave its stage takes a configuration that makes it in the guide's layout, and a stage
-sees the tensors that come in as the guide has them. Otherwise stages are free, and independent.
+Two stages must agree on the layouts of the tensors between them. These come from a **guide**: a
+strategy of the whole model on the devices of one stage. A group whose tensor may leave its stage
+takes a configuration that makes it in the guide's layout, and a stage receives tensors in the
+guide's layouts. Otherwise stages are free and independent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import REPLICATE, Floats, encode
 
 EPSILON = 0.01
-"""How far the answer of one stage may be from the best."""
+"""The error (epsilon) of one stage's answer."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class _StagePart:
-    """The solver's problem of a stage; per group the configurations that it may take, as rows of
-    the whole problem, and its number in this one."""
+    """The solver's problem of a stage; per group the allowed configurations, as rows of the whole
+    problem, and its number in this one."""
 
     problem: _core.Problem
     groups: list[int]
@@ -63,27 +63,26 @@ class _StagePart:
 
 @dataclass
 class StageProblems:
-    """The stages of a model on the mesh of one stage, with the layouts of a guide.
+    """The stages of a model on the mesh of one stage, with a guide's layouts.
 
-    `guide` is a configuration for each group, shape (groups,). Equal stages, as those of equal
-    layers are, are solved once.
+    `guide` is a configuration per group, shape (groups,). Equal stages, as of equal layers, are
+    solved once.
     """
 
     problem: SearchProblem
     units: Units
     guide: NDArray[np.int64]
     narrow: Mapping[int, NDArray[np.bool_]] | None = None
-    """Of each array of costs, by its id, the configurations that may be chosen; all where it is
-    left out."""
+    """Allowed configurations per cost array, by its id; all if missing."""
     solved: int = 0
-    """How many stages were solved."""
+    """Number of stages solved."""
     _known: dict[Hashable, Stage | None] = field(default_factory=dict, init=False)
     _incoming: dict[int, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._edges_into: dict[int, list[int]] = defaultdict(list)
         self._leaves: dict[int, int] = {}
-        """The last unit that reads what a group makes, by group."""
+        """The last unit that reads a group's results, by group."""
         of_group = self.units.of_group
         for number, edge in enumerate(self.problem.edges):
             self._edges_into[edge.target].append(number)
@@ -105,9 +104,9 @@ class StageProblems:
 
     def fastest(self, first: int, last: int, kept: int, limit_bytes: float) -> Stage | None:
         """Returns the fastest strategy of units `first` to `last` - 1 within a memory, keeping
-        `kept` micro-batches; None where none fits.
+        `kept` micro-batches, or None.
 
-        The memory is that of the sums, with what every device holds.
+        The memory is that of the sums, including what every device holds.
         """
         left = self.left_bytes(first, kept, limit_bytes)
         if left <= 0:
@@ -119,14 +118,14 @@ class StageProblems:
         return self._known[key]
 
     def left_bytes(self, first: int, kept: int, limit_bytes: float) -> float:
-        """Returns what is left of a limit for a stage from unit `first` on: without what every
-        device holds, and the tensors that come in."""
+        """Returns the rest of a limit for a stage from unit `first` on, after what every device
+        holds and the incoming tensors."""
         incoming = self.incoming_bytes(first) if first else 0.0
         return limit_bytes - self.problem.fixed_memory_bytes - kept * incoming
 
     def frontier(self, first: int, last: int, kept: int) -> tuple[Floats, Floats, Floats]:
-        """Returns the frontier of units `first` to `last` - 1 when `kept` micro-batches are kept:
-        lasting bytes, bytes of each kept micro-batch and seconds, shape (points,) each."""
+        """Returns the frontier of units `first` to `last` - 1 with `kept` micro-batches: lasting
+        bytes, bytes per kept micro-batch and seconds, shape (points,) each."""
         stage = self._part(first, last, kept)
         with solver_errors():
             solution = _core.solve(stage.problem, method="auto", epsilon=EPSILON)
@@ -154,7 +153,7 @@ class StageProblems:
         return used
 
     def kind(self, first: int, last: int) -> Hashable:
-        """Returns what the problem of units `first` to `last` - 1 is made of, without names."""
+        """Returns the content of the problem of units `first` to `last` - 1, without names."""
         groups, edges, leaving = self._inside(first, last)
         costs, all_edges = self.problem.costs, self.problem.edges
         place = {group: number for number, group in enumerate(groups)}
@@ -172,8 +171,8 @@ class StageProblems:
         return of_groups, of_edges
 
     def _inside(self, first: int, last: int) -> tuple[list[int], list[int], set[int]]:
-        """Returns the groups of some units, the crossings into them, and of the groups those whose
-        tensors leave."""
+        """Returns the groups of some units, the crossings into them, and the groups whose tensors
+        leave."""
         groups = self.units.groups_of(first, last)
         return groups, self.edges_of(groups), {g for g in groups if self._leaves.get(g, 0) >= last}
 
@@ -225,7 +224,7 @@ class StageProblems:
         rows: dict[int, NDArray[np.int64]],
         kept: int,
     ) -> None:
-        """Adds crossings, with those cells of their tables that the rows of groups use."""
+        """Adds crossings, with the cells of their tables that the groups' rows use."""
         used = occurring(edges, rows)
         tables: dict[int, int] = {}
         for edge in edges:
@@ -245,8 +244,8 @@ class StageProblems:
             )
 
     def _rows(self, group: int, guided: int) -> NDArray[np.int64]:
-        """Returns the configurations that a group may take: those of the sums that no other beats,
-        and where its tensors leave the stage those that make them in the guide's layout."""
+        """Returns a group's configurations: those not beaten by sums, and if its tensors leave the
+        stage those that make them in the guide's layout."""
         cost = self.problem.costs[group]
         key = (id(cost), guided)
         if key not in self._allowed:
@@ -293,9 +292,9 @@ def narrowed(
     guides: Sequence[NDArray[np.int64]],
     used: Mapping[int, set[int]] | None = None,
 ) -> dict[int, NDArray[np.bool_]]:
-    """Returns the configurations with layouts that one of the guides has in some group of the same
-    costs, or one of those `used`, by the id of the costs: other ZeRO stages, and forward run again
-    or not."""
+    """Returns the configurations whose layouts a guide has in some group of the same costs, or
+    one of those `used`, by the id of the costs, with any ZeRO stage and with or without
+    recomputation."""
     chosen: dict[int, set[int]] = defaultdict(set)
     of: dict[int, GroupCosts] = {}
     for group, cost in enumerate(problem.costs):

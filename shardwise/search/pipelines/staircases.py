@@ -1,10 +1,10 @@
-"""Staircases: memory against time of ranges of units, added up from those of single units.
+"""Staircases: frontiers of unit ranges, added up from those of single units.
 
-Where a guide fixes the layouts between all units, and not only at the cuts, units are independent,
-and a range's frontier is the sum of its units' (the best time of every way to share its memory
-among them). A unit's frontier is solved once for all units like it; ranges are summed by halves, so
-that r like units take log r sums. The result is a strategy that exists, slower than the best of
-`stages.py` by what layouts that change within a range would gain: good enough to choose cuts by.
+If a guide fixes the layouts between all units, not only at cuts, units are independent, and a
+range's frontier is the sum of its units' (the best time over all divisions of its memory). A unit's
+frontier is solved once for all equal units; ranges are summed by halves, so r equal units take log
+r sums. The result is a real strategy, slower than the best of `stages.py` by what changing layouts
+within a range would gain, but good enough to choose cuts.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from shardwise.search.pipelines.stages import StageProblems
 from shardwise.sharding.layout import Floats
 
 SOLVED_FOR = (1, 2, 4, 8, 16, 32)
-"""The numbers of kept micro-batches that a unit's frontier is solved for; others take the best of
-their strategies."""
+"""Numbers of kept micro-batches for which a unit's frontier is solved; others take the best of
+these strategies."""
 
 STEPS = 128
-"""The most points of a staircase."""
+"""Maximum number of points of a staircase."""
 
 
 @dataclass(frozen=True)
 class Staircase:
-    """Strategies that none beats, bytes ascending and seconds descending, shape (P,) each."""
+    """Non-dominated strategies, bytes ascending and seconds descending, shape (P,) each."""
 
     memory_bytes: Floats
     time_s: Floats
 
     @classmethod
     def of(cls, memory_bytes: Floats, time_s: Floats) -> Staircase:
-        """Returns the points that none beats, at most `STEPS` of them."""
+        """Returns the non-dominated points, at most `STEPS` of them."""
         order = np.lexsort((time_s, memory_bytes))
         memory, time = memory_bytes[order], time_s[order]
         ahead = np.minimum.accumulate(np.append(inf, time[:-1]))
         kept = time < ahead
         memory, time = memory[kept], time[kept]
         if len(memory) > STEPS:
-            # The fastest of each step, so that a limit costs a step of memory at most.
+            # Keep the fastest per step, so that a limit loses at most one step of memory.
             logs = np.log(np.maximum(memory, 1.0))
             step = np.ceil((logs - logs[0]) / (logs[-1] - logs[0]) * (STEPS - 1))
             last = np.append(step[1:] != step[:-1], True)
@@ -57,7 +57,7 @@ class Staircase:
         )
 
     def within(self, limit_bytes: float) -> float:
-        """Returns the least seconds within a memory; infinite where none fits."""
+        """Returns the least seconds within a memory; infinite if none fits."""
         place = int(np.searchsorted(self.memory_bytes, limit_bytes, side="right")) - 1
         return inf if place < 0 else float(self.time_s[place])
 
@@ -68,7 +68,7 @@ class Staircases:
 
     stages: StageProblems
     most_kept: int
-    """The most micro-batches that a stage keeps."""
+    """The maximum number of micro-batches that a stage keeps."""
     _of_unit: list[int] = field(init=False)
     _by_step: list[NDArray[np.int64]] = field(default_factory=list)
     _solved: dict[Hashable, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
@@ -93,12 +93,11 @@ class Staircases:
         return self.of_range(first, last, kept).within(left)
 
     def alike(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns numbers of the ranges of units `first`, (I, 1), to `last` - 1, (1, J), with
-        `first` < `last`: those of equal units, with equal tensors that come in, have the same,
-        (I, J).
+        """Returns class numbers of the ranges of units `first`, (I, 1), to `last` - 1, (1, J), with
+        `first` < `last`: equal for equal units with equal incoming tensors, (I, J).
 
-        A range's number is made of those of its first and its last 2^k units, the most that it has
-        (as in a suffix array).
+        A range's number is made of those of its first and its last 2^k units, with the largest
+        possible k (as in a suffix array).
         """
         lengths = last - first
         steps = np.frexp(lengths)[1] - 1
@@ -117,7 +116,7 @@ class Staircases:
         return numbers * first.size + incoming[:, None]
 
     def _blocks(self, step: int) -> NDArray[np.int64]:
-        """Returns numbers of the 2^`step` units from each unit on, equal for equal ones."""
+        """Returns class numbers of the 2^`step` units from each unit on."""
         while len(self._by_step) <= step:
             if not self._by_step:
                 self._by_step.append(np.array(self._of_unit, dtype=np.int64))
@@ -130,7 +129,7 @@ class Staircases:
 
     def of_range(self, first: int, last: int, kept: int) -> Staircase:
         """Returns the strategies of units `first` to `last` - 1, without what every device holds
-        and the tensors that come in."""
+        and incoming tensors."""
         return self._range(kept, tuple(self._of_unit[first:last]))
 
     def _range(self, kept: int, kinds: tuple[Hashable, ...]) -> Staircase:
@@ -145,7 +144,7 @@ class Staircases:
         return self._known[key]
 
     def _strategies(self, unit: int) -> tuple[Floats, Floats, Floats]:
-        """Returns lasting bytes, bytes of a kept micro-batch and seconds of a unit's strategies."""
+        """Returns lasting bytes, bytes per kept micro-batch and seconds of a unit's strategies."""
         numbers = [k for k in SOLVED_FOR if k < self.most_kept] + [self.most_kept]
         columns = [self.stages.frontier(unit, unit + 1, kept) for kept in numbers]
         lasting, activations, time = map(np.concatenate, zip(*columns, strict=True))

@@ -1,8 +1,8 @@
-"""A graph as pipelines see it: no group across blocks, no parameter at two ends of the model.
+"""A graph for pipelines: no group spans blocks, no parameter is at both ends of the model.
 
 A parameter that is read both before and after blocks (a tied embedding) would be one group that
-spans the whole model. Here each place has a copy of its own; where copies end up in different
-stages, their gradients are summed once a step (`hops.py`).
+spans the whole model. Here each reader outside blocks has its own copy; if copies end up in
+different stages, their gradients are summed once a step (`hops.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tied:
 
 @dataclass(frozen=True)
 class StagedSubject:
-    """A subject that can be cut between blocks, and the parameters that it has several times."""
+    """A subject that can be cut between blocks, and its copied parameters."""
 
     subject: Subject
     tied: tuple[Tied, ...]
@@ -46,8 +46,8 @@ class StagedSubject:
 
 
 def _untied(graph: Graph, blocks: Blocks) -> tuple[Graph, tuple[Tied, ...]]:
-    """Returns the graph with a copy of each parameter for each place outside blocks that reads it,
-    and which those are."""
+    """Returns the graph with a copy of each parameter per reading position outside blocks, and the
+    copied ones."""
     gaps = _gaps(graph.operators, blocks)
     renamed: dict[tuple[str, str], str] = {}
     tensors: dict[str, Tensor] = dict(graph.tensors)
@@ -75,7 +75,8 @@ def _untied(graph: Graph, blocks: Blocks) -> tuple[Graph, tuple[Tied, ...]]:
 
 
 def _gaps(operators: Sequence[Operator], blocks: Blocks) -> dict[str, int | None]:
-    """Returns for each operator outside blocks how many came before it; None for one inside."""
+    """Returns for each operator outside blocks the number of blocks before it; None for one
+    inside."""
     seen: set[str] = set()
     gaps: dict[str, int | None] = {}
     for op in operators:

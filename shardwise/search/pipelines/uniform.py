@@ -1,11 +1,10 @@
-"""Uniform pipelines: stages of equal layers, all with one strategy of the whole model.
+"""Uniform pipelines: stages of equal layers, all with one strategy, as trainers run them.
 
-Trainers run these. The first and the last stage may have other numbers of layers than those between
-(Megatron-LM's `--decoder-first-pipeline-num-layers`, and embedding or loss counted as a layer).
-Layers are blocks (items of lists of modules, `sharding/segments.py`); what
-comes before the first is in the first stage, what comes after a block in the stage of the block.
-The strategy is one of the whole model on the devices of a stage, costed and replayed there as
-those that are searched (`staged.py`).
+The first and last stage may have other numbers of layers (Megatron-LM's
+`--decoder-first-pipeline-num-layers`, or embedding and loss counted as layers). Layers are blocks
+(items of lists of modules, `sharding/segments.py`). Operators before the first block are in the
+first stage, those after a block in that block's stage. The strategy is one of the whole model on
+the devices of a stage, costed and replayed as for searched pipelines (`staged.py`).
 """
 
 from __future__ import annotations
@@ -52,21 +51,21 @@ class UniformStages:
     axes: StageAxes
     bounds: tuple[int, ...]
     replayer_of: Callable[[], StageReplayer]
-    """Returns the replayer of stages, built when it is first called."""
+    """Returns the replayer of stages, built on first use."""
     stages_per_rank: int = 1
     scattered: bool = False
-    """Whether devices that have the same of a tensor send a part each (`hops.py`)."""
+    """Whether equal shares are sent in parts (`hops.py`)."""
 
     @property
     def ranks(self) -> int:
-        """The number of ranks, which have `stages_per_rank` stages each."""
+        """The number of ranks, with `stages_per_rank` stages each."""
         return (len(self.bounds) - 1) // self.stages_per_rank
 
     def pipeline(self, schedule: str, choices: Choices, edge_choices: Choices) -> Pipeline:
         """Returns the pipeline of a strategy, (groups,) and (edges,) of `search.problem`, whether
         or not it fits.
 
-        Raises `BadInput` where the schedule does not have these ranks, stages or micro-batches.
+        Raises `BadInput` if the schedule does not allow these ranks, stages or micro-batches.
         """
         order = keeping(schedule, self.ranks, self.search.micro_batches, self.stages_per_rank).order
         placed = [order.placement.stages_of(rank) for rank in range(self.ranks)]
@@ -89,7 +88,7 @@ class UniformStages:
 
     @cached_property
     def _split_replayer(self) -> StageReplayer:
-        """The replayer of stages whose backward is in two parts."""
+        """The replayer of stages with split backward."""
         search = self.search
         step, kits = search.options.step, search.subject.kits
         return StageReplayer(Replayer(search.problem, step, kits, split=True), self.units.of_group)
@@ -108,10 +107,10 @@ class UniformModel:
         scattered: bool = False,
         ends: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
-        """`staged` is the graph's, where the caller has it already; `scattered` as in
+        """`staged` is the graph's staged subject, if the caller has it; `scattered` as in
         `UniformStages`; `ends` are, by the number of stages, the layers of the first and of the
-        last one where these differ from the others: 0 of one that has the embedding or the head
-        alone. Raises `Infeasible` as `mesh_of`."""
+        last one if these differ from the others: 0 for one with only the embedding or the head.
+        Raises `Infeasible` as `mesh_of`."""
         self._scattered = scattered
         self._ends = ends or {}
         self._hardware = hardware
@@ -122,13 +121,12 @@ class UniformModel:
 
     @property
     def batch(self) -> int | None:
-        """The samples of a step, None where nothing is a sample."""
+        """The samples of a step; None if nothing is a sample."""
         return self._staged.subject.graph.batch_size
 
     @cached_property
     def layers(self) -> tuple[int, ...]:
-        """The first unit of each layer, ascending; several have one unit where they cannot be
-        parted."""
+        """The first unit of each layer, ascending; layers that cannot be separated share a unit."""
         coarsened = self._staged.subject.coarsened
         blocks = Blocks.of_coarsened(coarsened)
         first: dict[str, int] = {}
@@ -140,7 +138,7 @@ class UniformModel:
 
     @cached_property
     def _behind(self) -> int:
-        """The first unit behind the last layer; the number of units where there is none."""
+        """The first unit behind the last layer, or the number of units."""
         coarsened = self._staged.subject.coarsened
         blocks = Blocks.of_coarsened(coarsened)
         of_blocks = (
@@ -153,7 +151,7 @@ class UniformModel:
     def bounds(self, ranks: int, stages_per_rank: int = 1) -> tuple[int, ...]:
         """Returns the units at which stages of equal layers begin, and the number of units.
 
-        Raises `BadInput` where layers or devices are not divisible so.
+        Raises `BadInput` if layers or devices cannot be divided like this.
         """
         return self._divided(ranks, stages_per_rank)[0]
 
@@ -188,8 +186,8 @@ class UniformModel:
         return other
 
     def _starts(self, stages: int) -> list[int] | None:
-        """Returns the units at which all stages but the first begin, None where layers cannot be
-        parted so."""
+        """Returns the units at which all stages but the first begin, or None if layers cannot be
+        separated there."""
         layers = self.layers
         ends = self._ends.get(stages)
         first, last = ends or (0, 0)
@@ -215,7 +213,7 @@ class UniformModel:
         ]
 
     def stages_per_rank(self, ranks: int) -> list[int]:
-        """Returns the numbers of stages, from 1 on, that each of these ranks can have."""
+        """Returns the possible numbers of stages per rank, from 1."""
         most = len(self.layers) // max(ranks, 1)
         return [v for v in range(1, most + 1) if self._starts(ranks * v) is not None]
 
@@ -223,8 +221,7 @@ class UniformModel:
         return StageAxes.of(self._hardware, self._mesh, ranks)
 
     def recut(self, stages: UniformStages, stages_per_rank: int) -> UniformStages:
-        """Returns the same costs with another number of stages on each rank; raises as
-        `bounds`."""
+        """Returns the same costs with another number of stages per rank; raises as `bounds`."""
         bounds = self.bounds(stages.ranks, stages_per_rank)
         return replace(stages, bounds=bounds, stages_per_rank=stages_per_rank)
 
@@ -237,8 +234,8 @@ class UniformModel:
         stages_per_rank: int = 1,
         mesh: Mesh | None = None,
     ) -> UniformStages:
-        """Returns the model in stages of equal layers on this many ranks, costed; `mesh` is that of
-        the devices of one, where it has axes of its own.
+        """Returns the model in stages of equal layers on this many ranks, with costs; `mesh` is
+        that of one rank's devices if it has its own axes.
 
         Raises `BadInput` as `bounds`, and for fewer than `FEWEST` micro-batches or a number that
         does not divide the batch.

@@ -18,13 +18,13 @@ from shardwise.sharding.pattern import Crossing, Patterns
 from shardwise.sharding.segments import Blocks
 
 MOST_UNITS = 2048
-"""The most units of a model with blocks; more are joined in runs of equal length."""
+"""Maximum number of units of a model with blocks; more are joined in runs of equal length."""
 
 MOST_NARROW = 64
-"""The most units of a model without blocks."""
+"""Maximum number of units of a model without blocks."""
 
 FEW_TENSORS = 2
-"""How many tensors may cross a cut of a model without blocks."""
+"""Maximum number of tensors over a cut of a model without blocks."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Units:
 
     @classmethod
     def of(cls, patterns: Patterns) -> Units:
-        """Returns the units of a graph: one, where it cannot be cut."""
+        """Returns the units of a graph; one if it cannot be cut."""
         coarsened, crossings = patterns.coarsened, patterns.crossings
         labels = _labels(coarsened)
         if len(set(labels) - {None}) > 1:
@@ -55,7 +55,7 @@ class Units:
         return len(self.names)
 
     def joined(self, cuts: Collection[int]) -> Units:
-        """Returns the units without some cuts, each given by the unit behind it."""
+        """Returns the units without some cuts, given by the unit behind each."""
         first = [unit for unit in range(len(self)) if unit == 0 or unit not in cuts]
         of_unit = [bisect_right(first, unit) - 1 for unit in range(len(self))]
         return Units(
@@ -86,7 +86,7 @@ class Units:
 
     @cached_property
     def _over(self) -> list[dict[str, int]]:
-        """What goes over each cut, as `crossing`; none goes over those at both ends."""
+        """The tensors over each cut, as `crossing`; none at both ends."""
         last: dict[str, tuple[int, int]] = {}
         for c in self.crossings:
             unit = max(self.of_group[c.target], last.get(c.tensor, (0, 0))[1])
@@ -99,15 +99,15 @@ class Units:
 
 
 def _labels(coarsened: Coarsened) -> list[str | None]:
-    """Returns the block of each group, None outside any."""
+    """Returns the block of each group; None outside blocks."""
     blocks = Blocks.of_coarsened(coarsened)
     return [blocks.of_group(group.members) for group in coarsened.groups]
 
 
 def _places(labels: Sequence[str | None], crossings: Sequence[Crossing]) -> list[int]:
-    """Returns a place for each group: block i at 2i + 1, what is between blocks at even ones.
+    """Returns a position for each group: block i at 2i + 1, groups between blocks at even ones.
 
-    What no block comes before is right before its first reader.
+    A group that no block precedes is right before its first reader.
     """
     numbers: dict[str, int] = {}
     for label in labels:
@@ -129,7 +129,7 @@ def _places(labels: Sequence[str | None], crossings: Sequence[Crossing]) -> list
 
 
 def _joined(place: Sequence[int], crossings: Sequence[Crossing]) -> list[int]:
-    """Returns the places numbered from 0, joined wherever a tensor would go back."""
+    """Returns the positions numbered from 0, joined wherever a tensor would go back."""
     known = sorted(set(place))
     rank = {old: new for new, old in enumerate(known)}
     illegal = [0] * (len(known) + 1)

@@ -97,14 +97,14 @@ def test_the_client_gives_what_the_library_gives(system: System, asked: dict[str
         assert plan.id == local.id
         curve = client.curve(GRAPH, MIXED, options=QUICK, bundles=["v100=2", "v100=1,p100=1"])
         assert [point.bundle for point in curve.points] == curve.bundles
-        with pytest.raises(BadInput, match="gpus: 4 devices, of which group is not said"):
+        with pytest.raises(BadInput, match="gpus: 4 devices of an unspecified group"):
             client.plan(GRAPH, MIXED, 4, options=QUICK)
 
 
 @pytest.mark.parametrize(
     ("path", "more", "field", "said"),
     [
-        ("plans", {"gpus": 4}, "gpus", "of which group is not said"),
+        ("plans", {"gpus": 4}, "gpus", "of an unspecified group"),
         ("plans", {"gpus": "k80=1"}, "gpus", "unknown group 'k80'"),
         ("plans", {"gpus": "v100=3"}, "gpus", "3 devices of v100"),
         ("plans", {"gpus": "v" * 1001}, "gpus", "length <= 1000"),
@@ -112,7 +112,7 @@ def test_the_client_gives_what_the_library_gives(system: System, asked: dict[str
         ("plans", {"gpus": None}, "gpus", "null"),
         ("frontiers", {"gpus": "v100=1,,p100=1"}, "gpus", "got ''"),
         ("frontiers", {"hardware": "dgx-h100", "gpus": "h100=1"}, "gpus", "no groups"),
-        ("curves", {"max_gpus": 8}, "max_gpus", "of which group is not said"),
+        ("curves", {"max_gpus": 8}, "max_gpus", "of an unspecified group"),
         ("curves", {}, "bundles", "no bundles"),
         ("curves", {"bundles": ["v100=1", "v100=9"]}, "bundles[1]", "9 devices of v100"),
         ("curves", {"bundles": ["v100=1"] * 65}, "bundles", "length <= 64"),

@@ -365,7 +365,7 @@ def test_the_secret_is_nowhere_in_the_folder(guarded: Guarded) -> None:
 def test_elsewhere_than_on_loopback_keys_are_needed(tmp_path: Any) -> None:
     app = App(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", data_dir=str(tmp_path / "d"))
     assert app.process.wait(30) == 2
-    assert "on 0.0.0.0 keys are needed, and there are none" in app.log.read_text()
+    assert "listening on 0.0.0.0 needs keys, and there are none" in app.log.read_text()
     app.stop()
 
 

@@ -58,7 +58,7 @@ def test_names() -> None:
     ["interleaved", "interleaved:1", "interleaved:9", "interleaved:02", "1f1b:2", "zbv:2", ""],
 )
 def test_names_that_are_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="is searched") as refused:
+    with pytest.raises(BadInput, match="unknown schedule") as refused:
         Searched.of(name)
     assert refused.value.field == "schedules"
 

@@ -134,7 +134,7 @@ def test_the_answer_is_a_pipeline_where_a_rule_is_about_stages(whole: Graph) -> 
 
 
 def test_what_is_refused(whole: Graph) -> None:
-    with pytest.raises(BadInput, match="is a rule of pipelines") as refused:
+    with pytest.raises(BadInput, match="applies only to pipelines") as refused:
         plan(whole, L4, 4, options=ruled("transformer.h.6:cut=before"))
     assert refused.value.field == "pin"
     for rule, words in (

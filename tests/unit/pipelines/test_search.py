@@ -337,7 +337,7 @@ def test_what_is_refused(whole: Graph) -> None:
     with pytest.raises(BadInput, match="3 stages of 4 devices") as refused:
         PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet).fastest([3])
     assert refused.value.expected == "2, 4"
-    with pytest.raises(BadInput, match="no schedule 'dualpipe' is searched"):
+    with pytest.raises(BadInput, match="unknown schedule 'dualpipe'"):
         PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet, ["dualpipe"])
     one_unit = PipelineSearch(mlp(), L4, Devices.alike(2), OPTIONS, quiet)
     assert one_unit.counts() in ([], [2])

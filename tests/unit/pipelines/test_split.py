@@ -83,7 +83,7 @@ def test_names_have_their_number_of_stages(name: str, each: int) -> None:
 
 @pytest.mark.parametrize("name", ["zb-h1:1", "zb-h1:9", "zbv:2", "dualpipev:2", "1f1b:2", "zb-h1:"])
 def test_other_numbers_of_stages_are_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="no schedule") as error:
+    with pytest.raises(BadInput, match="unknown schedule") as error:
         Searched.of(name)
     assert "zb-h1:2 to zb-h1:8" in (error.value.expected or "")
 

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("fastapi")
 
 from service.base import limits
-from service.base.problems import documentation as problem_table
 from service.base.redact import redacted
 from service.base.settings import Settings, environment_of, load_settings
 from service.store.keys import LIMITS
@@ -106,7 +105,3 @@ def test_every_limit_is_listed_with_its_scope() -> None:
     in_the_database = {*limits.OWN["a tenant, in the database"], *limits.OWN["a job"], "weight"}
     assert set(LIMITS) <= in_the_database
     assert limits.documentation() in (ROOT / "docs" / "security.md").read_text()
-
-
-def test_the_table_of_problems_is_the_codes() -> None:
-    assert problem_table() in (ROOT / "docs" / "service.md").read_text()

@@ -197,7 +197,7 @@ def test_the_command_prices_a_file(tmp_path: Path) -> None:
     assert pricing.parallelism == Parallelism(shards=8, zero=3, micro_batches=4)
     for wrong, problem in (
         (asked, "--hardware and --gpus"),
-        ([str(graph), *where], "a plan has its own"),
+        ([str(graph), *where], "apply only with --like"),
     ):
         refused = runner.invoke(explain_command, wrong).exception
         assert isinstance(refused, BadInput) and problem in str(refused)

@@ -60,7 +60,7 @@ def test_a_curve_over_bundles_and_a_plan_of_it(
 
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [("8", "of which group is not said"), ("k80=1", "unknown group 'k80'")],
+    [("8", "of an unspecified group"), ("k80=1", "unknown group 'k80'")],
 )
 def test_what_is_refused_is_said_at_the_field(visit: Any, gpus: str, said: str) -> None:
     visit.expected.append("422")

@@ -168,5 +168,5 @@ def test_the_form_asks_for_stages(visit: Any, service: Service, kind: str) -> No
     page.get_by_role("radio", name=kind.capitalize()).check()
     page.locator("#schedules").fill("dualpipe")
     page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_role("alert")).to_contain_text("no schedule 'dualpipe'")
+    expect(page.get_by_role("alert")).to_contain_text("unknown schedule 'dualpipe'")
     expect(page.locator("#schedules")).to_have_attribute("aria-invalid", "true")
