@@ -1,6 +1,6 @@
 """Megatron-LM: how many layers each stage of a pipeline has, as the flags say it.
 
-A layout (`megatron/core/transformer/pipeline_parallel_layer_layout.py`) names what every stage has:
+A layout (Megatron's `PipelineParallelLayerLayout`) names what every stage has:
 `E` the embedding, `t` a layer, `L` the loss, `m` a layer that predicts further tokens, stages
 between `|`; `t*3` and `(tt|)*4` are repeated, commas are for the eye.
 """
