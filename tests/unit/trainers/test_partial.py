@@ -73,19 +73,13 @@ def test_a_plan_recomputes_no_more_than_it_needs(model: Graph, trainer: str) -> 
     peaks = [one.step.peak_bytes for one in steps if one is not None]
     times = [one.step.time_s for one in steps if one is not None]
     assert peaks == sorted(peaks, reverse=True) and times == sorted(times)
-    # Megatron's selective recomputation, of attention alone, may save as much and take less.
-    other = known.of(msgspec.structs.replace(full, recompute="selective"))
-    few = next(
-        n
-        for n, (peak, time) in enumerate(zip(peaks, times, strict=True))
-        if n and (other is None or other.step.peak_bytes > peak or other.step.time_s > time)
-    )
-    options = replace(options, memory_limit_bytes=round(peaks[few] + 1))
+    # Selective recomputation is simpler, and within epsilon of it in Megatron.
+    options = replace(options, memory_limit_bytes=round(peaks[1] + 1), simplest="never")
     plan = plan_for(model, MACHINE, 2, trainer, options=options)
     assert plan.trainer is not UNSET
-    assert plan.trainer.parallelism == parts_of(full, layers, LAYERS)[few]
-    assert plan.predicted.peak_bytes == pytest.approx(peaks[few])
-    assert plan.predicted.replayed_time_s == pytest.approx(times[few])
+    assert plan.trainer.parallelism == parts_of(full, layers, LAYERS)[1]
+    assert plan.predicted.peak_bytes == pytest.approx(peaks[1])
+    assert plan.predicted.replayed_time_s == pytest.approx(times[1])
 
 
 @pytest.mark.parametrize("trainer", ["megatron", "torchtitan"])
