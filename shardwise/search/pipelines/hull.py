@@ -22,6 +22,9 @@ it takes."""
 TINY_S = 1e-12
 """Stands for the time of a strategy that takes none."""
 
+ROUNDING = 1e-9
+"""Relative: costs that are this near are equal."""
+
 
 @dataclass(frozen=True)
 class _Priced:
@@ -52,8 +55,9 @@ def hull(problem: _core.Problem, epsilon: float) -> list[NDArray[np.uint32]]:
             continue
         price = (lean.time_s - fast.time_s) / saved_bytes
         one = _at(problem, price)
-        below_s = fast.time_s - one.time_s + price * (fast.memory_bytes - one.memory_bytes)
-        if below_s > epsilon * one.time_s:
+        cost_s = fast.time_s + price * fast.memory_bytes
+        below_s = cost_s - (one.time_s + price * one.memory_bytes)
+        if below_s > max(epsilon * one.time_s, ROUNDING * cost_s):
             found.append(one)
             lines += [(fast, one), (one, lean)]
     return [one.choices for one in found]
