@@ -11,11 +11,14 @@ from random import Random
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
-from harness.graph_builder import mlp
-from shardwise.answers import Options
+from harness.graph_builder import layers, mlp
+from shardwise.answers import Options, pipeline_or_plan
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
+from shardwise.cost.program import assumed
+from shardwise.documents import WholePlan
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, graph_id, read_graph
 from shardwise.hardware import Devices, load_hardware
@@ -26,6 +29,7 @@ from shardwise.search.pipelines.hops import StageAxes
 from shardwise.search.pipelines.pipeline import Pipeline, assembled
 from shardwise.search.pipelines.search import PipelineSearch
 from shardwise.search.pipelines.searched import SCHEDULES, kept
+from shardwise.search.pipelines.staged import Staged
 from shardwise.search.pipelines.stages import StageProblems, incoming_bytes
 from shardwise.search.pipelines.staircases import Staircase, Staircases
 from shardwise.search.pipelines.subject import StagedSubject
@@ -341,3 +345,27 @@ def test_what_is_refused(whole: Graph) -> None:
         PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet, ["dualpipe"])
     one_unit = PipelineSearch(mlp(), L4, Devices.alike(2), OPTIONS, quiet)
     assert one_unit.counts() in ([], [2])
+
+
+def test_a_plan_without_a_pipeline_is_proven_against_pipelines_too() -> None:
+    graph, options = layers(6, 64, 1024), Options(micro_batches=(4,))
+    alone = pipeline_or_plan(graph, L4, 4, stages=[1], options=options)
+    both = pipeline_or_plan(graph, L4, 4, stages=[1, 2], options=options)
+    asked = assumed(options, L4)
+    pipelines = PipelineSearch(graph, L4, Devices.alike(4), asked, quiet).fastest([2])
+    assert isinstance(alone, WholePlan) and isinstance(both, WholePlan)
+    assert pipelines.pipeline is not None and both.replayed_s < pipelines.pipeline.step_s
+    of_plans, proven = alone.certificate.time_lower_bound_s, both.certificate.time_lower_bound_s
+    assert of_plans is not UNSET and proven is not UNSET
+    assert proven == pytest.approx(min(of_plans, pipelines.least_s)) and proven < of_plans
+    assert both.certificate.epsilon == both.predicted.gap == both.replayed_s / proven - 1.0
+    assert both.certificate.status == "budget"
+
+
+def test_what_is_surely_slower_is_not_costed(whole: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what takes a millionth of a step less than a bound, nothing is solved."""
+    search = PipelineSearch(whole, L4, Devices.alike(4), OPTIONS, quiet)
+    least_s = min(question.least_s for question in search.questions([2]))
+    monkeypatch.setattr(Staged, "guided", property(lambda _: pytest.fail("was costed")))
+    fastest = search.fastest([2], least_s * (1 - 1e-6))
+    assert fastest.pipeline is None and fastest.least_s == pytest.approx(least_s)
