@@ -47,6 +47,7 @@ from shardwise.documents import (
     Plan,
     Pricing,
     Quote,
+    WholePlan,
     read,
 )
 from shardwise.documents.jobs import Allocation
@@ -150,7 +151,8 @@ class Calls:
         **question: Any,
     ) -> Flow[D]:
         """Asks a question and waits; returns the answer, which is a document of this kind."""
-        name = next(name for name, known in DOCUMENTS.items() if known is kind)
+        asked = WholePlan if kind is Plan else kind
+        name = next(name for name, known in DOCUMENTS.items() if known is asked)
 
         def submit(source: GraphSource) -> Flow[Job]:
             return self.submit(name, source, hardware, **question)

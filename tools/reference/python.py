@@ -76,7 +76,8 @@ def definition(module: str, name: str) -> Located:
             for alias in node.names:
                 if (alias.asname or alias.name) == name and node.module.startswith("shardwise"):
                     return definition(node.module, alias.name)
-    for statement in tree(module).body:
+    # After its overloads comes the function that has the docstring.
+    for statement in reversed(tree(module).body):
         if isinstance(statement, Definition) and name in _names(statement):
             return Located(module, statement)
     raise KeyError(f"{module}.{name}")

@@ -144,7 +144,7 @@ def test_an_upload_with_symbols_is_of_the_sizes_that_it_asks_for(service: Servic
         with pytest.raises(Refused, match="16 to 1024"):
             client.upload_graph(content, seq=2000)
         assert client.upload_graph(content)["batch_size"] == 64
-        with pytest.raises(BadInput, match="for ONNX files"):
+        with pytest.raises(BadInput, match="only to ONNX files"):
             client.upload_graph(content, sizes={"height": 3})
 
 
