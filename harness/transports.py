@@ -117,8 +117,10 @@ def answering(answer: Any) -> Iterator[None]:
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        for _, module, name in ENDS:
+        # A module that is imported later would keep what is put here.
+        for _, module, _ in ENDS:
             import_module(module)
+        for _, module, name in ENDS:
             patch.setattr(f"{module}.{name}", answer_all)
         patch.setattr("shardwise.trainers.read.read_configuration", lambda path, gpus: Text())
         yield
