@@ -66,6 +66,10 @@ class Subject:
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, content_id(graph), coarsened, Patterns(coarsened))
 
+    def __reduce__(self) -> tuple[type[Subject], tuple[object, ...]]:
+        """A pickled subject leaves its step programs behind: they exist in one process only."""
+        return Subject, (self.graph, self.id, self.coarsened, self.patterns)
+
     @cached_property
     def has_experts(self) -> bool:
         """Whether the model is a mixture of experts."""

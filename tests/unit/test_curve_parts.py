@@ -125,6 +125,30 @@ def test_several_processes_find_the_same_curve(eight: Curve) -> None:
     _none_are_left()
 
 
+@pytest.mark.parametrize("stages", [None, ()])
+def test_processes_take_over_where_one_has_begun(
+    monkeypatch: pytest.MonkeyPatch, stages: tuple[int, ...] | None
+) -> None:
+    """What this process knows of the graph by then need not be sendable."""
+    question = curve_question(GRAPH, V100, 3, QUICK, stages=stages)
+    expected = _document(compute_curve(question, quiet))
+    monkeypatch.setattr(counts, "ALONE_S", 1e-9)
+    sent: list[object] = []
+    begun = counts.Counts._side_by_side
+
+    def noted(self: counts.Counts, places: Any, *others: Any) -> Any:
+        sent.append((set(self.parts), list(places)))
+        return begun(self, places, *others)
+
+    monkeypatch.setattr(counts.Counts, "_side_by_side", noted)
+    times = iter([0.0, 0.0])
+    monkeypatch.setattr(counts, "monotonic", lambda: next(times, 1.0))
+    question = curve_question(GRAPH, V100, 3, QUICK, stages=stages)
+    assert _document(compute_curve(question, quiet, processes=2)) == expected
+    assert sent == [({1}, [2, 3])]
+    _none_are_left()
+
+
 @pytest.mark.usefixtures("at_once")
 def test_what_a_killed_process_leaves_is_computed_all_the_same(eight: Curve) -> None:
     question = curve_question(GRAPH, V100, 8)
