@@ -12,6 +12,7 @@ from shardwise.cost.options import Progress, quiet
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import DATA
 from shardwise.graph import Graph, read_graph
+from shardwise.graph.document import GRAPH_FILE
 from shardwise.step_sizes import StepSizes, sized, split_sizes
 
 FOLDER = DATA / "graphs"
@@ -99,8 +100,8 @@ def load_graph(
 
             return capture(text, batch=sizes.batch, seq=sizes.seq, progress=progress)
         near = near_presets(text.removeprefix("preset:").partition(":")[0])
-        if near:
-            raise BadInput("no such file or preset", file=text, expected=", ".join(near))
+        expected = ", ".join(near) or f"a preset of docs/presets.md, or {GRAPH_FILE}"
+        raise BadInput("no such file or preset", file=text, expected=expected)
     return read_graph(text, sizes)
 
 

@@ -32,6 +32,8 @@ from shardwise.step_sizes import AS_CAPTURED, StepSizes
 
 SCHEMA = "shardwise.graph/1"
 FOLDED_SCHEMA = "shardwise.graph/2"
+GRAPH_FILE = "a graph file; for a model, first shardwise capture MODEL -o FILE"
+"""What errors expect where a graph is read."""
 MAX_ATTRIBUTE_DEPTH = 16
 MAX_OPERATORS = 1_000_000
 _MAX_TENSORS = 4 * MAX_OPERATORS
@@ -170,7 +172,7 @@ def graph_from_json(data: bytes, file: str | None = None, sizes: StepSizes = AS_
             return _unfolded(validation.decode(data, _FoldedDocument), sizes)
         return _at(_build(validation.decode(data, _GraphDocument)), sizes)
     except validation.NotJson as error:
-        raise BadInput(error.problem, file=file, expected=f"a {SCHEMA} file") from None
+        raise BadInput(error.problem, file=file, expected=GRAPH_FILE) from None
     except BadInput as error:
         raise _placed(error, file) from None
 

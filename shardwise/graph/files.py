@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from shardwise.files import read_bounded, write_whole
-from shardwise.graph.document import SCHEMA, canonical_json, folded_json, graph_from_json
+from shardwise.graph.document import GRAPH_FILE, canonical_json, folded_json, graph_from_json
 from shardwise.graph.graph import Graph
 from shardwise.step_sizes import AS_CAPTURED, StepSizes
 
@@ -18,7 +18,7 @@ def read_graph(path: str | os.PathLike[str], sizes: StepSizes = AS_CAPTURED) -> 
     With `sizes` the graph is of another batch or length than the captured ones. Raises BadInput,
     also for sizes that the file does not hold for.
     """
-    return graph_from_json(read_bounded(path, f"a {SCHEMA} file"), os.fspath(path), sizes)
+    return graph_from_json(read_bounded(path, GRAPH_FILE), os.fspath(path), sizes)
 
 
 def write_graph(graph: Graph, path: str | os.PathLike[str], *, folded: bool = False) -> None:

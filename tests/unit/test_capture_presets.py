@@ -145,5 +145,7 @@ def test_a_file_goes_before_the_preset_of_its_name(
     with pytest.raises(BadInput, match="no such file or preset") as caught:
         load_graph("llama3-80b")
     assert "llama3-8b" in str(caught.value.expected)
-    with pytest.raises(BadInput, match="no such file or directory"):
-        load_graph("graph.json")
+    for other in ("graph.json", "zoo:wide-resnet-50"):
+        with pytest.raises(BadInput, match="no such file or preset") as caught:
+            load_graph(other)
+        assert "shardwise capture MODEL -o FILE" in str(caught.value.expected)
