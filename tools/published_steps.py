@@ -3,8 +3,9 @@
     python -m tools.published_steps
 
 writes shardwise/data/published.csv from the runs of benchmarks/published whose samples are
-sequences of tokens: one row for each model, GPU, number of GPUs and sequence length of a project,
-its fastest. Parameters are those of the models as they were captured for predictions.
+sequences of tokens: one row for each model, GPU, number of GPUs, sequence length and width of
+products of a project, its fastest. Parameters are those of the models as they were captured for
+predictions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.published.stored import read_stored
 from shardwise.answers.published import COLUMNS, TABLE
 from shardwise.files import write_whole
 from shardwise.hardware import load_hardware
+from shardwise.sharding.recipes import bits_of
 
 
 def table() -> str:
@@ -29,7 +31,8 @@ def table() -> str:
         if not run.seq or run.outlier or known is None:
             continue
         kind = load_hardware(run.hardware).devices[0].kind
-        key = (published.project(run), known.parameters, kind, run.gpus, run.seq)
+        bits, project = bits_of(run.precision), published.project(run)
+        key = (project, known.parameters, kind, run.gpus, run.seq, bits)
         rate = run.batch * run.seq / (run.iteration_s * run.gpus)
         fastest[key] = max(fastest.get(key, 0.0), rate)
     text = io.StringIO()

@@ -75,14 +75,15 @@ def factors() -> Mapping[tuple[str, bool, str], Factors]:
 
 
 def comparable(options: Options) -> bool:
-    """Returns whether a step resembles the compared ones: replayed, all parameters in 16 bits or
-    more, and nothing on the host."""
-    return (
-        options.replays
-        and options.tune == FULL
-        and options.precision not in RECIPES
-        and not options.step.offloads_states
-    )
+    """Returns whether a step resembles those that ranges are made of: published ones in 16 bits or
+    more."""
+    return was_published(options) and options.precision not in RECIPES
+
+
+def was_published(options: Options) -> bool:
+    """Returns whether a step resembles published ones: replayed, of all parameters, and with
+    nothing on the host."""
+    return options.replays and options.tune == FULL and not options.step.offloads_states
 
 
 def expected_of(chosen: Chosen) -> Expected | UnsetType:

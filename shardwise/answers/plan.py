@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from shardwise import documents, validation
 from shardwise.answers.certificates import certificate, gap
-from shardwise.answers.expected import comparable, expected_of
+from shardwise.answers.expected import expected_of, was_published
 from shardwise.answers.frontier import heading, search_report
 from shardwise.answers.mixed import place_costs, planned_cluster
 from shardwise.answers.neighbours import with_neighbours, with_room
@@ -238,8 +238,14 @@ def _document(
         places,
     )
     graph, published = search.subject.graph, ""
-    if not isinstance(search, MixedSearch) and comparable(search.options):
-        published = published_text(graph, search.hardware, search.mesh.gpus, chosen.ranking_s)
+    if not isinstance(search, MixedSearch) and was_published(search.options):
+        published = published_text(
+            graph,
+            search.hardware,
+            search.mesh.gpus,
+            chosen.ranking_s,
+            search.options.precision,
+        )
     return WholePlan(
         id=search.plan_id(point),
         **asdict(heading(search)),

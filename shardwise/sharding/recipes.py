@@ -127,6 +127,15 @@ def recipe_named(name: str | None, *, torchao: bool = False) -> Recipe | None:
     return recipe if recipe is None or not torchao else TORCHAO.get(recipe.name, recipe)
 
 
+def bits_of(precision: str | None) -> int:
+    """Returns the bits of the numbers that linear layers multiply: 4 or 8 by a recipe, else 16,
+    which stands for more too."""
+    recipe = recipe_named(precision)
+    if recipe is None:
+        return 16
+    return 4 if recipe.forward == E2M1 else 8
+
+
 WEIGHTED: Mapping[str, int] = {
     "aten.linear.default": 1,
     "aten.mm.default": 1,

@@ -34,8 +34,8 @@ def test_the_nearest_step_is_of_the_model_and_the_gpu(llama: Graph) -> None:
     alike = [
         other
         for other in published_steps()
-        if (other.parameters, other.gpu, other.gpus, other.seq)
-        == (one.parameters, one.gpu, one.gpus, one.seq)
+        if (other.parameters, other.gpu, other.gpus, other.seq, other.bits)
+        == (one.parameters, one.gpu, one.gpus, one.seq, 16)
     ]
     assert one.rate == max(other.rate for other in alike)
 
@@ -47,6 +47,16 @@ def test_its_rate_stands_beside_the_plans(llama: Graph) -> None:
     text = published_text(llama, H100, 64, 2.0)
     assert text.startswith(f"{one.rate:,.0f} tokens/s a GPU on {one.gpus} of these GPUs")
     assert text.endswith(f"({one.project}); here {of_batch / 128:,.0f}")
+
+
+def test_plans_in_8_bits_stand_beside_steps_in_8_bits() -> None:
+    llama = load_graph("llama3-70b")
+    text = published_text(llama, H100, 64, 10.0, "fp8:tensorwise")
+    assert "with sequences of 8,192 and products in 8 bits (megatron-bridge)" in text
+    assert published_text(llama, H100, 64, 10.0) == "", "none was published in 16 bits"
+    other = replace(H100, devices=(replace(H100.devices[0], kind="GB200-186GB"),))
+    assert nearest_step(llama, other, 64, "nvfp4") is not None
+    assert {one.bits for one in published_steps()} == {4, 8, 16}
 
 
 def test_nothing_is_near_other_models_gpus_or_numbers(llama: Graph) -> None:
