@@ -190,7 +190,7 @@ FIELDS: dict[str, Any] = {
     "tune": st.sampled_from(("full", "lora:4", "qlora:2:all-linear")),
 }
 """Values of every option that a question may have; a test fails if one is missing here."""
-ALONE = ("assumed", "gradients_applied_at_once", "policy", "threads")
+ALONE = ("assumed", "gradients_applied_at_once", "policy", "shard_units", "threads")
 """Options that are drawn with others that they allow, or that no question has."""
 
 

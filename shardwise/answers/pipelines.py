@@ -225,7 +225,13 @@ def pipeline_document(
         heading_of(pipeline),
         gpus=pipeline.mesh.gpus,
         nodes=pipeline.mesh.nodes,
-        mesh=mesh_description(SearchMesh.build(pipeline.mesh, search.options.max_configurations)),
+        mesh=mesh_description(
+            SearchMesh.build(
+                pipeline.mesh,
+                search.options.max_configurations,
+                units=search.options.shard_units,
+            )
+        ),
     )
     head_members = asdict(head)
     del head_members["overlap"]

@@ -175,7 +175,7 @@ def costed(
 ) -> Costed:
     """Computes the costs of every group's computation on the mesh; as `assemble`."""
     coarsened = patterns.coarsened
-    search_mesh = SearchMesh.build(mesh, options.max_configurations)
+    search_mesh = SearchMesh.build(mesh, options.max_configurations, units=options.shard_units)
     context = context_of(patterns, hardware, search_mesh, options, micro_batches)
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     kinds = [group_kind(context, pattern) for pattern in group_patterns]

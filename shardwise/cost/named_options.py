@@ -30,7 +30,7 @@ from shardwise.errors import BadInput
 from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
 
-HERE_ONLY = ("policy", "threads", "assumed")
+HERE_ONLY = ("policy", "threads", "assumed", "shard_units")
 """Options that requests do not have: local files, service settings, and options that answers set
 themselves."""
 

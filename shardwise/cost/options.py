@@ -90,6 +90,9 @@ class Options:
     `expert_imbalance` is how many times the mean of the rows that are sent to a mixture's experts
     the busiest device gets.
 
+    `shard_units` are numbers of neighbouring devices within which ZeRO may shard, besides a node
+    and the like; pricing adds the unit of the configuration.
+
     `tune` is what of the model is trained: `full`, or adapters (`graph/tuning.py`).
 
     `policy` is a file of weights (docs/policy.md): on devices of several kinds its strategies are
@@ -123,6 +126,7 @@ class Options:
     power_limit_w: float | None = None
     expert_imbalance: float = 1.0
     tune: str = FULL
+    shard_units: tuple[int, ...] = ()
     assumed: bool = False
 
     def __post_init__(self) -> None:

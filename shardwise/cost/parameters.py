@@ -26,7 +26,7 @@ keep G and reduce it once.
 
 Stage 3 gathers a parameter for forward and again for backward. Z is every axis along which the
 parameter is repeated, or those of them inside a node (hybrid sharding, Zhao et al. 2023 §3.2.2), or
-inside a unit of any other level of links but the outermost.
+inside a unit of any other level of links but the outermost, or of the options' `shard_units`.
 
 Where all ranks along an axis compute the same gradient of a parameter, because the axis splits
 nothing that reads it, it is not summed but cut: with Z' those of the axes Z and |Z'| their ranks, a
@@ -48,6 +48,7 @@ from shardwise.cost.group_work import GroupWork
 from shardwise.cost.offloading import devices_of_node, host_memory_of
 from shardwise.cost.operator_family import update_family
 from shardwise.cost.rounded_work import pass_s, weight_copies
+from shardwise.cost.space import SearchMesh
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.sources import MODELLED, Codes
 from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, local_elements
@@ -138,13 +139,22 @@ def _axes_where(work: GroupWork, state: int, of: Callable[[str], bool]) -> NDArr
 
 def inside_axes(work: GroupWork) -> list[int]:
     """Returns the bit masks of the axes inside the units of each level of links but the outermost,
-    the largest units first: inside a rack, inside a node."""
+    the largest units first: inside a rack, inside a node; then of the options' `shard_units`."""
     mesh = work.context.mesh
     names = mesh.mesh.levels
-    return [
+    levels = [
         sum(1 << a for a, axis in enumerate(mesh.axes) if axis.level in names[: boundary + 1])
         for boundary in reversed(range(len(names) - 1))
     ]
+    units = (unit_axes(mesh, unit) for unit in work.context.options.shard_units)
+    return levels + [mask for mask in units if mask not in (0, *levels)]
+
+
+def unit_axes(mesh: SearchMesh, unit: int) -> int:
+    """Returns the bit mask of the axes inside a unit of neighbouring devices, 0 if there is none of
+    this size."""
+    first = len(mesh.mesh.axes) - mesh.mesh.axes_of_unit(unit)
+    return sum(1 << a for a, axis in enumerate(mesh.axes) if axis.base[0] >= first)
 
 
 class Parameters:
@@ -446,7 +456,7 @@ def stages(work: GroupWork) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
     candidates = [everywhere]
     for inside in inside_axes(work):
         fewer = everywhere & inside
-        if fewer.any() and (fewer != candidates[-1]).any():
+        if fewer.any() and all((fewer != other).any() for other in candidates):
             candidates.append(fewer)
     pins, group = work.context.pins, work.pattern.group
     offloads = work.context.options.step.offloads_states

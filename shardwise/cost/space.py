@@ -9,11 +9,11 @@ strategy can be executed (docs/adr/0003-canonical-assignments.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, groupby, product
-from math import comb
+from math import comb, prod
 from typing import ClassVar
 
 import numpy as np
@@ -107,11 +107,16 @@ class SearchMesh:
         return local_elements(shape, layouts, self.sizes)
 
     @classmethod
-    def build(cls, mesh: Mesh, max_configurations: int, variables: int = 4) -> SearchMesh:
-        """Merges the outermost pair of one level until the count is within bounds."""
-        axes = [
-            SearchAxis(axis.name, axis.size, axis.level, (i,)) for i, axis in enumerate(mesh.axes)
-        ]
+    def build(
+        cls,
+        mesh: Mesh,
+        max_configurations: int,
+        variables: int = 4,
+        units: Collection[int] = (),
+    ) -> SearchMesh:
+        """Merges the outermost pair of one level until the count is within bounds; then cuts axes
+        where units of so many neighbouring devices end."""
+        axes = [_merged(mesh, (i,)) for i in range(len(mesh.axes))]
         while _count(axes, variables) > max_configurations:
             pair = next(
                 (i for i in range(len(axes) - 1) if axes[i].level == axes[i + 1].level), None
@@ -119,9 +124,27 @@ class SearchMesh:
             if pair is None:
                 break
             a, b = axes[pair], axes[pair + 1]
-            merged = SearchAxis(f"{a.name}*{b.name}", a.size * b.size, a.level, a.base + b.base)
-            axes[pair : pair + 2] = [merged]
-        return cls(mesh, tuple(axes))
+            axes[pair : pair + 2] = [_merged(mesh, a.base + b.base)]
+        ends = {len(mesh.axes) - count for count in map(mesh.axes_of_unit, units) if count}
+        return cls(mesh, tuple(part for axis in axes for part in _cut(mesh, axis, ends)))
+
+
+def _merged(mesh: Mesh, base: tuple[int, ...]) -> SearchAxis:
+    """Returns neighbouring axes of a mesh as one."""
+    axes = [mesh.axes[i] for i in base]
+    name, size = "*".join(axis.name for axis in axes), prod(axis.size for axis in axes)
+    return SearchAxis(name, size, axes[0].level, base)
+
+
+def _cut(mesh: Mesh, axis: SearchAxis, starts: Container[int]) -> list[SearchAxis]:
+    """Returns an axis in parts that begin at these axes of the mesh."""
+    parts: list[tuple[int, ...]] = []
+    for i in axis.base:
+        if parts and i not in starts:
+            parts[-1] += (i,)
+        else:
+            parts.append((i,))
+    return [_merged(mesh, part) for part in parts]
 
 
 def _classes(axes: list[SearchAxis], leave_out: Container[int] = ()) -> list[list[int]]:

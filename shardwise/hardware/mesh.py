@@ -169,6 +169,13 @@ class Mesh:
         )
         return replace(mesh, axes=axes)
 
+    def axes_of_unit(self, unit: int) -> int:
+        """Returns how many of the innermost axes a unit of neighbouring devices has; 0 if there is
+        none of this size."""
+        sizes = [axis.size for axis in reversed(self.axes)]
+        products = list(accumulate(sizes, mul))
+        return products.index(unit) + 1 if unit in products else 0
+
     @cached_property
     def _shapes(self) -> dict[tuple[int, ...], GroupShape]:
         return {}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Progress, go_on
+from shardwise.cost.parameters import unit_axes
 from shardwise.documents.parallelism import ContextForm, Parallelism, text_of, whole
 from shardwise.graph.semantics import QUERY
 from shardwise.peers.data_parallel import data_parallel_rows
@@ -37,6 +38,9 @@ from shardwise.peers.restrict import least_time
 from shardwise.peers.rows_by_split import RowsBySplit
 from shardwise.peers.unsharded import unsharded_text
 from shardwise.sharding.layout import shard_fits
+
+EVERYWHERE = -1
+"""The bit mask of all axes."""
 
 Choices = NDArray[np.uint32]
 Allowed = Callable[[Parallelism], bool]
@@ -90,9 +94,9 @@ class Practices:
         self._space = cache(lambda: MegatronSpace(problem))
         self._options = problem.context.options
         self._progress = progress
-        sizes, node = problem.context.mesh.sizes, _axes_in_a_node(problem)
         self._known: dict[Grid, Choices | None] = {}
-        self._rows = {id(cost): RowsBySplit(cost, sizes, node) for cost in problem.costs}
+        sizes = problem.context.mesh.sizes
+        self._rows = {id(cost): RowsBySplit(cost, sizes) for cost in problem.costs}
 
     def in_stages(self, stages: int) -> Practices:
         """Returns the strategies in stages with equal numbers of blocks, where the same blocks of
@@ -144,8 +148,8 @@ class Practices:
             every = list(self._strategies(grid))
             wanted = [one for one in every if allowed(one[0])]
             wanted += [
-                (other, recompute, inside)
-                for one, recompute, inside in every
+                (other, recompute, within)
+                for one, recompute, within in every
                 for other in partial
                 if whole(other) == one
             ]
@@ -153,10 +157,10 @@ class Practices:
                 continue
             splits = self._splits(space, grid)
             if splits is not None:
-                for parallelism, recompute, inside in wanted:
+                for parallelism, recompute, within in wanted:
                     method = _method_of(parallelism)
                     again = self._again(parallelism, recompute)
-                    rows = self._like(splits, parallelism.zero, inside, again)
+                    rows = self._like(splits, parallelism.zero, within, again)
                     yield Named(
                         method, text_of(replace(parallelism, micro_batches=1)), parallelism, rows
                     )
@@ -181,18 +185,31 @@ class Practices:
         chosen = np.arange(self.blocks)[parallelism.recomputed_blocks]
         return mask & np.isin(np.array(self._block_of) % self.blocks, chosen)
 
-    def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, bool]]:
-        """Yields the strategies of a factorisation, each with its recomputation and whether its
-        shards stay inside a node. Without data or context shares, only ZeRO 0."""
-        data, inside, context = grid.shares, self._inside(grid), grid.context
+    def _strategies(self, grid: Grid) -> Iterator[tuple[Parallelism, str, int]]:
+        """Yields the strategies of a factorisation, each with its recomputation and the bit mask of
+        the axes within which it shards. Without data or context shares, only ZeRO 0."""
+        data, context = grid.shares, grid.context
         for stage in self._options.zero:
             if (stage and data * context == 1) or self._repeats_on_host(stage, data * context):
                 continue
-            extents = {n for n in (inside, data * context) if n > 1 and n % context == 0}
-            for extent in sorted(extents) if stage else (context,):
+            extents = self._extents(grid) if stage else {context: EVERYWHERE}
+            for extent, within in sorted(extents.items()):
                 for recompute in self._recomputations:
                     parallelism = self._parallelism(grid, stage, extent // context, recompute)
-                    yield parallelism, recompute, extent < data * context
+                    yield parallelism, recompute, within
+
+    def _extents(self, grid: Grid) -> dict[int, int]:
+        """Returns over how many devices a factorisation may shard, with the bit mask of the axes
+        that these span: over all, inside a node, and inside a unit of the options."""
+        mesh, every = self._problem.context.mesh, grid.shares * grid.context
+        extents = {every: EVERYWHERE, self._inside(grid): _axes_in_a_node(self._problem)}
+        for unit in self._options.shard_units:
+            extents.setdefault(unit * every // mesh.mesh.gpus, unit_axes(mesh, unit))
+        return {
+            extent: EVERYWHERE if extent == every else within
+            for extent, within in extents.items()
+            if extent > 1 and extent % grid.context == 0 and within
+        }
 
     def _repeats_on_host(self, stage: int, data: int) -> bool:
         """Returns whether hosts would keep states once for each of their devices."""
@@ -268,7 +285,7 @@ class Practices:
         masks = []
         for g, mask in enumerate(space.masks(grid, divided=divided)):
             rows = self._rows[id(self._problem.costs[g])]
-            of_splits = rows.by_split(stage, False, bool(self._recomputing[recompute][g]))
+            of_splits = rows.by_split(stage, EVERYWHERE, bool(self._recomputing[recompute][g]))
             only = np.zeros(len(mask), dtype=bool)
             only[of_splits] = mask[of_splits]
             if not only.any():
@@ -295,15 +312,16 @@ class Practices:
         if self._repeats_on_host(stage, data):
             return
         shards = 1 if not stage else self._inside(grid) if inside else data
+        within = _axes_in_a_node(self._problem) if inside else EVERYWHERE
         for recompute in self._recomputations:
-            rows = self._like(splits, stage, inside, self._recomputing[recompute])
+            rows = self._like(splits, stage, within, self._recomputing[recompute])
             words = "·".join(filter(None, (label, recompute)))
             yield Named(method, words, self._parallelism(grid, stage, shards, recompute), rows)
 
-    def _like(self, splits: Choices, stage: int, inside: bool, again: NDArray[np.bool_]) -> Choices:
+    def _like(self, splits: Choices, stage: int, within: int, again: NDArray[np.bool_]) -> Choices:
         """Returns the rows that split as `splits` do."""
         rows = [
-            self._rows[id(cost)].like(int(splits[g]), stage, inside, bool(again[g]))
+            self._rows[id(cost)].like(int(splits[g]), stage, within, bool(again[g]))
             for g, cost in enumerate(self._problem.costs)
         ]
         return np.array(rows, dtype=np.uint32)

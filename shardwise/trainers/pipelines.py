@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from shardwise.answers.pipelines import pipeline_document
-from shardwise.cost.options import AUTO, Options, Progress, go_on, quiet
+from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed
 from shardwise.documents.parallelism import Parallelism, text_of, whole
 from shardwise.documents.pipeline_pricing import PipelineAlternative, PipelinePricing
@@ -37,7 +37,7 @@ from shardwise.search.pipelines.uniform import UniformModel, UniformStages
 from shardwise.trainers.changes import change_text, changes
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.launched import differing
-from shardwise.trainers.price import check_configuration, in_context
+from shardwise.trainers.price import check_configuration, in_context, with_its_zero
 from shardwise.trainers.spaces import space_of
 from shardwise.trainers.stated import as_configured, changed_in_words, on_hardware
 
@@ -102,8 +102,7 @@ def price_pipeline(
     schedule = configuration.schedule if each > 1 else _of_one_stage(configuration, file)
     _check_number(schedule, each, file)
     key = _Key(configuration.stages, schedule, each, configuration.parallelism)
-    zero = tuple(sorted({*options.zero, key.parallelism.zero}))
-    options = with_fields(options, zero=zero, recompute=AUTO)
+    options = with_its_zero(options, key.parallelism)
     started = monotonic()
     known = _known(model, key, configuration.trainer, options, progress)
     if key not in known:

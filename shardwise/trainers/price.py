@@ -67,9 +67,10 @@ def price(
     devices = taken.gpus
     space = priced_space(trainer)
     _check(parallelism, devices, graph.batch_size)
-    options = with_fields(options, zero=tuple(sorted({*options.zero, given.zero})), recompute=AUTO)
+    options = with_its_zero(options, given)
     started = monotonic()
-    replayables = _replayables(graph, hardware, devices, given, options, progress)
+    counts = sorted({*options.counts(graph.batch_size), given.micro_batches})
+    replayables = _replayables(graph, hardware, devices, counts, options, progress)
     known = strategies(
         replayables,
         lambda one: (
@@ -79,6 +80,16 @@ def price(
         layers="all" if space is None else space.layers,
         partial=(given,) if whole(given) != given else (),
     )
+    if given not in known and given.zero:
+        options, alone = with_its_shards(options, given), [given.micro_batches]
+        apart = _replayables(graph, hardware, devices, alone, options, progress)
+        replayables += apart
+        known |= strategies(
+            apart,
+            lambda one: one == given,
+            progress,
+            partial=(given,) if whole(given) != given else (),
+        )
     if given not in known:
         raise _not_priced(given, known, replayables, progress)
     seconds, own = monotonic() - started, known[given]
@@ -240,6 +251,19 @@ def _check(given: Parallelism, gpus: int, batch: int | None) -> None:
         )
 
 
+def with_its_zero(options: Options, given: Parallelism) -> Options:
+    """Returns options under which a strategy's ZeRO stage is possible, and all recomputation."""
+    return with_fields(options, zero=tuple(sorted({*options.zero, given.zero})), recompute=AUTO)
+
+
+def with_its_shards(options: Options, given: Parallelism) -> Options:
+    """Returns options of a search whose axes are cut where a strategy's groups of devices end, and
+    nowhere else: its shards may be of any number of neighbouring devices."""
+    inner = given.tensor * given.context
+    units = {given.tensor, inner, given.tensor * given.expert, inner * given.shards}
+    return with_fields(options, shard_units=tuple(sorted(units)), max_configurations=1)
+
+
 def in_context(one: Parallelism, given: Parallelism) -> bool:
     """Returns whether a strategy divides positions as the given one, or not at all, and has no
     whole experts beside tensor parallelism."""
@@ -251,13 +275,12 @@ def _replayables(
     graph: Graph,
     hardware: Hardware,
     gpus: int,
-    given: Parallelism,
+    counts: Sequence[int],
     options: Options,
     progress: Progress,
 ) -> list[Replayable]:
-    """Returns the problems of all numbers of micro-batches, with their replayers."""
+    """Returns the problems of these numbers of micro-batches, with their replayers."""
     subject, mesh = Subject.of(graph), mesh_of(hardware, gpus)
-    counts = sorted({*options.counts(graph.batch_size), given.micro_batches})
     replayables = []
     for place, count in enumerate(counts):
         go_on(progress, STAGE, place / len(counts))
@@ -315,7 +338,7 @@ def _not_priced(
         )
     shards = {one.shards for one in same if one.tensor == given.tensor and one.zero == given.zero}
     return BadInput(
-        f"shards over {given.shards} devices are neither those inside a node nor all",
+        f"no unit of neighbouring devices has the shards over {given.shards} devices",
         field="parallelism.shards",
         expected=" or ".join(map(str, sorted(shards))) or "another strategy",
     )

@@ -92,7 +92,7 @@ def test_cursors() -> None:
 
 def test_new_options_pass_through() -> None:
     """By field name: an option that is added to the library exists over HTTP too."""
-    here = {"policy", "threads", "assumed"}
+    here = {"policy", "threads", "assumed", "shard_units"}
     assert set(NAMES) == {f.name for f in dataclasses.fields(Options)} - here
     options = options_from_request({"epsilon": 0.5, "optimizer": "sgd"})
     assert options == Options(epsilon=0.5, optimizer="sgd")

@@ -33,7 +33,7 @@ from shardwise.replay.replay import Replayer
 from shardwise.trainers.configuration import Configuration
 from shardwise.trainers.model_sizes import check_model
 from shardwise.trainers.plan import plan_for
-from shardwise.trainers.price import check_step, price, price_configuration
+from shardwise.trainers.price import check_step, price, price_configuration, with_its_shards
 from shardwise.trainers.spaces import SPACES
 
 GPUS = 8
@@ -101,10 +101,12 @@ def test_what_does_not_fit_is_priced_too() -> None:
     assert pricing.trainer == ANY
 
 
-@pytest.mark.parametrize(("replicas", "shards"), [(1, 8), (2, 4)])
-def test_shards_inside_a_node_and_over_all(replicas: int, shards: int) -> None:
+@pytest.mark.parametrize(("replicas", "shards"), [(1, 8), (2, 4), (4, 2), (1, 16), (2, 8), (8, 2)])
+def test_shards_over_any_number_of_neighbours(replicas: int, shards: int) -> None:
+    """In a node of 4 devices, in a part of one, and over several of the nodes."""
     hybrid = Parallelism(replicas, shards, zero=3)
-    plan = price(BLOCK, MACHINE, GPUS, hybrid, Options(micro_batches=(1,))).plan
+    gpus = replicas * shards
+    plan = price(BLOCK, MACHINE, gpus, hybrid, Options(micro_batches=(1,))).plan
     sharing = {
         prod(axis.size for axis in plan.mesh.axes if axis.name in group.zero_axes)
         for group in plan.groups
@@ -112,6 +114,28 @@ def test_shards_inside_a_node_and_over_all(replicas: int, shards: int) -> None:
     }
     assert sharing == {shards}
     assert plan.trainer and plan.trainer.parallelism == hybrid
+
+
+def test_shards_cost_alike_however_their_devices_are_found() -> None:
+    """Units of the options are those of a node where they have its size."""
+    hybrid, options = Parallelism(4, 4, zero=3), replace(OPTIONS, micro_batches=(1,))
+    own = price(BLOCK, MACHINE, 16, hybrid, options).plan.predicted
+    apart = replace(with_its_shards(options, hybrid), recompute="never", zero=(3,))
+    problem = problem_of(BLOCK, MACHINE, 16, apart, 1)
+    known = practitioners(problem, allowed=lambda one: one == hybrid)
+    (other,) = replayed(Replayer(problem, apart.step), known, float("inf"))
+    assert other.step.time_s == pytest.approx(own.replayed_time_s, rel=1e-9)
+    assert round(other.step.peak_bytes) == own.peak_bytes
+
+
+def test_more_shards_take_less_memory() -> None:
+    options = Options(micro_batches=(1,))
+    peaks = [
+        price(BLOCK, MACHINE, 16, Parallelism(16 // n, n, zero=3), options).plan.predicted
+        for n in (2, 4, 8, 16)
+    ]
+    sizes = [one.peak_bytes for one in peaks]
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 4
 
 
 @pytest.mark.parametrize("tensor", [2, 4, 8])
@@ -156,7 +180,6 @@ def test_what_has_no_effect_is_left_out() -> None:
         (Parallelism(replicas=8, micro_batches=3), "parallelism.micro_batches", "divide"),
         (Parallelism(replicas=8, micro_batches=32), "parallelism.micro_batches", "fewer than 8"),
         (Parallelism(replicas=8, zero=2), "parallelism.shards", "ZeRO-2 over one device"),
-        (Parallelism(4, 2, zero=3), "parallelism.shards", "shards over 2 devices"),
         (Parallelism(4, 1, 2, sequence=True), "parallelism.sequence", "no positions"),
     ],
 )
@@ -164,6 +187,12 @@ def test_what_cannot_be_priced(given: Parallelism, field: str, problem: str) -> 
     with pytest.raises(BadInput, match=problem) as refused:
         price(BLOCK, MACHINE, GPUS, given, OPTIONS)
     assert refused.value.field == field
+
+
+def test_shards_that_are_no_neighbours_cannot_be_priced() -> None:
+    with pytest.raises(BadInput, match="the shards over 3 devices") as refused:
+        price(residual_block(48), MACHINE, 12, Parallelism(4, 3, zero=3), OPTIONS)
+    assert refused.value.field == "parallelism.shards"
 
 
 def test_the_document_and_its_page(priced: Pricing, capsys: pytest.CaptureFixture[str]) -> None:
