@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from harness.graph_builder import GraphBuilder
 from shardwise.answers import OBJECTIVES, Options
 from shardwise.answers.order import ORDERS
-from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, SIMPLEST, TOFU, ZERO_STAGES
+from shardwise.cost.named_options import CHOICES
+from shardwise.cost.options import METHODS, TOFU, ZERO_STAGES
 from shardwise.cost.pins import parse_pin
-from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     DEVICES,
@@ -43,8 +43,6 @@ from shardwise.hardware.offers import UNDATED
 from shardwise.hardware.power import power_range
 from shardwise.pipeline.asked import ANY, DEFAULT_SCHEDULES, NO_STAGES, PIPED_TRAINERS
 from shardwise.search.pipelines.searched import ordered
-from shardwise.sharding.fusion import LOSS
-from shardwise.sharding.precision import PRECISIONS
 from shardwise.trainers.spaces import SPACES
 
 
@@ -163,28 +161,25 @@ STEPS = st.builds(
     accumulation=st.sampled_from(ACCUMULATIONS),
     weights=st.sampled_from(WEIGHTS),
 )
+USUAL_OPTIONS = Options()
 FIELDS: dict[str, Any] = {
+    **{
+        name: st.sampled_from(words if getattr(USUAL_OPTIONS, name) is not None else (None, *words))
+        for name, words in CHOICES.items()
+    },
     "epsilon": st.floats(0, 10),
     "memory_limit_bytes": st.none() | st.floats(1, 1e15, **FINITE) | st.integers(1, 2**50),
     "memory_headroom": st.floats(0.01, 100),
     "memory_room_bytes": st.just(0.0) | st.floats(1, 1e15, **FINITE),
-    "optimizer": st.sampled_from(tuple(MOMENTS)),
     "time_limit_s": st.none() | st.floats(1e-6, 1e6, **FINITE),
     "search_memory_bytes": st.none() | st.integers(2**24, 2**45),
     "method": st.sampled_from([method for method in METHODS if method != TOFU]),
     "max_configurations": st.integers(1, 10**6),
     "zero": st.lists(st.sampled_from(ZERO_STAGES), min_size=1, max_size=5).map(tuple),
-    "recompute": st.none() | st.sampled_from(RECOMPUTE),
     "micro_batches": st.lists(st.sampled_from(DIVISORS), max_size=4).map(tuple),
-    "precision": st.sampled_from(tuple(PRECISIONS)),
     "pins": st.lists(st.sampled_from(RULES).map(parse_pin), max_size=3).map(tuple),
     "overlap": st.booleans(),
     "step": STEPS,
-    "framework": st.none() | st.sampled_from(tuple(FRAMEWORKS)),
-    "kernels": st.none() | st.sampled_from(KERNELS),
-    "loss": st.none() | st.sampled_from(tuple(LOSS)),
-    "rerun": st.none() | st.sampled_from(tuple(RERUNS)),
-    "simplest": st.sampled_from(SIMPLEST),
     "power_limit_w": st.none() | st.floats(0.6, 1.0),
     "expert_imbalance": st.floats(1.0, 8.0),
     "tune": st.sampled_from(("full", "lora:4", "qlora:2:all-linear")),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import wraps
+from dataclasses import fields
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -338,43 +339,39 @@ def given_options(values: Collection[str]) -> frozenset[str]:
 
 
 def options_from(values: dict[str, Any]) -> Options:
-    """Returns the options from the keywords that `search_options` gives."""
+    """Returns the options from the keywords that `search_options` gives.
+
+    A keyword of a field's name is that field; others are converted here.
+    """
     memory, room, search = values["memory"], values["room"], values["search_memory"]
     power = values["power_limit"]
-    return Options(
-        epsilon=values["epsilon"],
-        memory_limit_bytes=None if memory is None else parse_option(memory, "memory"),
-        memory_room_bytes=0.0 if room is None else parse_option(room, "room"),
-        optimizer=values["optimizer"],
-        time_limit_s=values["time_limit"],
-        search_memory_bytes=None if search is None else int(parse_option(search, "search-memory")),
-        threads=values["threads"],
-        max_configurations=values["max_configurations"],
-        method=values["method"],
-        zero=_numbers(values["zero"], "zero"),
-        recompute=values["recompute"],
-        micro_batches=_numbers(values["micro_batches"], "micro-batches"),
-        precision=values["precision"],
-        step=StepSettings(
-            update=values["update"],
-            state=values["state"],
-            gradients=values["gradients"],
-            accumulation=values["accumulate"],
-            offload=values["offload"],
-            weights=values["weights"],
-        ),
-        framework=values["framework"],
-        kernels=values["kernels"],
-        loss=values["loss"],
-        rerun=values["rerun"],
-        simplest=values["simplest"],
-        policy=values["policy"],
-        power_limit_w=None if power is None else parse_power(power),
-        expert_imbalance=values["expert_imbalance"],
-        tune=values["tune"],
-        pins=tuple(parse_pin(rule) for rule in values["pins"]),
-        overlap=values["objective"] != SUM,
+    known = option_keywords()
+    plain, step = (
+        {item.name: values[item.name] for item in fields(kind) if item.name in known}
+        for kind in (Options, StepSettings)
     )
+    converted: dict[str, Any] = {
+        "memory_limit_bytes": None if memory is None else parse_option(memory, "memory"),
+        "memory_room_bytes": 0.0 if room is None else parse_option(room, "room"),
+        "time_limit_s": values["time_limit"],
+        "search_memory_bytes": (
+            None if search is None else int(parse_option(search, "search-memory"))
+        ),
+        "zero": _numbers(values["zero"], "zero"),
+        "micro_batches": _numbers(values["micro_batches"], "micro-batches"),
+        "step": StepSettings(**{**step, "accumulation": values["accumulate"]}),
+        "power_limit_w": None if power is None else parse_power(power),
+        "pins": tuple(parse_pin(rule) for rule in values["pins"]),
+        "overlap": values["objective"] != SUM,
+    }
+    return Options(**{**plain, **converted})
+
+
+@cache
+def option_keywords() -> frozenset[str]:
+    """Returns the keywords that `other_search_options` gives to a command."""
+    command = click.command()(other_search_options(lambda **values: None))
+    return frozenset(option.name for option in command.params if option.name)
 
 
 def _numbers(text: str | None, field: str) -> tuple[int, ...]:

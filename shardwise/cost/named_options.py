@@ -123,7 +123,7 @@ def pins_from_rules(rules: Any) -> list[Pin]:
         raise BadInput(error.problem, field=f"options.{PINS}", expected=error.expected) from None
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
+CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimizer": tuple(MOMENTS),
     "method": METHODS,
     "recompute": RECOMPUTE,
@@ -134,6 +134,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "rerun": tuple(RERUNS),
     "simplest": SIMPLEST,
 }
+"""The words that each option may be, of those that are words."""
 _STEP_CHOICES: Mapping[str, tuple[str, ...]] = {
     "device": DEVICES,
     "update": UPDATES,
@@ -192,7 +193,7 @@ def options_schema() -> dict[str, Any]:
     for name in NUMBERS:
         properties[name] = {**properties[name], "maxItems": MAX_NUMBERS}
     properties["zero"]["items"] = {"enum": list(ZERO_STAGES)}
-    properties = _with_choices(properties, _CHOICES)
+    properties = _with_choices(properties, CHOICES)
     for name, text in _TEXTS.items():
         properties[name] = {**properties[name], "description": text}
     return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from harness.graph_builder import mlp
+from shardwise.cli.arguments import (
+    option_keywords,
+    options_from,
+    other_search_options,
+    search_options,
+)
 from shardwise.cli.main import cli
+from shardwise.cost.named_options import CHOICES, NAMES, options_schema
 from shardwise.cost.options import ALWAYS, AUTO, NEVER, Options
+from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput
 from shardwise.graph import write_graph
 
@@ -111,3 +121,64 @@ def test_the_command_line_names_micro_batches_and_recomputation(graph: Path) -> 
         points = answer("frontier", graph, "--objective", objective)["points"]
         assert {point["micro_batches"] for point in points} <= tried
     assert answer("plan", graph, *named)["micro_batches"] == 4
+
+
+CONVERTED = {
+    "memory": "memory_limit_bytes", "room": "memory_room_bytes", "power_limit": "power_limit_w",
+    "search_memory": "search_memory_bytes", "time_limit": "time_limit_s",
+    "accumulate": "accumulation",
+}  # fmt: skip
+"""Keywords of the command line that have another name than their field."""
+NOT_TYPED = {"memory_headroom", "gradients_applied_at_once", "step", "device", "block_bytes"}
+"""Fields that no command has an option for."""
+
+
+def test_every_option_has_a_flag_and_every_flag_is_an_option() -> None:
+    """The command line has all options of requests, and no others but those of this machine."""
+    typed = {CONVERTED.get(name, name) for name in option_keywords() - {"quiet"}}
+    declared = {*NAMES, *(item.name for item in fields(StepSettings))}
+    assert typed == (declared - NOT_TYPED) | {"policy", "threads"}
+    assert set(options_schema()["properties"]) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["--expert-imbalance", "2"], "expert_imbalance", 2.0),
+        (["--loss", "chunked"], "loss", "chunked"),
+        (["--threads", "3"], "threads", 3),
+        (["--room", "5GB"], "memory_room_bytes", 5e9),
+        (["--zero", "3,0"], "zero", (0, 3)),
+        (["--accumulate", "whole"], "step.accumulation", "whole"),
+        (["--gradients", "float32"], "step.gradients", "float32"),
+        (["--objective", "sum"], "overlap", False),
+        ([], "", None),
+    ],
+)
+def test_a_flag_sets_its_field_alone(words: list[str], name: str, value: Any) -> None:
+    """Of equal names without a line for each; without flags the options are the defaults."""
+    asked: list[Options] = []
+
+    def ask(**values: Any) -> None:
+        asked.append(options_from(values))
+
+    command = click.command()(search_options(ask))
+    command.main(words, standalone_mode=False)
+    expected = Options()
+    if name.startswith("step."):
+        step = replace(expected.step, **{name.removeprefix("step."): value})
+        expected = replace(expected, step=step)
+    elif name:
+        expected = replace(expected, **{name: value})
+    assert asked == [expected]
+
+
+def test_flags_have_the_words_of_the_schema() -> None:
+    """Requests and commands take the same words."""
+    command = click.command()(other_search_options(lambda **values: None))
+    typed = {
+        option.name: tuple(option.type.choices)
+        for option in command.params
+        if isinstance(option.type, click.Choice) and option.name in CHOICES
+    }
+    assert typed == {name: tuple(words) for name, words in CHOICES.items()}
