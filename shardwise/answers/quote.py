@@ -7,7 +7,8 @@ the job is usd_per_hour · instances · time · steps / 3600.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec import UNSET, UnsetType
 
@@ -19,6 +20,7 @@ from shardwise.answers.pipeline_points import PipelinePoints
 from shardwise.answers.profile_quote import profile_quote
 from shardwise.answers.quote_rows import Terms, offer_row, over_budget, price_of, rank_of
 from shardwise.answers.ranges import range_text, ranges_that_do_not_fit
+from shardwise.answers.side_by_side import Parts
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.program import assumed, program_text
 from shardwise.cost.units import require_units
@@ -52,6 +54,7 @@ def quote(
     today: datetime.date | None = None,
     stages: Sequence[int] | None = NO_STAGES,
     schedules: Sequence[str] = DEFAULT_SCHEDULES,
+    processes: int = 1,
 ) -> Quote:
     """Returns the offers on which the job fits, cheapest first.
 
@@ -71,6 +74,8 @@ def quote(
     without one, or none of these fits; its `pipeline` says so. On several kinds of devices each
     stage has devices of one. Then `BadInput` is raised as for
     `shardwise.answers.pipelines.pipeline_or_plan` too.
+
+    Where a quote of offers takes long, several `processes` search on their machines at a time.
     """
     options, progress = options or Options(), progress or quiet
     graph = tuned(graph, options.tune)
@@ -89,17 +94,18 @@ def quote(
         return profile_quote(subject, hardware, offers, given, terms, budget_usd, progress, asked)
     rows: list[OfferRow] = []
     left_out: list[NotOffered] = []
+    asking = Asking(subject, options, max_instances, asked)
     known: dict[tuple[str, int], CurvePoint] = {}
-    for position, offer in enumerate(offers):
-        text = f"{offer.provider} {offer.instance_type}"
-        one = point_progress(progress, text, position, len(offers))
+    for _, points in asking.each(offers, progress, processes):
+        known |= points
+    for offer in offers:
         if offer.hardware is None:
             left_out.append(_not_offered(offer, f"{NO_PROFILE}{offer.gpu_kind}"))
             continue
         if (refused := _refused(offer, options)) is not None:
             left_out.append(_not_offered(offer, refused))
             continue
-        fitting, tried = _instances(subject, offer, max_instances, options, known, one, asked)
+        fitting, tried = asking.instances(offer, known, progress)
         rows += [offer_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
             ranges = ranges_that_do_not_fit(tried, limit_bytes(offer.profile(), options))
@@ -177,43 +183,89 @@ def check_kinds(
         )
 
 
-def _instances(
-    subject: Subject,
-    offer: Offer,
-    max_instances: int,
-    options: Options,
-    known: dict[tuple[str, int], CurvePoint],
-    progress: Progress,
-    asked: PipelinePoints | None,
-) -> tuple[list[tuple[int, CurvePoint]], list[CurvePoint]]:
-    """Returns the instance counts worth offering (the fewest that fits, then doublings).
+Points = dict[tuple[str, int], CurvePoint]
+"""Searched points by the id of a machine's profile and the number of instances."""
 
-    If there is none, the points that were tried. Raises `Cancelled` when `progress` returns False.
-    """
-    hardware = offer.profile()
 
-    def at(instances: int) -> CurvePoint:
-        key = (hardware.id, instances)
-        if key not in known:
-            gpus = instances * offer.gpus_per_instance
-            known[key], _ = curve_point(subject, hardware, gpus, options, progress, asked)
-            # A search that was ended early may have missed the strategy that counts.
-            go_on(progress, "", 1.0)
-        return known[key]
+@dataclass(frozen=True)
+class Asking:
+    """The searches of a quote, on the machines of its offers."""
 
-    smallest = 1
-    while smallest <= max_instances and not fits(at(smallest)):
-        smallest *= 2
-    if smallest > max_instances:
-        return [], [at(2**power) for power in range(smallest.bit_length() - 1)]
-    for fewer in range(smallest // 2 + 1, smallest):
-        if fits(at(fewer)):
-            smallest = fewer
-            break
-    counts = [smallest]
-    while len(counts) < 3 and counts[-1] * 2 <= max_instances:
-        counts.append(counts[-1] * 2)
-    return [(n, at(n)) for n in counts if fits(at(n))], []
+    subject: Subject
+    options: Options
+    max_instances: int
+    pipelines: PipelinePoints | None
+
+    def each(
+        self, offers: Sequence[Offer], progress: Progress, processes: int
+    ) -> Iterator[tuple[Offer, Points]]:
+        """Yields an offer of each machine that is searched on, with its points, as
+        `side_by_side.Parts.each` does. Raises `Cancelled` when `progress` returns False."""
+        each = {
+            offer.profile().id: offer
+            for offer in reversed(offers)
+            if offer.hardware is not None and _refused(offer, self.options) is None
+        }
+        machines = list(reversed(each.values()))
+        begun: list[Offer] = []
+
+        def here(offer: Offer) -> Points:
+            one = point_progress(progress, _name(offer), len(begun), len(machines))
+            begun.append(offer)
+            return self(offer, one)
+
+        def look(last: Offer) -> None:
+            if last not in begun:
+                begun.append(last)
+            go_on(progress, _name(last), (len(begun) - 1) / len(machines))
+
+        parts = Parts(here, self, look, lambda offer: quiet)
+        yield from parts.each(machines, processes)
+
+    def __call__(self, offer: Offer, progress: Progress) -> Points:
+        """Returns the points of an offer's machine that `instances` needs."""
+        known: Points = {}
+        self.instances(offer, known, progress)
+        return known
+
+    def instances(
+        self, offer: Offer, known: Points, progress: Progress
+    ) -> tuple[list[tuple[int, CurvePoint]], list[CurvePoint]]:
+        """Returns the instance counts worth offering (the fewest that fits, then doublings).
+
+        If there is none, the points that were tried. Adds to `known` what it has to search. Raises
+        `Cancelled` when `progress` returns False.
+        """
+        hardware = offer.profile()
+
+        def at(instances: int) -> CurvePoint:
+            key = (hardware.id, instances)
+            if key not in known:
+                gpus = instances * offer.gpus_per_instance
+                known[key], _ = curve_point(
+                    self.subject, hardware, gpus, self.options, progress, self.pipelines
+                )
+                # A search that was ended early may have missed the strategy that counts.
+                go_on(progress, "", 1.0)
+            return known[key]
+
+        smallest, most = 1, self.max_instances
+        while smallest <= most and not fits(at(smallest)):
+            smallest *= 2
+        if smallest > most:
+            return [], [at(2**power) for power in range(smallest.bit_length() - 1)]
+        for fewer in range(smallest // 2 + 1, smallest):
+            if fits(at(fewer)):
+                smallest = fewer
+                break
+        counts = [smallest]
+        while len(counts) < 3 and counts[-1] * 2 <= most:
+            counts.append(counts[-1] * 2)
+        return [(n, at(n)) for n in counts if fits(at(n))], []
+
+
+def _name(offer: Offer) -> str:
+    return f"{offer.provider} {offer.instance_type}"
 
 
 def _refused(offer: Offer, options: Options) -> str | None:

@@ -412,6 +412,7 @@ def quote(
 ) -> None:
     """The fewest GPUs on which the job fits; offers ranked by price."""
     from shardwise.answers.quote import require_steps
+    from shardwise.cli.processes import processes_for
     from shardwise.hardware import load_hardware, read_offers
 
     check_output(output)
@@ -423,6 +424,7 @@ def quote(
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
+        own = {} if server else {"processes": processes_for(options.threads)}
         document = advise.quote(
             graph_of_question(graph, server, listener),
             read_offers(offers),
@@ -436,6 +438,7 @@ def quote(
             options=options,
             progress=listener,
             **asked.arguments(),
+            **own,
         )
     keep(document, output, quiet=as_json)
     if as_json:

@@ -12,7 +12,7 @@ import pytest
 from harness.answers import curve, explain, frontier, plan, quote
 from harness.graph_builder import mlp
 from harness.models.shortened import shortened
-from shardwise.answers import Infeasible, Options
+from shardwise.answers import Infeasible, Options, side_by_side
 from shardwise.answers.plan import plan_only
 from shardwise.capture import shipped_graph
 from shardwise.cost.options import quiet
@@ -332,6 +332,27 @@ def test_a_cancelled_search_stops(llama: Graph) -> None:
 
     with pytest.raises(Cancelled):
         curve(llama, load_hardware("dgx-h100"), 4, progress=stop)
+
+
+def test_several_processes_find_the_same_quote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each machine is searched on once, wherever: two offers of it have one search."""
+    offers = [one for one in read_offers() if one.gpu_kind in ("V100", "L4")]
+    machines = {one.profile().id for one in offers}
+    assert 2 <= len(machines) < len(offers)
+    given: dict[str, Any] = {"max_instances": 2, "options": Options(micro_batches=(1,))}
+    expected = quote(mlp(), offers, **given)
+    monkeypatch.setattr(side_by_side, "ALONE_S", 0.0)
+    asked: list[str] = []
+
+    def told(stage: str, fraction: float) -> bool:
+        assert 0.0 <= fraction <= 1.0
+        asked.append(stage)
+        return True
+
+    assert quote(mlp(), offers, processes=2, progress=told, **given) == expected
+    assert expected["offers"] and asked
+    with pytest.raises(Cancelled):
+        quote(mlp(), offers, processes=2, progress=lambda *_: False, **given)
 
 
 def test_a_quote_stops_within_an_offer(vgg16: Graph) -> None:

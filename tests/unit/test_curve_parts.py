@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from harness.commands import shardwise
 from harness.graph_builder import mlp
 from shardwise import answers as advice
-from shardwise.answers import Options, counts
+from shardwise.answers import Options, side_by_side
 from shardwise.answers.count_limit import CountLimit, TooLong
 from shardwise.answers.curve import STOPPED, compute_curve, curve_point, curve_question
 from shardwise.answers.curve_assembly import computing_order
@@ -100,7 +100,7 @@ def test_devices_stay_idle_where_fewer_are_faster() -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that do not wait until a curve has taken long."""
-    monkeypatch.setattr(counts, "ALONE_S", 0.0)
+    monkeypatch.setattr(side_by_side, "ALONE_S", 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,20 +132,20 @@ def test_processes_take_over_where_one_has_begun(
     """What this process knows of the graph by then need not be sendable."""
     question = curve_question(GRAPH, V100, 3, QUICK, stages=stages)
     expected = _document(compute_curve(question, quiet))
-    monkeypatch.setattr(counts, "ALONE_S", 1e-9)
+    monkeypatch.setattr(side_by_side, "ALONE_S", 1e-9)
     sent: list[object] = []
-    begun = counts.Counts._side_by_side
+    begun = side_by_side.Parts._side_by_side
 
-    def noted(self: counts.Counts, places: Any, *others: Any) -> Any:
-        sent.append((set(self.parts), list(places)))
+    def noted(self: side_by_side.Parts[Any, Any], places: Any, *others: Any) -> Any:
+        sent.append(list(places))
         return begun(self, places, *others)
 
-    monkeypatch.setattr(counts.Counts, "_side_by_side", noted)
+    monkeypatch.setattr(side_by_side.Parts, "_side_by_side", noted)
     times = iter([0.0, 0.0])
-    monkeypatch.setattr(counts, "monotonic", lambda: next(times, 1.0))
+    monkeypatch.setattr(side_by_side, "monotonic", lambda: next(times, 1.0))
     question = curve_question(GRAPH, V100, 3, QUICK, stages=stages)
     assert _document(compute_curve(question, quiet, processes=2)) == expected
-    assert sent == [({1}, [2, 3])]
+    assert sent == [[2, 3]]
     _none_are_left()
 
 
