@@ -9,8 +9,10 @@ a segmentation fault. Here one thread at a time makes a class known.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -77,6 +79,25 @@ def decode_any(data: bytes | str, *, file: str | None = None, expected: str | No
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _not_json(data, error, file, expected) from None
+
+
+def require_members_once(data: bytes | str, *, file: str) -> None:
+    """Raises `BadInput` where an object of a JSON text has a member twice: a file that a person
+    wrote says there two things."""
+    try:
+        json.loads(data, object_pairs_hook=once)
+    except BadInput as error:
+        raise error.in_file(file) from None
+
+
+def once(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """Returns the members of an object. Raises `BadInput` for one that occurs twice."""
+    members: dict[str, T] = {}
+    for key, value in pairs:
+        if key in members:
+            raise BadInput(f"the key {key[:60]!r} occurs twice", expected="each key once")
+        members[key] = value
+    return members
 
 
 def _make_known(kind: type) -> None:

@@ -112,4 +112,6 @@ def _one(spec: str) -> Hardware:
     if not (os.sep in spec or spec.endswith(".json")):
         raise unknown_hardware(spec, "a profile file")
     text = read_bounded(spec, f"a {SCHEMA} file")
-    return hardware_from_document(validation.decode_any(text, file=spec), spec)
+    document = validation.decode_any(text, file=spec)
+    validation.require_members_once(text, file=spec)
+    return hardware_from_document(document, spec)

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from shardwise.errors import BadInput
+from shardwise.validation import once
 
 _LENIENT = re.compile(
     r"""(?P<text>"(?:[^"\\]|\\.)*+"?)|//[^\n]*|\#[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL | re.VERBOSE
@@ -36,22 +37,13 @@ def read_json(text: str, expected: str) -> dict[str, Any] | None:
 
 
 def _decoded(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text, object_pairs_hook=_object)
+    found: dict[str, Any] = json.loads(text, object_pairs_hook=once)
     return found
 
 
 def _kept(match: re.Match[str]) -> str:
     """Returns a string as it is, and the line breaks of anything else, so that lines count on."""
     return match["text"] or "\n" * match[0].count("\n")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in members:
-            raise BadInput(f"the key {key[:60]!r} occurs twice", expected="each key once")
-        members[key] = value
-    return members
 
 
 def _broken(error: Exception, expected: str) -> BadInput:

@@ -45,8 +45,14 @@ _KINDS: Mapping[str, str] = {
 _OTHERS = ("sequence", "context_autoregressive", "pipeline", "diloco")
 """Kinds of parallelism that are not priced; `autoregressive` is of inference."""
 
-_POLICIES: Mapping[str, Recomputed] = {"full": "full", "minimal": "selective"}
-"""What keeps nothing of a block, and what keeps its products by weights."""
+_POLICIES: Mapping[str, Recomputed] = {"none": "none", "full": "full", "minimal": "selective"}
+"""What keeps all of a block, nothing of it, and its products by weights."""
+_OTHER_POLICIES = (
+    *("minimal_with_context", "minimal_flash", "minimal_offloaded", "save_dot_except_mlp"),
+    *("save_dot_except_mlpwi", "save_dot_with_context_except_mlp", "save_out_proj"),
+    *("save_qkv_proj", "qkv_proj_offloaded", "custom"),
+)
+"""Policies that keep some products, by MaxText's RematPolicy and its decoders."""
 
 _FORMS: Mapping[str, ContextForm] = {"all_gather": "gather", "ring": "ring"}
 
@@ -190,10 +196,10 @@ def _samples(top: Section, gpus: int) -> int:
 
 
 def _recomputed(top: Section, notes: list[str]) -> Recomputed:
-    policy = top.word("remat_policy", "full")
+    policy = top.word("remat_policy", "full", (*_POLICIES, *_OTHER_POLICIES))
     if policy in _POLICIES:
         return _POLICIES[policy]
-    notes.append(f"remat_policy {policy[:40]}: read as all of a layer but its products by weights")
+    notes.append(f"remat_policy {policy}: read as all of a layer but its products by weights")
     return "selective"
 
 

@@ -101,6 +101,17 @@ def test_a_refused_file_names_the_field(tmp_path: Path, change: dict, field: str
     assert str(path) in str(caught.value)
 
 
+def test_a_member_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    text = json.dumps(hardware_document(load_hardware("l4")))
+    path.write_text(
+        text.replace('"peak_flops_per_s": {', '"peak_flops_per_s": {"bfloat16": 1, ', 1)
+    )
+    with pytest.raises(BadInput, match="the key 'bfloat16' occurs twice") as caught:
+        load_hardware(str(path))
+    assert str(path) in str(caught.value)
+
+
 def test_a_bad_figure_in_a_file_is_named(tmp_path: Path) -> None:
     document = hardware_document(load_hardware("l4"))
     document["devices"][0]["compute_efficiency"] = 1.5

@@ -245,6 +245,8 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 16}}
          Parallelism(replicas=2, shards=16, tensor=2, zero=3, recompute="selective"), 32, 8192, 1),
         (MAXTEXT.partition("dcn_data")[0].replace("0.5", "1"), 64, "maxtext",
          Parallelism(replicas=8, shards=8, zero=3, recompute="selective"), 64, 8192, 1),
+        (MAXTEXT.replace("minimal_flash", "none"), 64, "maxtext",
+         Parallelism(replicas=2, shards=16, tensor=2, zero=3), 32, 8192, 1),
         ("base_config: base.yml\nper_device_batch_size: 2\nici_fsdp_parallelism: 1\n"
          "ici_data_parallelism: -1\nshard_optimizer_over_data: true\n", 8, "maxtext",
          Parallelism(shards=8, zero=1, recompute="full"), 16, 2048, 1),
@@ -444,6 +446,7 @@ def test_unknown_keys_of_inner_mappings_are_listed(tmp_path: Path) -> None:
         (MAXTEXT + "ici_pipeline_parallelism: -1\n", 64, "ici_pipeline_parallelism"),
         (MAXTEXT + "dcn_tensor_parallelism: 3\n", 64, "dcn_fsdp_parallelism"),
         (MAXTEXT.replace("0.5", "0.3"), 64, "per_device_batch_size: 0.3 on 64"),
+        (MAXTEXT.replace("minimal_", "minmal_"), 64, "remat_policy: got 'minmal_flash' .*minimal"),
         ("[distributed]\ndp_shard = 4\ntp = 2\n[train]\nbatch_size = 1\n", 8, "KempnerForge"),
         ("per_device_train_batch_size: 4\nfp16: true\n", 8, "transformers' Trainer"),
     ],
