@@ -148,7 +148,9 @@ class Labels:
             most = self.mixtures(chosen)[0]
             sure = min(most.parameters, most.compute) >= NEARLY_ALL
             return self.name(candidates[0]) if sure else self._mixed(chosen)
-        edges, room = np.asarray(edge_choices, dtype=np.uint32), max(self._limit, step[1])
+        edges = np.asarray(edge_choices, dtype=np.uint32)
+        # What does not fit may be labelled by what fits as little.
+        room = self._limit if step[1] <= self._limit else step[1] * (1 + AGREES)
         for wanted in candidates:
             for other, of_edges in self.like(wanted, chosen, edges):
                 if np.array_equal(other, chosen):

@@ -22,11 +22,13 @@ from shardwise.capture.presets import preset_names
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.options import quiet
 from shardwise.cost.program import assumed
+from shardwise.documents.parallelism import Parallelism
 from shardwise.graph import Graph
 from shardwise.hardware import Devices, load_hardware
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Search, Subject
+from shardwise.trainers.price import price
 
 H100 = load_hardware("dgx-h100")
 SMALL: dict[str, Callable[[], Graph]] = {
@@ -72,3 +74,12 @@ def check(searches: Sequence[Search], chosen: Chosen) -> None:
     other = pinned(label, searches, chosen)
     assert other is not None and other.fits, label
     assert other.time_s <= chosen.replayed_time_s * (1 + AGREES), label
+
+
+def test_a_strategy_that_does_not_fit_has_its_label() -> None:
+    """Though copies of its own choice take a few bytes less than those of the label."""
+    given = Parallelism(shards=8, tensor=8, sequence=True, zero=3, recompute="full")
+    small = Options(micro_batches=(1,), memory_limit_bytes=1e8)
+    pricing = price(shortened("llama-8b", 2), H100, 64, given, small, trainer="torchtitan")
+    assert not pricing.fits
+    assert pricing.plan.predicted.label == "TP 8 (SP) × FSDP 8, recompute in all 2 layers"
