@@ -29,7 +29,7 @@ from shardwise.answers.curve import curve_point
 from shardwise.answers.curve_points import point_progress
 from shardwise.answers.pipeline_points import PipelinePoints
 from shardwise.answers.quote_rows import Terms, offer_part, rank_of, row_of
-from shardwise.cost.options import Progress, go_on
+from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.documents.curve import CurvePoint, fits
 from shardwise.documents.quote import Combination, Combinations, OfferRow
 from shardwise.errors import NotFound
@@ -57,23 +57,37 @@ RULE = (
 )
 
 
+Points = dict[tuple[str, int], CurvePoint]
+"""Points of single offers by the profile's id and the number of instances."""
+
+
 @dataclass
 class Known:
-    """Points of single offers by the profile's id and the number of instances."""
+    """The points of single offers that were searched."""
 
-    points: dict[tuple[str, int], CurvePoint]
+    points: Points
     asked: PipelinePoints | None = None
     """The requested pipelines, on one kind of instances and on several."""
 
-    def point(self, subject: Subject, offer: Offer, instances: int, terms: Terms) -> CurvePoint:
-        """Returns the point of this many instances of an offer."""
+    def point(
+        self,
+        subject: Subject,
+        offer: Offer,
+        instances: int,
+        options: Options,
+        progress: Progress = quiet,
+    ) -> CurvePoint:
+        """Returns the point of this many instances of an offer. Raises `Cancelled` if `progress`
+        returns False in a search or after it, since one that ended early may have missed a strategy
+        that fits."""
         hardware = offer.profile()
         key = (hardware.id, instances)
         if key not in self.points:
             gpus = instances * offer.gpus_per_instance
             self.points[key], _ = curve_point(
-                subject, hardware, gpus, terms.options, asked=self.asked
+                subject, hardware, gpus, options, progress, self.asked
             )
+            go_on(progress, "", 1.0)
         return self.points[key]
 
 
@@ -208,7 +222,7 @@ def _may_be_better(
         wanted_s = terms.deadline_s / terms.steps
     rate, unknown = 0.0, False
     for offer, count in together.counts:
-        point = known.point(subject, offer, count, terms)
+        point = known.point(subject, offer, count, terms.options)
         if not fits(point):
             unknown = True
             continue

@@ -62,8 +62,9 @@ class Counts:
             done = len(self.parts)
             go_on(progress, self._text(last, done), done / self._of)
 
-        apart = Apart(Counts(self.question, (), {}, self.limit_s))
-        yield from Parts(here, apart, look, self.fewer).each(self.waiting, processes)
+        apart = Counts(self.question, (), {}, self.limit_s)
+        parts = Parts(here, apart.part, look, lambda place: (quiet, self.fewer(place)))
+        yield from parts.each(self.waiting, processes)
 
     def part(self, place: Gpus, progress: Progress, fewer: CurvePoint | None) -> Curve | TooLong:
         """Returns the curve of one count or bundle, or that it took too long; if `fewer` devices
@@ -109,14 +110,3 @@ def place_text(place: Gpus, done: int, of: int) -> str:
     """Returns the count or bundle in words."""
     what = counted(place, "GPU") if isinstance(place, int) else place
     return f"{what} ({done + 1} of {of})"
-
-
-@dataclass(frozen=True)
-class Apart:
-    """Computes a count in another process."""
-
-    counts: Counts
-
-    def __call__(self, place: Gpus, fewer: CurvePoint | None) -> Curve | TooLong:
-        """Returns the curve of one count or bundle, as `Counts.part` does."""
-        return self.counts.part(place, quiet, fewer)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from msgspec import UNSET, UnsetType
 
 from shardwise.answers.certificates import not_searched
-from shardwise.answers.combined_offers import Known, combined_rows
-from shardwise.answers.curve import curve_point, limit_bytes
+from shardwise.answers.combined_offers import Known, Points, combined_rows
+from shardwise.answers.curve import limit_bytes
 from shardwise.answers.curve_points import point_progress
 from shardwise.answers.pipeline_points import PipelinePoints
 from shardwise.answers.profile_quote import profile_quote
@@ -75,7 +75,7 @@ def quote(
     stage has devices of one. Then `BadInput` is raised as for
     `shardwise.answers.pipelines.pipeline_or_plan` too.
 
-    Where a quote of offers takes long, several `processes` search on their machines at a time.
+    A long quote of offers is searched by up to `processes` processes.
     """
     options, progress = options or Options(), progress or quiet
     graph = tuned(graph, options.tune)
@@ -94,18 +94,19 @@ def quote(
         return profile_quote(subject, hardware, offers, given, terms, budget_usd, progress, asked)
     rows: list[OfferRow] = []
     left_out: list[NotOffered] = []
-    asking = Asking(subject, options, max_instances, asked)
-    known: dict[tuple[str, int], CurvePoint] = {}
-    for _, points in asking.each(offers, progress, processes):
-        known |= points
-    for offer in offers:
+    refusals = [_refused(offer, options) for offer in offers]
+    powered = [offer for offer, refused in zip(offers, refusals, strict=True) if refused is None]
+    searches, known = OfferSearches(subject, options, max_instances, asked), Known({}, asked)
+    for _, points in searches.each(powered, progress, processes):
+        known.points |= points
+    for offer, refused in zip(offers, refusals, strict=True):
         if offer.hardware is None:
             left_out.append(_not_offered(offer, f"{NO_PROFILE}{offer.gpu_kind}"))
             continue
-        if (refused := _refused(offer, options)) is not None:
+        if refused is not None:
             left_out.append(_not_offered(offer, refused))
             continue
-        fitting, tried = asking.instances(offer, known, progress)
+        fitting, tried = searches.instances(offer, known, quiet)
         rows += [offer_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
             ranges = ranges_that_do_not_fit(tried, limit_bytes(offer.profile(), options))
@@ -113,9 +114,8 @@ def quote(
             left_out.append(_not_offered(offer, reason, ranges))
     combinations: Combinations | UnsetType = UNSET
     if combine > 1:
-        powered = [offer for offer in offers if _refused(offer, options) is None]
         combined, combinations = combined_rows(
-            subject, powered, rows, Known(known, asked), terms, combine, max_instances, progress
+            subject, powered, rows, known, terms, combine, max_instances, progress
         )
         rows += combined
     if budget_usd is not None:
@@ -183,12 +183,8 @@ def check_kinds(
         )
 
 
-Points = dict[tuple[str, int], CurvePoint]
-"""Searched points by the id of a machine's profile and the number of instances."""
-
-
 @dataclass(frozen=True)
-class Asking:
+class OfferSearches:
     """The searches of a quote, on the machines of its offers."""
 
     subject: Subject
@@ -199,15 +195,13 @@ class Asking:
     def each(
         self, offers: Sequence[Offer], progress: Progress, processes: int
     ) -> Iterator[tuple[Offer, Points]]:
-        """Yields an offer of each machine that is searched on, with its points, as
-        `side_by_side.Parts.each` does. Raises `Cancelled` when `progress` returns False."""
-        each = {
-            offer.profile().id: offer
-            for offer in reversed(offers)
-            if offer.hardware is not None and _refused(offer, self.options) is None
-        }
-        machines = list(reversed(each.values()))
-        begun: list[Offer] = []
+        """Yields an offer of each machine with the machine's points, as `side_by_side.Parts.each`
+        does. Raises `Cancelled` when `progress` returns False."""
+        first: dict[str, Offer] = {}
+        for offer in offers:
+            if offer.hardware is not None:
+                first.setdefault(offer.profile().id, offer)
+        machines, begun = list(first.values()), list[Offer]()
 
         def here(offer: Offer) -> Points:
             one = point_progress(progress, _name(offer), len(begun), len(machines))
@@ -219,35 +213,25 @@ class Asking:
                 begun.append(last)
             go_on(progress, _name(last), (len(begun) - 1) / len(machines))
 
-        parts = Parts(here, self, look, lambda offer: quiet)
-        yield from parts.each(machines, processes)
+        yield from Parts(here, self, look).each(machines, processes)
 
-    def __call__(self, offer: Offer, progress: Progress) -> Points:
+    def __call__(self, offer: Offer, progress: Progress = quiet) -> Points:
         """Returns the points of an offer's machine that `instances` needs."""
-        known: Points = {}
+        known = Known({}, self.pipelines)
         self.instances(offer, known, progress)
-        return known
+        return known.points
 
     def instances(
-        self, offer: Offer, known: Points, progress: Progress
+        self, offer: Offer, known: Known, progress: Progress
     ) -> tuple[list[tuple[int, CurvePoint]], list[CurvePoint]]:
         """Returns the instance counts worth offering (the fewest that fits, then doublings).
 
         If there is none, the points that were tried. Adds to `known` what it has to search. Raises
         `Cancelled` when `progress` returns False.
         """
-        hardware = offer.profile()
 
         def at(instances: int) -> CurvePoint:
-            key = (hardware.id, instances)
-            if key not in known:
-                gpus = instances * offer.gpus_per_instance
-                known[key], _ = curve_point(
-                    self.subject, hardware, gpus, self.options, progress, self.pipelines
-                )
-                # A search that was ended early may have missed the strategy that counts.
-                go_on(progress, "", 1.0)
-            return known[key]
+            return known.point(self.subject, offer, instances, self.options, progress)
 
         smallest, most = 1, self.max_instances
         while smallest <= most and not fits(at(smallest)):

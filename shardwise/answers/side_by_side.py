@@ -29,15 +29,15 @@ R = TypeVar("R")
 class Parts(Generic[T, R]):
     """Parts of an answer.
 
-    `here` computes one in this process. In others `compute` does, which is pickled, with what
-    `known` returns of this process when a part begins. `look` is told in short intervals the part
-    that began last, and may raise to end all.
+    `here` computes one in this process. In others `compute` does, which is pickled; its arguments
+    after the part are what `arguments` returns in this process when the part begins. `look` is
+    called in short intervals with the part that began last, and may raise to end all.
     """
 
     here: Callable[[T], R]
-    compute: Callable[[T, Any], R]
+    compute: Callable[..., R]
     look: Callable[[T], None]
-    known: Callable[[T], Any] = lambda part: None
+    arguments: Callable[[T], tuple[Any, ...]] = lambda part: ()
 
     def each(self, parts: Sequence[T], processes: int) -> Iterator[tuple[T, R]]:
         """Yields each part with its result: one after another, and after `ALONE_S` from several
@@ -61,7 +61,7 @@ class Parts(Generic[T, R]):
             while waiting or running:
                 while waiting and len(running) < few:
                     part = waiting.pop(0)
-                    running[pool.submit(_compute, part, self.known(part))] = part
+                    running[pool.submit(_compute, part, *self.arguments(part))] = part
                 self.look(next(reversed(running.values())))
                 for future in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
                     result = future.result()
@@ -76,7 +76,7 @@ class Parts(Generic[T, R]):
                     process.terminate()
 
 
-_asked: Callable[[Any, Any], Any] | None = None
+_asked: Callable[..., Any] | None = None
 """What a worker process computes."""
 
 
@@ -90,7 +90,7 @@ def _begin(parent: int, asked: bytes) -> None:
     _asked = pickle.loads(asked)
 
 
-def _compute(part: Any, known: Any) -> Any:
+def _compute(*arguments: Any) -> Any:
     if _asked is None:
         raise InternalError("a process that was not begun for an answer")
-    return _asked(part, known)
+    return _asked(*arguments)
