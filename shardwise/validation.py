@@ -81,16 +81,16 @@ def decode_any(data: bytes | str, *, file: str | None = None, expected: str | No
         raise _not_json(data, error, file, expected) from None
 
 
-def require_members_once(data: bytes | str, *, file: str) -> None:
+def require_unique_members(data: bytes | str, *, file: str) -> None:
     """Raises `BadInput` where an object of a JSON text has a member twice: a file that a person
     wrote says there two things."""
     try:
-        json.loads(data, object_pairs_hook=once)
+        json.loads(data, object_pairs_hook=unique_members)
     except BadInput as error:
         raise error.in_file(file) from None
 
 
-def once(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
+def unique_members(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
     """Returns the members of an object. Raises `BadInput` for one that occurs twice."""
     members: dict[str, T] = {}
     for key, value in pairs:

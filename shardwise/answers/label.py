@@ -149,7 +149,7 @@ class Labels:
             sure = min(most.parameters, most.compute) >= NEARLY_ALL
             return self.name(candidates[0]) if sure else self._mixed(chosen)
         edges = np.asarray(edge_choices, dtype=np.uint32)
-        # What does not fit may be labelled by what fits as little.
+        # A strategy that does not fit may have the label of one that needs about as much.
         room = self._limit if step[1] <= self._limit else step[1] * (1 + AGREES)
         for wanted in candidates:
             for other, of_edges in self.like(wanted, chosen, edges):

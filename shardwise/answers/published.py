@@ -29,8 +29,8 @@ MOST_SEQ, MOST_GPUS = 2.0, 8.0
 
 @dataclass(frozen=True)
 class PublishedStep:
-    """A published step; `rate` is in tokens per second per GPU, and products are of numbers of
-    `bits` (`recipes.bits_of`)."""
+    """A published step; `rate` is in tokens per second per GPU, and linear layers multiply numbers
+    of `bits` bits (`recipes.bits_of`)."""
 
     project: str
     parameters: int

@@ -114,8 +114,11 @@ class SearchMesh:
         variables: int = 4,
         units: Collection[int] = (),
     ) -> SearchMesh:
-        """Merges the outermost pair of one level until the count is within bounds; then cuts axes
-        where units of so many neighbouring devices end."""
+        """Merges the outermost pair of axes of one level until the count is within bounds.
+
+        Merged axes are then split again at the boundaries of `units`, each a number of neighbouring
+        devices.
+        """
         axes = [_merged(mesh, (i,)) for i in range(len(mesh.axes))]
         while _count(axes, variables) > max_configurations:
             pair = next(

@@ -113,5 +113,5 @@ def _one(spec: str) -> Hardware:
         raise unknown_hardware(spec, "a profile file")
     text = read_bounded(spec, f"a {SCHEMA} file")
     document = validation.decode_any(text, file=spec)
-    validation.require_members_once(text, file=spec)
+    validation.require_unique_members(text, file=spec)
     return hardware_from_document(document, spec)

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from shardwise.errors import BadInput
-from shardwise.validation import once
+from shardwise.validation import unique_members
 
 _LENIENT = re.compile(
     r"""(?P<text>"(?:[^"\\]|\\.)*+"?)|//[^\n]*|\#[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL | re.VERBOSE
@@ -37,7 +37,7 @@ def read_json(text: str, expected: str) -> dict[str, Any] | None:
 
 
 def _decoded(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text, object_pairs_hook=once)
+    found: dict[str, Any] = json.loads(text, object_pairs_hook=unique_members)
     return found
 
 

@@ -70,6 +70,7 @@ def price(
     options = with_its_zero(options, given)
     started = monotonic()
     counts = sorted({*options.counts(graph.batch_size), given.micro_batches})
+    partial = (given,) if whole(given) != given else ()
     replayables = _replayables(graph, hardware, devices, counts, options, progress)
     known = strategies(
         replayables,
@@ -78,18 +79,13 @@ def price(
         ),
         progress,
         layers="all" if space is None else space.layers,
-        partial=(given,) if whole(given) != given else (),
+        partial=partial,
     )
     if given not in known and given.zero:
         options, alone = with_its_shards(options, given), [given.micro_batches]
         apart = _replayables(graph, hardware, devices, alone, options, progress)
         replayables += apart
-        known |= strategies(
-            apart,
-            lambda one: one == given,
-            progress,
-            partial=(given,) if whole(given) != given else (),
-        )
+        known |= strategies(apart, lambda one: one == given, progress, partial=partial)
     if given not in known:
         raise _not_priced(given, known, replayables, progress)
     seconds, own = monotonic() - started, known[given]
